@@ -1,0 +1,304 @@
+"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from . import leaf as leaves
+from .errors import SchemaError
+from .leaf import Leaf
+from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
+
+__all__ = ["Block", "Collector", "Data", "Rows"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Data(NamedTuple):
+    """The rows of one column.
+
+    Fixed: `values` has shape (N, *row). Ragged: row i is `values[offsets[i]:offsets[i + 1]]`, reshaped to the
+    entries of `shapes[i]` (N, ndim) that are not -1, where the column keeps shapes.
+    """
+
+    values: Array
+    offsets: Array | None = None
+    shapes: Array | None = None
+
+    def part(self, name: str) -> Array:
+        """One of `Column.parts`."""
+        found = getattr(self, name)
+        assert isinstance(found, np.ndarray)
+        return found
+
+
+@dataclass(frozen=True)
+class Block:
+    """N consecutive or gathered rows, as columns."""
+
+    schema: Schema
+    num_rows: int
+    data: tuple[Data, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(data.part(name).nbytes for c, data in zip(self.schema.columns, self.data, strict=True) for name in c.parts)
+
+
+def array_of(column: Column, data: Data, i: int) -> Array:
+    """Row `i` of a column as an array over the block's memory."""
+    if data.offsets is None:
+        return np.asarray(data.values[i])
+    values = data.values[data.offsets[i] : data.offsets[i + 1]]
+    if data.shapes is None:
+        return values
+    return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])
+
+
+def leaf_values(column: Column, data: Data, num_rows: int) -> list[Any]:
+    """All rows of a column, as the values that went in."""
+    if column.kind in ("int", "float", "bool", "complex"):
+        listed: list[Any] = data.values.tolist()
+        return listed
+    return [leaves.decode(column.kind, column.dtype, array_of(column, data, i)) for i in range(num_rows)]
+
+
+class RowTuple(tuple):  # type: ignore[type-arg]
+    """A tuple row that default_collate knows to come from one block."""
+
+
+class RowList(list):  # type: ignore[type-arg]
+    """A list row, likewise."""
+
+
+class RowDict(dict):  # type: ignore[type-arg]
+    """A dict row, likewise."""
+
+
+class RowArray(np.ndarray):  # type: ignore[type-arg]
+    """A row that is an array itself, likewise."""
+
+
+class RowTensor(torch.Tensor):
+    """A row that is a tensor itself, likewise."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class RowNamed:
+    """Mixed into a namedtuple row, likewise."""
+
+
+@lru_cache(maxsize=256)
+def _named_row_type(cls: type) -> Any:
+    made = type(cls.__name__, (RowNamed, cls), {"__slots__": (), "__module__": cls.__module__})
+    # Outside this process such a row is what went in.
+    made.__reduce__ = lambda self: (_rebuild_named, (cls, tuple(self)))  # type: ignore[attr-defined]
+    return made
+
+
+def _rebuild_named(cls: Any, values: tuple[Any, ...]) -> Any:
+    return tuple.__new__(cls, values)
+
+
+def plain_row(schema: Schema, row: Any) -> Any:
+    """A row of `Rows` as the exact types that went in, at its top."""
+    if isinstance(row, RowNamed):
+        return tuple.__new__(schema.tree.row_type, row)  # type: ignore[type-var]
+    for marked, cls in ((RowTuple, tuple), (RowList, list), (RowDict, dict)):
+        if type(row) is marked:
+            return cls(row)  # type: ignore[call-overload]
+    if type(row) is RowArray:
+        return row.view(np.ndarray)
+    return row.as_subclass(torch.Tensor) if type(row) is RowTensor else row
+
+
+class Rows(Sequence[Any]):
+    """The rows of a block, made when they are looked at.
+
+    Their top containers are subclasses of what went in, so that `default_collate` finds the whole block through
+    them and never takes it apart; see `adapters/torch.py`.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def __len__(self) -> int:
+        return self.block.num_rows
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        columns = zip(self.block.schema.columns, self.block.data, strict=True)
+        values = (leaves.decode(c.kind, c.dtype, array_of(c, data, i)) for c, data in columns)
+        return _assemble(self.block.schema.tree, values, marked=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows(marked=True)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows>"
+
+    def exact(self) -> list[Any]:
+        """All rows, of exactly the types that went in."""
+        return list(self._rows(marked=False))
+
+    def _rows(self, marked: bool) -> Iterator[Any]:
+        block = self.block
+        columns = [leaf_values(c, data, len(self)) for c, data in zip(block.schema.columns, block.data, strict=True)]
+        for i in range(len(self)):
+            yield _assemble(block.schema.tree, (column[i] for column in columns), marked)
+
+
+def _assemble(node: Node, values: Iterator[Any], marked: bool = False) -> Any:
+    if node.kind == "leaf":
+        value = next(values)
+        if marked and type(value) is np.ndarray:
+            return value.view(RowArray)
+        return value.as_subclass(RowTensor) if marked and type(value) is torch.Tensor else value
+    children = [_assemble(child, values) for child in node.children]
+    if node.kind == "dict":
+        pairs = zip(node.keys, children, strict=True)
+        return RowDict(pairs) if marked else dict(pairs)
+    if node.kind == "tuple":
+        return RowTuple(children) if marked else tuple(children)
+    if node.kind == "list":
+        return RowList(children) if marked else children
+    cls = _named_row_type(node.row_type) if marked else node.row_type
+    return tuple.__new__(cls, children)
+
+
+class Collector:
+    """Gathers rows into a block; learns the schema from the first rows unless it is given.
+
+    A column is ragged if the rows of the first block differ in shape.
+    """
+
+    def __init__(self, schema: Schema | None = None) -> None:
+        self.schema = schema
+        self.nbytes = 0
+        self._tree = schema.tree if schema else None
+        self._rows: list[list[Leaf]] = []
+        self._first: list[Leaf] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: Any, number: int) -> None:
+        """Takes a copy of a row.
+
+        Raises:
+            SchemaError: it does not fit; names the row by `number`, the column, what was expected and found.
+        """
+        try:
+            if self._tree is None:
+                self._tree, found = split(row)
+            else:
+                found = leaves_like(self._tree, row)
+            if self.schema is not None:
+                for column, leaf in zip(self.schema.columns, found, strict=True):
+                    _check_fits(column, leaf)
+            elif self._first is not None:
+                for index, (expected, leaf) in enumerate(zip(self._first, found, strict=True)):
+                    if (expected.kind, expected.dtype) != (leaf.kind, leaf.dtype):
+                        name = _nth_name(self._tree, index)
+                        _refuse(name, f"{expected.kind} {expected.dtype}", f"{leaf.kind} {leaf.dtype}")
+        except SchemaError as error:
+            raise SchemaError(f"row {number} does not fit: {error}") from None
+        self._first = self._first or found
+        self._rows.append(found)
+        self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
+
+    def take(self) -> Block:
+        """The block of all rows added since the last call; at least one."""
+        if self.schema is None:
+            assert self._tree is not None
+            self.schema = _learn(self._tree, self._rows)
+        columns = zip(self.schema.columns, zip(*self._rows, strict=True), strict=True)
+        data = tuple(_data(column, [leaf.array for leaf in leaves_]) for column, leaves_ in columns)
+        block = Block(self.schema, len(self._rows), data)
+        self._rows, self.nbytes = [], 0
+        return block
+
+
+def _nth_name(tree: Node, index: int) -> str:
+    from_tree = _paths(tree, ())
+    return path_name(from_tree[index])
+
+
+def _paths(node: Node, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    if node.kind == "leaf":
+        return [path]
+    keys = node.keys or range(len(node.children))
+    return [found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))]
+
+
+def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
+    columns = []
+    for path, leaves_ in zip(_paths(tree, ()), zip(*rows, strict=True), strict=True):
+        first = leaves_[0]
+        column = column_of(path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_))
+        if column.is_ragged:
+            dims = {leaf.array.ndim for leaf in leaves_}
+            ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
+            column = Column(column.name, column.kind, column.dtype, None, ndim)
+        columns.append(column)
+    return Schema(tree, tuple(columns))
+
+
+def _check_fits(column: Column, leaf: Leaf) -> None:
+    shape, ndim = leaf.array.shape, leaf.array.ndim
+    if (leaf.kind, leaf.dtype) != (column.kind, column.dtype):
+        _refuse(column.name, f"{column.kind} {column.dtype}", f"{leaf.kind} {leaf.dtype}")
+    if column.shape is not None and shape != column.shape:
+        advice = "" if column.kind not in ("ndarray", "tensor") else (
+            f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])"
+        )
+        _refuse(column.name, f"shape {column.shape}", f"shape {shape}{advice}")
+    if column.shape is None and (ndim != 1 if column.ndim == 1 else ndim > column.ndim):
+        expected = "1 dimension" if column.ndim == 1 else f"at most {column.ndim} dimensions"
+        _refuse(column.name, expected, f"shape {shape}")
+
+
+def _refuse(name: str, expected: str, found: str) -> None:
+    raise SchemaError(f"column {name!r}: expected {expected}, found {found}")
+
+
+def _data(column: Column, arrays: list[Array]) -> Data:
+    if column.shape is not None:
+        return Data(np.stack(arrays).astype(column.storage, copy=False))
+    offsets = np.zeros(len(arrays) + 1, "<i8")
+    np.cumsum([array.size for array in arrays], out=offsets[1:])
+    values = np.concatenate([array.reshape(-1) for array in arrays]).astype(column.storage, copy=False)
+    if column.ndim == 1:
+        return Data(values, offsets)
+    shapes = np.full((len(arrays), column.ndim), -1, "<i8")
+    for i, array in enumerate(arrays):
+        shapes[i, : array.ndim] = array.shape
+    return Data(values, offsets, shapes)
+
+
+def block_of_arrays(schema: Schema, arrays: Sequence[Array]) -> Block:
+    """A block straight from one array (N, *row) a column; copies only what is not contiguous."""
+    data = tuple(Data(np.ascontiguousarray(array)) for array in arrays)
+    return Block(schema, len(data[0].values), data)
+
+
+def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:
+    """True if both hold the same bytes in these rows."""
+    if one.schema != other.schema or one.num_rows != other.num_rows:
+        return False
+    pairs = list(zip(one.schema.columns, one.data, other.data, strict=True))
+    return all(
+        array_of(c, a, i).shape == array_of(c, b, i).shape and array_of(c, a, i).tobytes() == array_of(c, b, i).tobytes()
+        for c, a, b in pairs
+        for i in rows
+    )

@@ -1,0 +1,140 @@
+"""Block <-> LMDB file: one value a part of a column of a block, under `block/column/part`.
+
+Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their places in the
+file are noted when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash the reader.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+from ..columns import Block
+from ..errors import CorruptError
+from ..schema import Schema
+from . import Extents
+
+__all__ = ["SUFFIX", "Writer", "read_extents"]
+
+SUFFIX = ".mdb"
+_PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u64), pad, flags, page count
+_OVERFLOW = 0x04
+_FIRST_MAP = 64 * 2**20
+_INDEX_KEY = b"index"
+
+
+class Writer:
+    """Writes blocks into a new LMDB file, one transaction each."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        self.nbytes = 0
+        self._path = path
+        self._schema = schema
+        self._rows: list[int] = []
+        self._crcs: list[list[int]] = []
+        self._sizes: list[list[int]] = []
+        # Nothing is durable before close() syncs, nothing is listed before that; so no sync in between. Not
+        # writemap: a full disk would then end the process with SIGBUS instead of an error.
+        self._env = lmdb.open(
+            path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False, meminit=False
+        )
+        self._page_size = self._env.stat()["psize"]
+
+    def write(self, block: Block) -> None:
+        """Appends a block; OSError if the disk is full."""
+        parts: list[tuple[bytes, npt.NDArray[np.uint8]]] = []
+        for column, data in zip(self._schema.columns, block.data, strict=True):
+            for name in column.parts:
+                array = np.ascontiguousarray(data.part(name)).reshape(-1)
+                key = b"%010d/%s/%s" % (len(self._rows), column.name.encode(), name.encode())
+                parts.append((key, array.view(np.uint8) if array.size and array.dtype.itemsize else np.empty(0, np.uint8)))
+        self._put(parts)
+        self._rows.append(block.num_rows)
+        self._sizes.append([data.nbytes for _, data in parts])
+        self._crcs.append([zlib.crc32(data) for _, data in parts])
+        self.nbytes += sum(self._sizes[-1])
+
+    def _put(self, parts: list[tuple[bytes, npt.NDArray[np.uint8]]]) -> None:
+        needed = sum(data.nbytes + 4 * self._page_size for _, data in parts)
+        for _ in range(40):  # doublings: from 64 MiB past any disk
+            try:
+                # The whole block in one transaction: if the map is full, all of it is written again.
+                with self._env.begin(write=True) as transaction:
+                    for key, data in parts:
+                        transaction.put(key, self._padded(data))
+                return
+            except lmdb.MapFullError:
+                self._env.set_mapsize(2 * max(self._env.info()["map_size"], needed))
+            except lmdb.Error as error:
+                raise _as_os_error(error, self._path) from error
+        raise OSError(f"{self._path}: LMDB does not grow beyond {self._env.info()['map_size']} bytes")
+
+    def _padded(self, data: npt.NDArray[np.uint8]) -> Any:
+        # Smaller values would lie in the tree itself, where they move.
+        return data.data if data.nbytes >= self._page_size else data.tobytes().ljust(self._page_size, b"\0")
+
+    def close(self) -> dict[str, Any]:
+        """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""
+        places = self._places()
+        count = len(self._rows)
+        shape = (count, -1) if count else (0, 0)
+        table = np.concatenate(
+            [
+                np.reshape(np.asarray(rows, "<i8"), shape)
+                for rows in (self._rows, places, self._sizes, self._crcs)
+            ],
+            axis=1,
+        )
+        index = np.frombuffer(table.astype("<i8").tobytes(), np.uint8)
+        self._put([(_INDEX_KEY, index)])
+        offset = self._place(_INDEX_KEY)
+        try:
+            self._env.sync(True)
+        except lmdb.Error as error:
+            raise _as_os_error(error, self._path) from error
+        self._env.close()
+        return {"offset": offset, "nbytes": index.nbytes, "crc32": zlib.crc32(index)}
+
+    def abort(self) -> None:
+        """Closes the file, whatever has been written."""
+        self._env.close()
+
+    def _places(self) -> list[list[int]]:
+        names = [(c.name.encode(), part.encode()) for c in self._schema.columns for part in c.parts]
+        return [[self._place(b"%010d/%s/%s" % (i, *name)) for name in names] for i in range(len(self._rows))]
+
+    def _place(self, key: bytes) -> int:
+        with self._env.begin(buffers=True) as transaction:
+            value = np.frombuffer(transaction.get(key), np.uint8)
+            header = ctypes.string_at(value.ctypes.data - _PAGE_HEADER, _PAGE_HEADER)
+            # Our own file, written a moment ago: the bytes in front of the value are its page's header.
+            assert header[10] & _OVERFLOW, "a value of a page or more lies in overflow pages"
+            return int.from_bytes(header[:8], "little") * self._page_size + _PAGE_HEADER
+
+
+def _as_os_error(error: Exception, path: str) -> OSError:
+    return OSError(f"writing {path} failed: {error}; free some space on {os.path.dirname(path)} and try again")
+
+
+def read_extents(data: npt.NDArray[np.uint8], index: Mapping[str, Any], schema: Schema) -> Extents:
+    """Where the blocks lie, from the table that `Writer.close` put into the file."""
+    found = [index.get(key) for key in ("offset", "nbytes", "crc32")]
+    if not all(type(number) is int and number >= 0 for number in found):
+        raise CorruptError(f"the manifest's index entry is damaged: {dict(index)!r:.200}")
+    offset, nbytes, crc = found
+    num_parts = sum(len(column.parts) for column in schema.columns)
+    width = 8 * (1 + 3 * num_parts)
+    blob = data[offset : offset + nbytes]
+    if blob.nbytes != nbytes or nbytes % width or zlib.crc32(blob) != crc:
+        raise CorruptError("the index of blocks inside the file is damaged")
+    table = np.frombuffer(blob.tobytes(), "<i8").reshape(-1, 1 + 3 * num_parts).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(table[:, 0])]).astype(np.int64)
+    offsets, sizes, crcs = (np.ascontiguousarray(part.T) for part in np.split(table[:, 1:], 3, axis=1))
+    return Extents(starts, offsets, sizes, crcs)

@@ -1,0 +1,207 @@
+"""Position -> row number and back: shuffle, shard, offset and remainder, with integers only.
+
+The shuffle is a keyed bijection: a Feistel network over the smallest power of two that holds the length, walked
+along its cycles until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). Any
+position is turned into its row, and back, without making a list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Order", "Remainder", "Shard", "batches", "keyed_bytes"]
+
+Remainder = Literal["keep", "drop", "pad"]
+Positions = npt.NDArray[np.int64]
+
+ORDER_VERSION = 1  # part of every saved state: another shuffle would be another number
+_ROUNDS = 6
+_MIN_BITS = 6  # fewer, and the orders of a handful of rows are not equally likely
+_FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: soon to the first, cheap for the rest
+
+
+def keyed_bytes(size: int, *key: int | str) -> bytes:
+    """`size` (at most 64) pseudo-random bytes that depend on every part of the key (BLAKE2b, RFC 7693)."""
+    text = "\0".join(f"{type(part).__name__}:{part}" for part in ("torchyoga", ORDER_VERSION, *key))
+    return hashlib.blake2b(text.encode(), digest_size=size).digest()
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of the rows in every epoch, over all ranks.
+
+    Args:
+        length: number of rows N, up to 2**62.
+        seed: any int; together with the epoch it makes the keys.
+        shuffle: False for rows 0, 1, 2, ...
+        reshuffle: False gives every epoch the order of epoch 0.
+
+    Example:
+        >>> order = Order(10, seed=7)
+        >>> rows = order.rows(epoch=0, positions=np.arange(10))
+        >>> sorted(rows.tolist()) == list(range(10))
+        True
+        >>> order.positions(epoch=0, rows=rows).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+
+    length: int
+    seed: int = 0
+    shuffle: bool = True
+    reshuffle: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", as_int("length", self.length, low=0, high=2**62))
+        object.__setattr__(self, "seed", as_int("seed", self.seed))
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Positions:
+        """The rows (int64, shape of `positions`) at these positions of the epoch; positions past N wrap around."""
+        found = np.asarray(positions, np.int64)
+        if self.length and found.size and int(found.max()) >= self.length:
+            found = found % self.length
+        if not self.shuffle or self.length < 2:
+            return found
+        return _walk(found, self.length, self._keys(epoch), forward=True)
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Positions:
+        """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
+        found = np.asarray(rows, np.int64)
+        if found.size and not (0 <= int(found.min()) and int(found.max()) < self.length):
+            raise ValueError(f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}")
+        if not self.shuffle or self.length < 2:
+            return found
+        return _walk(found, self.length, self._keys(epoch), forward=False)
+
+    def _keys(self, epoch: int) -> tuple[tuple[int, int, int], ...]:
+        return _round_keys(self.seed, epoch if self.reshuffle else 0)
+
+
+def as_int(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
+    """`value` as an int within the bounds; ValueError otherwise."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an int, found {value!r}") from None
+    if (low is not None and number < low) or (high is not None and number > high):
+        bounds = f"at least {low}" if high is None else f"in {low}..{high}"
+        raise ValueError(f"{name} must be {bounds}, found {number}")
+    return number
+
+
+@lru_cache(maxsize=64)
+def _round_keys(seed: int, epoch: int) -> tuple[tuple[int, int, int], ...]:
+    keys = []
+    for index in range(_ROUNDS):
+        words = np.frombuffer(keyed_bytes(24, "order", seed, epoch, index), "<u8").tolist()
+        keys.append((words[0] | 1, words[1], words[2] | 1))
+    return tuple(keys)
+
+
+def _walk(values: Positions, length: int, keys: tuple[tuple[int, int, int], ...], forward: bool) -> Positions:
+    bits = max(_MIN_BITS, (length - 1).bit_length())
+    word: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
+    flat = np.ascontiguousarray(values).reshape(-1)
+    out = np.empty(flat.shape, np.int64)
+    # In chunks, so that a call's working memory stays in the processor's cache however many positions are asked for.
+    for start in range(0, flat.size, _CHUNK):
+        mixed = _feistel(flat[start : start + _CHUNK].astype(word), bits, keys, forward)
+        outside = np.flatnonzero(mixed >= length)
+        while outside.size:
+            again = _feistel(mixed[outside], bits, keys, forward)
+            mixed[outside] = again
+            outside = outside[again >= length]
+        out[start : start + _CHUNK] = mixed
+    return out.reshape(values.shape)
+
+
+def _feistel(values: Any, bits: int, keys: tuple[tuple[int, int, int], ...], forward: bool) -> Any:
+    word = values.dtype.type
+    width = values.dtype.itemsize * 8
+    high, low = bits // 2, bits - bits // 2
+    halves = [values >> word(low), values & word((1 << low) - 1)]
+    order = range(_ROUNDS) if forward else range(_ROUNDS - 1, -1, -1)
+    for index in order:
+        multiply, add, remultiply = (word(key % (1 << width)) for key in keys[index])
+        target = index % 2
+        hashed = halves[1 - target] * multiply
+        hashed += add
+        hashed ^= hashed >> word(width // 2 - 1)
+        hashed *= remultiply
+        hashed >>= word(width - (high, low)[target])
+        halves[target] ^= hashed
+    halves[0] <<= word(low)
+    halves[0] |= halves[1]
+    return halves[0]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which positions of the global order one rank takes: rank, rank + W, rank + 2W, ... from any start.
+
+    Args:
+        num_replicas: number of ranks W.
+        rank: this one, in 0..W-1.
+        remainder: what happens to a tail that W does not divide: `keep` (every row once, ranks may differ by one),
+            `drop` (equal ranks without the tail), `pad` (equal ranks; rows from the front of the epoch come again).
+    """
+
+    num_replicas: int = 1
+    rank: int = 0
+    remainder: Remainder = "keep"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_replicas", as_int("num_replicas", self.num_replicas, low=1))
+        object.__setattr__(self, "rank", as_int("rank", self.rank, low=0, high=self.num_replicas - 1))
+        if self.remainder not in ("keep", "drop", "pad"):
+            raise ValueError(f"remainder must be 'keep', 'drop' or 'pad', found {self.remainder!r}")
+
+    def end(self, length: int, start: int = 0) -> int:
+        """The global position at which an epoch of `length` rows, continued at `start`, is over for all ranks."""
+        left = max(length - start, 0)
+        whole, tail = divmod(left, self.num_replicas)
+        if self.remainder == "drop":
+            left = whole * self.num_replicas
+        elif self.remainder == "pad":
+            left = (whole + (tail > 0)) * self.num_replicas
+        return start + left
+
+    def count(self, length: int, start: int = 0, rank: int | None = None) -> int:
+        """How many rows this rank (or `rank`) takes between `start` and the end."""
+        first = self.rank if rank is None else rank
+        return len(range(start + first, self.end(length, start), self.num_replicas))
+
+    def steps(self, length: int, start: int, batch_size: int, drop_last: bool, rank: int | None = None) -> int:
+        """How many batches that is; `drop_last` leaves out a shorter last one."""
+        rows = self.count(length, start, rank)
+        return rows // batch_size if drop_last else -(-rows // batch_size)
+
+
+def chunks(order: Order, shard: Shard, epoch: int, start: int, multiple: int = 1) -> Iterator[Positions]:
+    """The rows of a rank from global position `start` on, some thousands at a time, a multiple of `multiple`."""
+    count = shard.count(order.length, start)
+    taken, size = 0, _FIRST_CHUNK
+    while taken < count:
+        size_now = min(max(size // multiple, 1) * multiple, count - taken)
+        first = start + shard.rank + taken * shard.num_replicas
+        yield order.rows(epoch, first + np.arange(size_now, dtype=np.int64) * shard.num_replicas)
+        taken += size_now
+        size = _CHUNK
+
+
+def batches(
+    order: Order, shard: Shard, epoch: int, start: int, batch_size: int, drop_last: bool
+) -> Iterator[Positions]:
+    """The same rows as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
+    for rows in chunks(order, shard, epoch, start, multiple=batch_size):
+        for first in range(0, len(rows), batch_size):
+            batch = rows[first : first + batch_size]
+            if len(batch) == batch_size or not drop_last:
+                yield batch
