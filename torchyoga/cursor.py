@@ -54,13 +54,13 @@ class Cursor:
         epoch, position = self._place
         if self._running:
             return Place(epoch if self._again else epoch + 1, 0)
-        return self._rolled(Place(epoch, position), batch_size, drop_last)
+        return self.rolled(Place(epoch, position), batch_size, drop_last)
 
     def reached(self, place: Place, batch_size: int = 1, drop_last: bool = False) -> None:
         """An iteration has delivered everything before `place`."""
         if self._place.epoch != place.epoch:
             self._again = False
-        self._place = self._rolled(place, batch_size, drop_last)
+        self._place = self.rolled(place, batch_size, drop_last)
         self._running = self._place == place
         self._just_loaded = False
 
@@ -72,11 +72,28 @@ class Cursor:
             self._running = self._again = False
         self._just_loaded = False
 
-    def _rolled(self, place: Place, batch_size: int, drop_last: bool) -> Place:
+    def rolled(self, place: Place, batch_size: int = 1, drop_last: bool = False) -> Place:
+        """`place`, or the start of the next epoch if no rank has anything left of this one."""
+        if self.order.length - place.position >= self.shard.num_replicas * batch_size:
+            return place
         # Over all ranks: a rank with one row less must not begin the next epoch while another still has its last.
         if place.position and not self.shard.steps(self.order.length, place.position, batch_size, drop_last, rank=0):
             return Place(place.epoch + 1, 0)
         return place
+
+    def after(self, start: Place, num_batches: int, batch_size: int) -> Place:
+        """The place after that many batches on every rank, from `start` on."""
+        end = self.shard.end(self.order.length, start.position)
+        position = start.position + num_batches * batch_size * self.shard.num_replicas
+        return Place(start.epoch, min(position, end))
+
+    def check_generation(self, generation: int) -> None:
+        """Raises StateError if a state was loaded since an iterator noted `generation`."""
+        if generation != self.generation:
+            raise StateError(
+                "a state was loaded after this iterator had begun, so its rows are not those the state continues with; "
+                "call iter() again after load_state_dict()"
+            )
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin.

@@ -1,0 +1,330 @@
+"""The road in: rows of a source -> blocks -> files -> a published version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from .checksum import combine_crc32
+from .columns import Block, Collector, equal_blocks
+from .errors import CorruptError, SchemaError
+from .formats import Writer, format_named
+from .manifest import FileEntry, Manifest
+from .reader import Reader
+from .schema import Schema
+from .store import Staging, Store
+
+__all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
+
+_log = logging.getLogger("torchyoga")
+_FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
+_NOTICE_BYTES = 2**30  # of a source without a known end; then at every doubling
+
+
+class RowSource(ABC):
+    """Rows from anywhere; what an adapter turns a dataset into.
+
+    Attributes:
+        length: number of rows, or None if that is not known before the end.
+        seekable: True if `rows(start)` can begin anywhere at no cost, so that a build can be continued.
+        name: what the source is, for messages.
+    """
+
+    length: int | None = None
+    seekable: bool = False
+    name: str = "the source"
+
+    @abstractmethod
+    def rows(self, start: int) -> Iterator[Any]:
+        """The rows from number `start` on; `start` is 0 unless `seekable`."""
+
+    def row(self, number: int) -> Any:
+        """One row; only asked of a `seekable` source."""
+        return next(iter(self.rows(number)))
+
+    def close(self) -> None:
+        """Called once, when no more rows are wanted."""
+
+
+class BlockSource(ABC):
+    """Rows that lie in arrays already, and go in without being looked at one by one."""
+
+    length: int
+    schema: Schema
+    name: str = "the arrays"
+
+    @abstractmethod
+    def block(self, start: int, stop: int) -> Block:
+        """The rows start..stop-1 as one block."""
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build.
+
+    Attributes:
+        format: the file format.
+        schema: of the rows; None learns it from the first block.
+        max_rows: more rows than this are an error; the way to catch a source without an end.
+        progress: show a progress bar; None shows it on a terminal only.
+        block_bytes: rows are gathered up to about this size; `file_bytes`: blocks, likewise.
+    """
+
+    format: str = "lmdb"
+    schema: Schema | None = None
+    max_rows: int | None = None
+    progress: bool | None = None
+    block_bytes: int = 4 * 2**20
+    file_bytes: int = 2**30
+
+
+def build(source: RowSource | BlockSource, store: Store, id: str, version: str, options: BuildOptions) -> Manifest:
+    """Reads `source` to its end and publishes it. Hold the store's lock of this version.
+
+    Raises:
+        SchemaError: a row does not fit. Nothing is published.
+        ValueError: there are more than `max_rows` rows. Nothing is published.
+        OSError: the disk is full or cannot be written. Nothing is published.
+    """
+    if options.max_rows is not None and source.length is not None and source.length > options.max_rows:
+        raise ValueError(f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows")
+    staging = store.stage(id, version)
+    task = _Build(source, staging, options)
+    try:
+        task.run()
+    except Exception as error:
+        # What the caller must change makes the rows so far worthless; what broke on the way does not.
+        if isinstance(error, (SchemaError, ValueError, OSError)) or not task.seekable:
+            staging.clear()
+        else:
+            task.save()
+        raise
+    except BaseException:
+        task.save()
+        raise
+    manifest = Manifest(
+        id=id,
+        version=version,
+        build=task.token,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        schema=task.schema,
+        fingerprint=_fingerprint(task.schema, task.files),
+        files=tuple(task.files),
+    )
+    store.publish(staging, manifest)
+    return manifest
+
+
+class _Build:
+    def __init__(self, source: RowSource | BlockSource, staging: Staging, options: BuildOptions) -> None:
+        self.source = source
+        self.staging = staging
+        self.options = options
+        self.schema = options.schema
+        self.files: list[FileEntry] = []
+        self.token = secrets.token_hex(8)
+        self.rows_done = 0
+        self.seekable = isinstance(source, RowSource) and source.seekable
+        self._format = format_named(options.format)
+        self._writer: Writer | None = None
+        self._checks: list[_Check] = []
+        self._file_rows = self._file_blocks = 0
+        self._started = self._file_started = time.monotonic()
+
+    def run(self) -> None:
+        self._continue()
+        progress = self.options.progress
+        with tqdm(
+            total=self.source.length,
+            initial=self.rows_done,
+            unit=" rows",
+            desc=self.source.name,
+            disable=None if progress is None else not progress,
+        ) as bar:
+            blocks = self._blocks_of_rows(bar) if isinstance(self.source, RowSource) else self._blocks_of_arrays(bar)
+            for block in blocks:
+                self._write(block)
+        self._finish_file()
+        if self.schema is None and isinstance(self.source, BlockSource):
+            self.schema = self.source.schema
+
+    def save(self) -> None:
+        """Closes the file under way, so that the rows so far are there to be continued from."""
+        if not self.seekable:
+            if self._writer is not None:
+                self._writer.abort()
+            return
+        try:
+            self._finish_file()
+        except OSError:
+            _log.warning("the rows since the last finished file are lost: it could not be closed")
+
+    # -- rows -> blocks
+
+    def _blocks_of_rows(self, bar: Any) -> Iterator[Block]:
+        assert isinstance(self.source, RowSource)
+        collector = Collector(self.schema)
+        row_number, written, notice = self.rows_done, 0, _NOTICE_BYTES
+        limit = self.options.max_rows
+        rows = self.source.rows(self.rows_done)
+        try:
+            for row in rows:
+                if limit is not None and row_number >= limit:
+                    raise ValueError(
+                        f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; "
+                        "raise max_rows, or bound it with itertools.islice. Nothing was published"
+                    )
+                collector.add(row, row_number)
+                row_number += 1
+                bar.update()
+                if collector.nbytes >= self.options.block_bytes or len(collector) >= 65536 or self._file_is_old():
+                    block = collector.take()
+                    written += block.nbytes
+                    yield block
+                    if self.source.length is None and written >= notice:
+                        _log.warning(
+                            "%s: %d rows, %.1f GB so far and no end known (%.1f GB of disk left); pass max_rows to bound it",
+                            self.source.name, row_number, written / 1e9, self.staging.free_bytes() / 1e9,
+                        )  # fmt: skip
+                        notice *= 2
+            if len(collector):
+                yield collector.take()
+        except Exception:
+            if len(collector) and self.seekable:
+                yield collector.take()  # kept for the next try
+            raise
+        finally:
+            self.source.close()
+        if self.source.length is not None and self.seekable and row_number != self.source.length:
+            raise ValueError(f"{self.source.name} gave {row_number} rows, but its length is {self.source.length}")
+
+    def _blocks_of_arrays(self, bar: Any) -> Iterator[Block]:
+        assert isinstance(self.source, BlockSource)
+        row_bytes = max(1, sum(column.row_bytes for column in self.source.schema.columns))
+        step = min(max(1, self.options.block_bytes // row_bytes), 2**20)
+        for start in range(0, self.source.length, step):
+            block = self.source.block(start, min(start + step, self.source.length))
+            yield block
+            bar.update(block.num_rows)
+
+    # -- blocks -> files
+
+    def _write(self, block: Block) -> None:
+        self.schema = self.schema or block.schema
+        if self._writer is None:
+            name = f"{self.token}-{len(self.files):05d}{self._format.SUFFIX}"
+            self._writer = self._format.Writer(str(self.staging.path / name), self.schema)
+            self._checks = [_Check() for column in self.schema.columns for _ in column.parts]
+            self._file_rows = self._file_blocks = 0
+            self._file_started = time.monotonic()
+        self._writer.write(block)
+        parts = ((c, data, part) for c, data in zip(self.schema.columns, block.data, strict=True) for part in c.parts)
+        for check, (_, data, part) in zip(self._checks, parts, strict=True):
+            # Offsets depend on the blocks; the lengths do not.
+            array = np.diff(data.part(part)) if part == "offsets" else data.part(part)
+            check.add(array)
+        self._file_rows += block.num_rows
+        self._file_blocks += 1
+        self.rows_done += block.num_rows
+        if self._writer.nbytes >= self.options.file_bytes or self._file_is_old():
+            self._finish_file()
+
+    def _file_is_old(self) -> bool:
+        now = time.monotonic()
+        allowed = max(_FILE_SECONDS, _FILE_SHARE * (now - self._started))
+        return self.seekable and now - self._file_started > allowed
+
+    def _finish_file(self) -> None:
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
+        index = writer.close()
+        name = f"{self.token}-{len(self.files):05d}{self._format.SUFFIX}"
+        entry = FileEntry(
+            name=name,
+            format=self.options.format,
+            rows=self._file_rows,
+            blocks=self._file_blocks,
+            nbytes=(self.staging.path / name).stat().st_size,
+            index=index,
+            checks=tuple((check.nbytes, check.crc) for check in self._checks),
+        )
+        self.files.append(entry)
+        self._file_started = time.monotonic()
+        if self.seekable and self.schema is not None:
+            self.staging.save(
+                {
+                    "token": self.token,
+                    "source": self._signature(),
+                    "schema": self.schema.to_json(),
+                    "files": [file.to_json() for file in self.files],
+                }
+            )
+
+    # -- an interrupted build
+
+    def _signature(self) -> list[Any]:
+        return [self.source.name, self.source.length, self.options.format]
+
+    def _continue(self) -> None:
+        found = self.staging.load() if self.seekable else {}
+        try:
+            if found and found["source"] == self._signature():
+                schema = Schema.from_json(found["schema"])
+                files = [FileEntry.from_json(file) for file in found["files"]]
+                if (self.schema is None or schema == self.schema) and self._still_same(schema, files):
+                    self.schema, self.files, self.token = schema, files, str(found["token"])
+                    self.rows_done = sum(file.rows for file in files)
+                    _log.info("%s: continuing an interrupted build at row %d", self.source.name, self.rows_done)
+        except (CorruptError, SchemaError, ValueError, TypeError, KeyError, OSError) as error:
+            _log.info("%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error)
+        self.staging.keep_only(self.files)
+
+    def _still_same(self, schema: Schema, files: list[FileEntry]) -> bool:
+        """True if the staged files are whole, and the first and last row of each is still what the source gives."""
+        assert isinstance(self.source, RowSource)
+        reader = Reader(str(self.staging.path), schema, files)
+        damaged = reader.verify_all()
+        if damaged:
+            raise CorruptError(damaged[0])
+        ends = np.cumsum([file.rows for file in files])
+        numbers = sorted({0, *(ends[:-1]).tolist(), *(ends - 1).tolist()})[:: max(1, len(ends) // 8)]
+        collector = Collector(schema)
+        for number in numbers:
+            collector.add(self.source.row(number), number)
+        return equal_blocks(collector.take(), reader.take(np.array(numbers, np.int64)), range(len(numbers)))
+
+
+class _Check:
+    """CRC-32 and size of everything of one part of a column in a file."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.crc = 0
+
+    def add(self, array: np.ndarray[Any, Any]) -> None:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        self.crc = zlib.crc32(flat.view(np.uint8) if flat.nbytes else b"", self.crc)
+        self.nbytes += flat.nbytes
+
+
+def _fingerprint(schema: Schema | None, files: list[FileEntry]) -> str:
+    """A name for the content: the same for the same rows, whatever the files, blocks and format."""
+    checks: list[tuple[int, int]] = []
+    for file in files:
+        pairs = zip(checks or [(0, 0)] * len(file.checks), file.checks, strict=True)
+        checks = [(a + b, combine_crc32(crc, crc_b, b)) for (a, crc), (b, crc_b) in pairs]
+    content = [schema.to_json() if schema else None, sum(file.rows for file in files), checks]
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,218 @@
+"""The road out: a dataset as rows by number."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .columns import Rows
+from .errors import NotFoundError
+from .manifest import Manifest
+from .reader import Reader
+from .schema import Schema
+from .stream import Stream
+
+__all__ = ["DataRef", "SlicedRef", "VersionRef"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class DataRef(ABC):
+    """A map-style dataset: give it a row number, or many, and it gives the rows.
+
+    Subclass it over data of your own with `__len__` and `take`, and it streams, shuffles, shards and resumes.
+
+    Example:
+        >>> class Squares(DataRef):
+        ...     def __len__(self):
+        ...         return 10
+        ...     def take(self, rows):
+        ...         return [int(row) ** 2 for row in rows]
+        >>> Squares()[3], Squares()[[1, -1]], list(Squares()[7:])
+        (9, [1, 81], [49, 64, 81])
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of rows N."""
+
+    @abstractmethod
+    def take(self, rows: Ints) -> Sequence[Any]:
+        """The rows of these numbers (int64, each in 0..N-1), in this order."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, by which a saved state knows its dataset; None if there is none."""
+        return None
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a row looks like; None if that is not known, or there are no rows."""
+        return None
+
+    def __getitem__(self, index: Any) -> Any:
+        """A row; a list of rows for a list of numbers; a view of some rows, a DataRef too, for a slice.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        if isinstance(index, slice):
+            return SlicedRef(self, range(len(self))[index])
+        if np.ndim(index) == 0:
+            return _exact(self.take(self._numbers([index])))[0]
+        return _exact(self.take(self._numbers(index)))
+
+    def __getitems__(self, indices: Any) -> Sequence[Any]:
+        """The rows of a batch, as torch's DataLoader asks for them: `default_collate` makes it tensors in one go."""
+        return self.take(self._numbers(indices))
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), 256):
+            yield from _exact(self.take(np.arange(start, min(start + 256, len(self)))))
+
+    def _numbers(self, indices: Any) -> Ints:
+        found = np.asarray(indices)
+        if found.dtype == np.bool_ or not (np.issubdtype(found.dtype, np.integer) or not found.size) or found.ndim != 1:
+            raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}")
+        numbers = found.astype(np.int64, copy=False)
+        if not len(numbers):
+            return numbers
+        low, high, length = int(numbers.min()), int(numbers.max()), len(self)
+        if low < -length or high >= length:
+            raise IndexError(f"row {high if high >= length else low} of a dataset of {length} rows")
+        return numbers % length if low < 0 else numbers
+
+    def stream(
+        self,
+        start_offset: int = 0,
+        shuffle: bool = False,
+        shuffle_seed: int = 0,
+        shard_rank: int = 0,
+        num_shards: int = 1,
+        skip_shuffle_at_epoch_end: bool = False,
+        drop_shard_remainder: bool = False,
+    ) -> Stream:
+        """The sequential layer: rows in order, an epoch per iteration, resumable after any row.
+
+        Args:
+            start_offset: rows of the whole dataset, over all shards, that the first iteration leaves out; more than
+                the dataset has means later epochs.
+            shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)` gives.
+            shuffle_seed: any int.
+            shard_rank: which shard this is, in 0..num_shards-1.
+            num_shards: shard r takes positions r, r + num_shards, ... of the global order.
+            skip_shuffle_at_epoch_end: every epoch comes in the order of the first.
+            drop_shard_remainder: leave out the tail that the shards do not divide; else some have one row more.
+
+        Raises:
+            ValueError: an argument is out of range.
+
+        Example:
+            >>> list(Squares().stream(start_offset=7))
+            [49, 64, 81]
+        """
+        return Stream(
+            self,
+            start_offset=start_offset,
+            shuffle=shuffle,
+            shuffle_seed=shuffle_seed,
+            shard_rank=shard_rank,
+            num_shards=num_shards,
+            skip_shuffle_at_epoch_end=skip_shuffle_at_epoch_end,
+            drop_shard_remainder=drop_shard_remainder,
+        )
+
+
+def _exact(rows: Sequence[Any]) -> list[Any]:
+    return rows.exact() if isinstance(rows, Rows) else list(rows)
+
+
+class SlicedRef(DataRef):
+    """Some rows of another DataRef: what `ref[start:stop:step]` is."""
+
+    def __init__(self, whole: DataRef, rows: range) -> None:
+        self.whole = whole
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Ints) -> Sequence[Any]:
+        """The rows of these numbers within the slice."""
+        return self.whole.take(self.rows.start + self.rows.step * rows)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of the whole and the slice."""
+        if self.whole.fingerprint is None:
+            return None
+        text = f"{self.whole.fingerprint} {self.rows.start} {self.rows.stop} {self.rows.step}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def schema(self) -> Schema | None:
+        """Of the whole."""
+        return self.whole.schema
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
+
+
+class VersionRef(DataRef):
+    """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
+
+    def __init__(self, directory: str, manifest: Manifest, verify: bool = True) -> None:
+        self.directory = directory
+        self.manifest = manifest
+        self._verify = verify
+        self._reader: Reader | None = None
+
+    def __len__(self) -> int:
+        return self.manifest.num_rows
+
+    def take(self, rows: Ints) -> Sequence[Any]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        return Rows(self.open().take(rows)) if len(rows) else []
+
+    def open(self) -> Reader:
+        """Maps the files, unless that has been done in this process; whoever has them open keeps them."""
+        if self._reader is None:
+            assert self.manifest.schema is not None, "only an empty dataset has no schema"
+            self._reader = Reader(self.directory, self.manifest.schema, self.manifest.files, self._verify)
+            self._reader.open_all()
+        return self._reader
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the content; the same for the same rows, wherever and however they are kept."""
+        return self.manifest.fingerprint
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a row looks like; None for a version without rows."""
+        return self.manifest.schema
+
+    def __repr__(self) -> str:
+        m = self.manifest
+        columns = ", ".join(map(str, m.schema.columns)) if m.schema else "no rows"
+        return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
+
+    def __reduce__(self) -> Any:
+        return _reopened, (self.directory, self.manifest.build, self._verify)
+
+
+def _reopened(directory: str, build: str, verify: bool) -> VersionRef:
+    try:
+        with open(os.path.join(directory, "manifest.json"), "rb") as file:
+            manifest = Manifest.from_bytes(file.read())
+    except FileNotFoundError:
+        raise NotFoundError(f"{directory} has been removed since this DataRef was made; fetch or build it again") from None
+    if manifest.build != build:
+        raise NotFoundError(f"{directory} has been overwritten since this DataRef was made; fetch it again")
+    return VersionRef(directory, manifest, verify)

@@ -1,0 +1,141 @@
+"""What a version is: its schema, its files and how many rows each holds; to and from JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import CorruptError
+from .schema import Schema
+
+__all__ = ["FORMAT_VERSION", "FileEntry", "Manifest"]
+
+FORMAT_VERSION = 1
+_FILE_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{5}\.[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One data file of a version.
+
+    Attributes:
+        name: within the version's directory.
+        format: which of `torchyoga.formats` wrote it.
+        rows: how many rows it holds; `blocks`: in how many blocks; `nbytes`: its size.
+        index: where the format keeps its table of blocks.
+        checks: for each part of each column, bytes and CRC-32 of all rows of the file, whatever the blocks.
+    """
+
+    name: str
+    format: str
+    rows: int
+    blocks: int
+    nbytes: int
+    index: dict[str, Any]
+    checks: tuple[tuple[int, int], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        checks = [list(check) for check in self.checks]
+        return {**{k: v for k, v in vars(self).items() if k != "checks"}, "checks": checks}
+
+    @staticmethod
+    def from_json(data: Any) -> FileEntry:
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        numbers = {key: data[key] for key in ("rows", "blocks", "nbytes")}
+        checks = tuple((size, crc) for size, crc in data["checks"])
+        every = [*numbers.values(), *(number for check in checks for number in check)]
+        if not all(type(number) is int and 0 <= number < 2**62 for number in every):
+            raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers}")
+        if not isinstance(data["name"], str) or not _FILE_NAME.fullmatch(data["name"]):
+            raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
+        if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
+            raise TypeError("format must be a str and index a dict")
+        if numbers["blocks"] > numbers["rows"]:
+            raise ValueError("more blocks than rows")
+        return FileEntry(name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A published version. `build` is a random token that tells apart two builds of the same id and version."""
+
+    id: str
+    version: str
+    build: str
+    created: str
+    schema: Schema | None  # None for a dataset without rows, whose look nobody has seen
+    fingerprint: str
+    files: tuple[FileEntry, ...] = field(default=())
+
+    @cached_property
+    def file_starts(self) -> npt.NDArray[np.int64]:
+        """(files + 1,) the first row of each file, and the number of rows."""
+        return np.concatenate([[0], np.cumsum([file.rows for file in self.files])]).astype(np.int64)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.nbytes for file in self.files)
+
+    def to_bytes(self) -> bytes:
+        """The text of `manifest.json`, with its own checksum."""
+        content = {
+            "torchyoga": FORMAT_VERSION,
+            "id": self.id,
+            "version": self.version,
+            "build": self.build,
+            "created": self.created,
+            "rows": self.num_rows,
+            "fingerprint": self.fingerprint,
+            "schema": self.schema.to_json() if self.schema else None,
+            "files": [file.to_json() for file in self.files],
+        }
+        return json.dumps({**content, "checksum": _digest(content)}, indent=1, sort_keys=True).encode()
+
+    @staticmethod
+    def from_bytes(text: bytes) -> Manifest:
+        """The manifest that `to_bytes` wrote.
+
+        Raises:
+            CorruptError: it is cut, changed, of a later format, or no manifest at all.
+        """
+        try:
+            content = json.loads(text)
+            if not isinstance(content, dict) or type(content.get("torchyoga")) is not int:
+                raise ValueError("it is no manifest of torchyoga")
+            if content["torchyoga"] != FORMAT_VERSION:
+                raise ValueError(
+                    f"it is of format version {content['torchyoga']}, this torchyoga reads {FORMAT_VERSION}; update torchyoga"
+                )
+            if content.pop("checksum", None) != _digest(content):
+                raise ValueError("its checksum does not match its content")
+            texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
+            if not all(isinstance(value, str) for value in texts.values()):
+                raise TypeError("id, version, build, created and fingerprint must be text")
+            schema = None if content["schema"] is None else Schema.from_json(content["schema"])
+            manifest = Manifest(schema=schema, files=tuple(map(FileEntry.from_json, content["files"])), **texts)
+            if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
+                raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r}")
+            if manifest.num_rows and schema is None:
+                raise ValueError("it has rows but no schema")
+            return manifest
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorruptError(f"the manifest is damaged: {error}") from error
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,123 @@
+"""Positions -> rows or batches, in sequence: the sequential layer over anything that can take rows by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .cursor import Cursor, Place
+from .order import Order, Shard, as_int, batches
+
+__all__ = ["Stream"]
+
+_WINDOW = 256  # rows read at once when they are wanted one by one
+
+
+class RandomAccess(Protocol):
+    """What a stream reads from."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, or None."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
+        """The rows of these numbers, in this order."""
+
+
+class Stream:
+    """One epoch of rows per iteration; iterating again is the next epoch, reshuffled. See `DataRef.stream`.
+
+    Attributes:
+        epoch: the epoch under way, or about to begin.
+    """
+
+    def __init__(
+        self,
+        source: RandomAccess,
+        start_offset: int = 0,
+        shuffle: bool = False,
+        shuffle_seed: int = 0,
+        shard_rank: int = 0,
+        num_shards: int = 1,
+        skip_shuffle_at_epoch_end: bool = False,
+        drop_shard_remainder: bool = False,
+    ) -> None:
+        order = Order(len(source), shuffle_seed, bool(shuffle), reshuffle=not skip_shuffle_at_epoch_end)
+        shard = Shard(num_shards, shard_rank, "drop" if drop_shard_remainder else "keep")
+        self.source = source
+        self._cursor = Cursor(order, shard, start_offset, source.fingerprint)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        return self._cursor.epoch
+
+    def __len__(self) -> int:
+        """Rows of a whole epoch in this shard."""
+        return self._cursor.shard.count(self._cursor.order.length)
+
+    def __iter__(self) -> Iterator[Any]:
+        run = _Run(self._cursor)
+        for window in run.windows(_WINDOW, drop_last=False):
+            for row in self.source.take(window):
+                run.delivered(1)
+                yield row
+        run.finished()
+
+    def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
+        """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
+
+        The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns one into
+        tensors without taking it apart, and `batch.block` has its columns as arrays.
+        """
+        batch_size = as_int("batch_size", batch_size, low=1)
+        run = _Run(self._cursor, batch_size, drop_last)
+        for window in run.windows(batch_size, drop_last):
+            rows = self.source.take(window)
+            run.delivered(len(window))
+            yield rows
+        run.finished()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""
+        self._cursor.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last row or batch handed out."""
+        return self._cursor.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Continues from a state, of any number of shards; see `ResumableSampler.load_state_dict`."""
+        self._cursor.load_state_dict(state, strict)
+
+
+class _Run:
+    """One iteration, counting what it hands out."""
+
+    def __init__(self, cursor: Cursor, batch_size: int = 1, drop_last: bool = False) -> None:
+        self._cursor = cursor
+        self._step = batch_size, drop_last
+        self._generation = cursor.generation
+        self._epoch, self._start = cursor.begin(batch_size, drop_last)
+        self._end = cursor.shard.end(cursor.order.length, self._start)
+        self._taken = 0
+
+    def windows(self, size: int, drop_last: bool) -> Iterator[npt.NDArray[np.int64]]:
+        cursor = self._cursor
+        return batches(cursor.order, cursor.shard, self._epoch, self._start, size, drop_last)
+
+    def delivered(self, rows: int) -> None:
+        cursor = self._cursor
+        cursor.check_generation(self._generation)
+        self._taken += rows
+        # A shorter last batch ends the share of every rank.
+        position = min(self._start + self._taken * cursor.shard.num_replicas, self._end)
+        cursor.reached(Place(self._epoch, position), *self._step)
+
+    def finished(self) -> None:
+        self._cursor.finished(self._epoch)
