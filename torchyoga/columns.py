@@ -108,10 +108,10 @@ def _rebuild_named(cls: Any, values: tuple[Any, ...]) -> Any:
     return tuple.__new__(cls, values)
 
 
-def plain_row(schema: Schema, row: Any) -> Any:
-    """A row of `Rows` as the exact types that went in, at its top."""
+def plain_row(row: Any) -> Any:
+    """A row of `Rows` as the exact type that went in."""
     if isinstance(row, RowNamed):
-        return tuple.__new__(schema.tree.row_type, row)  # type: ignore[type-var]
+        return tuple.__new__(type(row).__mro__[2], row)  # type: ignore[type-var]
     for marked, cls in ((RowTuple, tuple), (RowList, list), (RowDict, dict)):
         if type(row) is marked:
             return cls(row)  # type: ignore[call-overload]
