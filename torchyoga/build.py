@@ -98,7 +98,9 @@ def build(source: RowSource | BlockSource, store: Store, id: str, version: str, 
         OSError: the disk is full or cannot be written. Nothing is published.
     """
     if options.max_rows is not None and source.length is not None and source.length > options.max_rows:
-        raise ValueError(f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows")
+        raise ValueError(
+            f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows"
+        )
     staging = store.stage(id, version)
     task = _Build(source, staging, options)
     try:

@@ -49,7 +49,9 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return sum(data.part(name).nbytes for c, data in zip(self.schema.columns, self.data, strict=True) for name in c.parts)
+        return sum(
+            data.part(name).nbytes for c, data in zip(self.schema.columns, self.data, strict=True) for name in c.parts
+        )
 
 
 def array_of(column: Column, data: Data, i: int) -> Array:
@@ -259,8 +261,10 @@ def _check_fits(column: Column, leaf: Leaf) -> None:
     if (leaf.kind, leaf.dtype) != (column.kind, column.dtype):
         _refuse(column.name, f"{column.kind} {column.dtype}", f"{leaf.kind} {leaf.dtype}")
     if column.shape is not None and shape != column.shape:
-        advice = "" if column.kind not in ("ndarray", "tensor") else (
-            f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])"
+        advice = (
+            ""
+            if column.kind not in ("ndarray", "tensor")
+            else (f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])")
         )
         _refuse(column.name, f"shape {column.shape}", f"shape {shape}{advice}")
     if column.shape is None and (ndim != 1 if column.ndim == 1 else ndim > column.ndim):
@@ -298,7 +302,8 @@ def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:
         return False
     pairs = list(zip(one.schema.columns, one.data, other.data, strict=True))
     return all(
-        array_of(c, a, i).shape == array_of(c, b, i).shape and array_of(c, a, i).tobytes() == array_of(c, b, i).tobytes()
+        array_of(c, a, i).shape == array_of(c, b, i).shape
+        and array_of(c, a, i).tobytes() == array_of(c, b, i).tobytes()
         for c, a, b in pairs
         for i in rows
     )

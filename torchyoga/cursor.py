@@ -28,9 +28,7 @@ class Cursor:
     and asking for the state changes nothing.
     """
 
-    def __init__(
-        self, order: Order, shard: Shard, start_offset: int = 0, fingerprint: str | None = None
-    ) -> None:
+    def __init__(self, order: Order, shard: Shard, start_offset: int = 0, fingerprint: str | None = None) -> None:
         offset = as_int("start_offset", start_offset, low=0)
         if offset and not order.length:
             raise ValueError(f"start_offset={offset}, but the dataset is empty; use 0")
@@ -145,7 +143,9 @@ class Cursor:
     def _checked(self, state: Mapping[str, Any], strict: bool) -> Place:
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
             found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-            raise StateError(f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave")
+            raise StateError(
+                f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave"
+            )
         for key in ("version", "epoch", "position", "length"):
             if type(state[key]) is not int or state[key] < 0:
                 raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")

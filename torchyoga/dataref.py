@@ -212,7 +212,9 @@ def _reopened(directory: str, build: str, verify: bool) -> VersionRef:
         with open(os.path.join(directory, "manifest.json"), "rb") as file:
             manifest = Manifest.from_bytes(file.read())
     except FileNotFoundError:
-        raise NotFoundError(f"{directory} has been removed since this DataRef was made; fetch or build it again") from None
+        raise NotFoundError(
+            f"{directory} has been removed since this DataRef was made; fetch or build it again"
+        ) from None
     if manifest.build != build:
         raise NotFoundError(f"{directory} has been overwritten since this DataRef was made; fetch it again")
     return VersionRef(directory, manifest, verify)

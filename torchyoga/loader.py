@@ -94,7 +94,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         elif shuffle:
             raise ValueError("sampler excludes shuffle; say ResumableSampler(..., shuffle=True)")
         if len(sampler.dataset) != len(dataset):
-            raise ValueError(f"the sampler is of {len(sampler.dataset)} rows, the dataset has {len(dataset)}; make it from this dataset")
+            raise ValueError(
+                f"the sampler is of {len(sampler.dataset)} rows, the dataset has {len(dataset)}; make it from this dataset"
+            )
         self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
         self._plan = _Plan(self, sampler)
         # torch draws a number from the global generator for each iterator, which would change the user's own random

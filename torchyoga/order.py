@@ -74,7 +74,7 @@ class Order:
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Positions:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         found = np.asarray(rows, np.int64)
-        if found.size and not (0 <= int(found.min()) and int(found.max()) < self.length):
+        if found.size and not (int(found.min()) >= 0 and int(found.max()) < self.length):
             raise ValueError(f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}")
         if not self.shuffle or self.length < 2:
             return found

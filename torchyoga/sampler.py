@@ -77,7 +77,10 @@ class ResumableSampler(DistributedSampler[int]):
         shard = Shard(num_replicas, rank, "drop" if drop_last else remainder)
         fingerprint = getattr(dataset_or_length, "fingerprint", None)
         self.cursor = Cursor(
-            Order(length, seed, bool(shuffle)), shard, start_offset, fingerprint if isinstance(fingerprint, str) else None
+            Order(length, seed, bool(shuffle)),
+            shard,
+            start_offset,
+            fingerprint if isinstance(fingerprint, str) else None,
         )
         self.num_replicas, self.rank = shard.num_replicas, shard.rank
         self.shuffle, self.seed, self.drop_last = bool(shuffle), self.cursor.order.seed, shard.remainder == "drop"
@@ -201,7 +204,9 @@ class _Indices(Iterator[int]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state; StateError once the first row has been handed out."""
         if self._chunks is not None:
-            raise StateError("this iterator has begun already; load the state before the first row, or into the sampler")
+            raise StateError(
+                "this iterator has begun already; load the state before the first row, or into the sampler"
+            )
         self._sampler.load_state_dict(state)
 
 
@@ -221,7 +226,9 @@ class ResumableBatchSampler(BatchSampler):
 
     def __init__(self, sampler: ResumableSampler, batch_size: int, drop_last: bool = False) -> None:
         if not isinstance(sampler, ResumableSampler):
-            raise ValueError(f"sampler must be a ResumableSampler, found {type(sampler).__name__}; wrap its dataset in one")
+            raise ValueError(
+                f"sampler must be a ResumableSampler, found {type(sampler).__name__}; wrap its dataset in one"
+            )
         self.sampler: ResumableSampler = sampler
         self.batch_size = as_int("batch_size", batch_size, low=1)
         self.drop_last = bool(drop_last)
@@ -253,7 +260,9 @@ class ResumableBatchSampler(BatchSampler):
         """
         cursor = self.sampler.cursor
         size = self.batch_size * cursor.shard.num_replicas
-        positions = np.arange(size * as_int("step", step, low=0), min(size * (step + 1), cursor.shard.end(cursor.order.length)))
+        positions = np.arange(
+            size * as_int("step", step, low=0), min(size * (step + 1), cursor.shard.end(cursor.order.length))
+        )
         if not len(positions):
             raise ValueError(f"step must be in 0..{len(self) - 1}, found {step}")
         return self.sampler.rows_at(positions, epoch)

@@ -48,9 +48,13 @@ class Column:
         if not leaves.is_valid(self.kind, self.dtype):
             raise ValueError(f"column {self.name!r}: no such kind and dtype: {self.kind!r}, {self.dtype!r}")
         if len(self.name.encode()) > MAX_NAME:
-            raise SchemaError(f"column {self.name[:40]!r}...: its path is longer than {MAX_NAME} bytes; shorten the keys")
+            raise SchemaError(
+                f"column {self.name[:40]!r}...: its path is longer than {MAX_NAME} bytes; shorten the keys"
+            )
         if self.shape is not None and (len(self.shape) != self.ndim or min(self.shape, default=0) < 0):
-            raise ValueError(f"column {self.name!r}: the shape {self.shape} has not {self.ndim} dimensions of 0 or more")
+            raise ValueError(
+                f"column {self.name!r}: the shape {self.shape} has not {self.ndim} dimensions of 0 or more"
+            )
         if self.row_bytes >= 2**40 or not 0 <= self.ndim <= 64:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
         if self.shape is None and self.ndim == 0:
@@ -197,7 +201,9 @@ class Schema:
         unknown = set(ragged) - set(names)
         if unknown:
             raise SchemaError(f"ragged={sorted(unknown)} are no columns of the row; its columns are {names}")
-        return Schema(tree, tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True)))
+        return Schema(
+            tree, tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True))
+        )
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.columns)) or "rows without leaves"

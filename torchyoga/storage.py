@@ -216,4 +216,6 @@ def _source(data: Any, num_workers: int) -> RowSource | BlockSource:
         return MapSource(data, num_workers)
     if callable(data) or isinstance(data, Iterable):
         return IteratorSource(data)
-    raise TypeError(f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array, an iterable or a function")
+    raise TypeError(
+        f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array, an iterable or a function"
+    )

@@ -1,9 +1,9 @@
 """A local directory of finished versions: stage, publish, list, remove, check; and the writer's lock.
 
-    <root>/<id>/<version>/manifest.json          written last: without it there is no version
-    <root>/<id>/<version>/<build>-00000.mdb      its data files
-    <root>/.staging/<id>/<version>/              a build under way, or an interrupted one
-    <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
+<root>/<id>/<version>/manifest.json          written last: without it there is no version
+<root>/<id>/<version>/<build>-00000.mdb      its data files
+<root>/.staging/<id>/<version>/              a build under way, or an interrupted one
+<root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
 """
 
 from __future__ import annotations
@@ -55,8 +55,14 @@ class Store:
         found = self.find(id, version)
         if found is None:
             there = self.versions(id)
-            what = f"its versions are {there}" if there else f"the storage holds {[i for i, _ in self.list()][:20] or 'nothing'}"
-            raise NotFoundError(f"{id!r} has no version {version!r} in {self.root}: {what}. Submit it, or fetch one of these")
+            what = (
+                f"its versions are {there}"
+                if there
+                else f"the storage holds {[i for i, _ in self.list()][:20] or 'nothing'}"
+            )
+            raise NotFoundError(
+                f"{id!r} has no version {version!r} in {self.root}: {what}. Submit it, or fetch one of these"
+            )
         return found
 
     def find(self, id: str, version: str) -> Manifest | None:
@@ -101,7 +107,9 @@ class Store:
         directory = self.directory(manifest.id, manifest.version)
         there = {path.name: path.stat().st_size for path in directory.iterdir()}
         named = {file.name: file.nbytes for file in manifest.files}
-        problems = [f"{name} is not named in the manifest" for name in sorted(there.keys() - named.keys() - {_MANIFEST})]
+        problems = [
+            f"{name} is not named in the manifest" for name in sorted(there.keys() - named.keys() - {_MANIFEST})
+        ]
         for name, nbytes in named.items():
             if name not in there:
                 problems.append(f"{name} is missing")
@@ -220,7 +228,9 @@ def _encoded(what: str, text: str) -> str:
     if name[-1] in ". ":  # dropped by Windows
         name = name[:-1] + f"%{ord(name[-1]):02X}"
     if len(name) > 240:
-        raise ValueError(f"{what} is {len(name)} bytes long when percent-encoded; directories allow 240. Shorten {text[:40]!r}...")
+        raise ValueError(
+            f"{what} is {len(name)} bytes long when percent-encoded; directories allow 240. Shorten {text[:40]!r}..."
+        )
     return name
 
 
@@ -236,7 +246,9 @@ def _make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise type(error)(
-            error.errno, f"cannot write to the storage ({error.strerror}); choose a directory you may write to", str(path)
+            error.errno,
+            f"cannot write to the storage ({error.strerror}); choose a directory you may write to",
+            str(path),
         ) from error
 
 

@@ -38,7 +38,9 @@ class MapSource(RowSource):
         try:
             self.length = len(dataset)
         except TypeError:
-            raise TypeError(f"{type(dataset).__name__} has no length; pass an iterable instead, for example a generator") from None
+            raise TypeError(
+                f"{type(dataset).__name__} has no length; pass an iterable instead, for example a generator"
+            ) from None
         self.name = type(dataset).__name__
         self._dataset = dataset
         self._num_workers = num_workers

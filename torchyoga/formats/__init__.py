@@ -88,7 +88,7 @@ class Format(Protocol):
 
     SUFFIX: str
 
-    def Writer(self, path: str, schema: Schema) -> Writer:  # noqa: N802 (a class in each format)
+    def Writer(self, path: str, schema: Schema) -> Writer:
         """A writer of a new file."""
 
     def read_extents(self, data: npt.NDArray[np.uint8], index: Mapping[str, Any], schema: Schema) -> Extents:

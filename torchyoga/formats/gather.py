@@ -31,11 +31,15 @@ class MappedFile:
         try:
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
         except FileNotFoundError:
-            raise CorruptError(f"{path} is missing though its manifest names it; remove the version and build it again") from None
+            raise CorruptError(
+                f"{path} is missing though its manifest names it; remove the version and build it again"
+            ) from None
         try:
             found = os.fstat(handle).st_size
             if found != nbytes or not nbytes:
-                raise CorruptError(f"{path} has {found} bytes where {nbytes} were published; remove the version and build it again")
+                raise CorruptError(
+                    f"{path} has {found} bytes where {nbytes} were published; remove the version and build it again"
+                )
             self.map = mmap.mmap(handle, nbytes, access=mmap.ACCESS_READ)
         finally:
             os.close(handle)
@@ -96,4 +100,3 @@ class Memory:
         for place, size in zip((addresses - self.low).tolist(), nbytes.tolist(), strict=True):
             target[done : done + size] = source[place : place + size]
             done += size
-

@@ -54,7 +54,9 @@ class Writer:
             for name in column.parts:
                 array = np.ascontiguousarray(data.part(name)).reshape(-1)
                 key = b"%010d/%s/%s" % (len(self._rows), column.name.encode(), name.encode())
-                parts.append((key, array.view(np.uint8) if array.size and array.dtype.itemsize else np.empty(0, np.uint8)))
+                parts.append(
+                    (key, array.view(np.uint8) if array.size and array.dtype.itemsize else np.empty(0, np.uint8))
+                )
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
@@ -86,10 +88,7 @@ class Writer:
         count = len(self._rows)
         shape = (count, -1) if count else (0, 0)
         table = np.concatenate(
-            [
-                np.reshape(np.asarray(rows, "<i8"), shape)
-                for rows in (self._rows, places, self._sizes, self._crcs)
-            ],
+            [np.reshape(np.asarray(rows, "<i8"), shape) for rows in (self._rows, places, self._sizes, self._crcs)],
             axis=1,
         )
         index = np.frombuffer(table.astype("<i8").tobytes(), np.uint8)
