@@ -22,4 +22,6 @@ def mnist() -> tuple[np.ndarray, np.ndarray]:
         pytest.skip("the MNIST files are not beside this checkout")
     images = gzip.decompress((MNIST / "t10k-images-idx3-ubyte.gz").read_bytes())
     labels = gzip.decompress((MNIST / "t10k-labels-idx1-ubyte.gz").read_bytes())
-    return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8, offset=8)
+    return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28), np.frombuffer(
+        labels, np.uint8, offset=8
+    )

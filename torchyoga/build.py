@@ -89,7 +89,9 @@ class BuildOptions:
     file_bytes: int = 2**30
 
 
-def build(source: RowSource | BlockSource, store: Store, id: str, version: str, options: BuildOptions) -> Manifest:
+def build(
+    source: RowSource | BlockSource, store: Store, id: str, version: str, options: BuildOptions
+) -> Manifest:
     """Reads `source` to its end and publishes it. Hold the store's lock of this version.
 
     Raises:
@@ -154,7 +156,11 @@ class _Build:
             desc=self.source.name,
             disable=None if progress is None else not progress,
         ) as bar:
-            blocks = self._blocks_of_rows(bar) if isinstance(self.source, RowSource) else self._blocks_of_arrays(bar)
+            blocks = (
+                self._blocks_of_rows(bar)
+                if isinstance(self.source, RowSource)
+                else self._blocks_of_arrays(bar)
+            )
             for block in blocks:
                 self._write(block)
         self._finish_file()
@@ -190,7 +196,11 @@ class _Build:
                 collector.add(row, row_number)
                 row_number += 1
                 bar.update()
-                if collector.nbytes >= self.options.block_bytes or len(collector) >= 65536 or self._file_is_old():
+                if (
+                    collector.nbytes >= self.options.block_bytes
+                    or len(collector) >= 65536
+                    or self._file_is_old()
+                ):
                     block = collector.take()
                     written += block.nbytes
                     yield block
@@ -209,7 +219,9 @@ class _Build:
         finally:
             self.source.close()
         if self.source.length is not None and self.seekable and row_number != self.source.length:
-            raise ValueError(f"{self.source.name} gave {row_number} rows, but its length is {self.source.length}")
+            raise ValueError(
+                f"{self.source.name} gave {row_number} rows, but its length is {self.source.length}"
+            )
 
     def _blocks_of_arrays(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, BlockSource)
@@ -231,7 +243,11 @@ class _Build:
             self._file_rows = self._file_blocks = 0
             self._file_started = time.monotonic()
         self._writer.write(block)
-        parts = ((c, data, part) for c, data in zip(self.schema.columns, block.data, strict=True) for part in c.parts)
+        parts = (
+            (c, data, part)
+            for c, data in zip(self.schema.columns, block.data, strict=True)
+            for part in c.parts
+        )
         for check, (_, data, part) in zip(self._checks, parts, strict=True):
             # Offsets depend on the blocks; the lengths do not.
             array = np.diff(data.part(part)) if part == "offsets" else data.part(part)
@@ -288,9 +304,13 @@ class _Build:
                 if (self.schema is None or schema == self.schema) and self._still_same(schema, files):
                     self.schema, self.files, self.token = schema, files, str(found["token"])
                     self.rows_done = sum(file.rows for file in files)
-                    _log.info("%s: continuing an interrupted build at row %d", self.source.name, self.rows_done)
+                    _log.info(
+                        "%s: continuing an interrupted build at row %d", self.source.name, self.rows_done
+                    )
         except (CorruptError, SchemaError, ValueError, TypeError, KeyError, OSError) as error:
-            _log.info("%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error)
+            _log.info(
+                "%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error
+            )
         self.staging.keep_only(self.files)
 
     def _still_same(self, schema: Schema, files: list[FileEntry]) -> bool:

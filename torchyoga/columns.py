@@ -50,7 +50,9 @@ class Block:
     def nbytes(self) -> int:
         """Bytes of all columns."""
         return sum(
-            data.part(name).nbytes for c, data in zip(self.schema.columns, self.data, strict=True) for name in c.parts
+            data.part(name).nbytes
+            for c, data in zip(self.schema.columns, self.data, strict=True)
+            for name in c.parts
         )
 
 
@@ -155,7 +157,9 @@ class Rows(Sequence[Any]):
 
     def _rows(self, marked: bool) -> Iterator[Any]:
         block = self.block
-        columns = [leaf_values(c, data, len(self)) for c, data in zip(block.schema.columns, block.data, strict=True)]
+        columns = [
+            leaf_values(c, data, len(self)) for c, data in zip(block.schema.columns, block.data, strict=True)
+        ]
         for i in range(len(self)):
             yield _assemble(block.schema.tree, (column[i] for column in columns), marked)
 
@@ -240,14 +244,18 @@ def _paths(node: Node, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     if node.kind == "leaf":
         return [path]
     keys = node.keys or range(len(node.children))
-    return [found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))]
+    return [
+        found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))
+    ]
 
 
 def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
     columns = []
     for path, leaves_ in zip(_paths(tree, ()), zip(*rows, strict=True), strict=True):
         first = leaves_[0]
-        column = column_of(path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_))
+        column = column_of(
+            path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_)
+        )
         if column.is_ragged:
             dims = {leaf.array.ndim for leaf in leaves_}
             ndim = dims.pop() if dims == {1} else max(2, *dims, 2)

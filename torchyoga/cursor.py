@@ -28,7 +28,9 @@ class Cursor:
     and asking for the state changes nothing.
     """
 
-    def __init__(self, order: Order, shard: Shard, start_offset: int = 0, fingerprint: str | None = None) -> None:
+    def __init__(
+        self, order: Order, shard: Shard, start_offset: int = 0, fingerprint: str | None = None
+    ) -> None:
         offset = as_int("start_offset", start_offset, low=0)
         if offset and not order.length:
             raise ValueError(f"start_offset={offset}, but the dataset is empty; use 0")
@@ -75,7 +77,9 @@ class Cursor:
         if self.order.length - place.position >= self.shard.num_replicas * batch_size:
             return place
         # Over all ranks: a rank with one row less must not begin the next epoch while another still has its last.
-        if place.position and not self.shard.steps(self.order.length, place.position, batch_size, drop_last, rank=0):
+        if place.position and not self.shard.steps(
+            self.order.length, place.position, batch_size, drop_last, rank=0
+        ):
             return Place(place.epoch + 1, 0)
         return place
 
@@ -155,7 +159,9 @@ class Cursor:
                 "load it with the torchyoga that saved it"
             )
         if state["position"] > state["length"]:
-            raise StateError(f"the state's position {state['position']} lies past its length {state['length']}")
+            raise StateError(
+                f"the state's position {state['position']} lies past its length {state['length']}"
+            )
         mine = self.state_dict()
         for key in ("length", "seed", "shuffle", "fingerprint") if strict else ():
             if state[key] != mine[key]:

@@ -78,7 +78,11 @@ class DataRef(ABC):
 
     def _numbers(self, indices: Any) -> Ints:
         found = np.asarray(indices)
-        if found.dtype == np.bool_ or not (np.issubdtype(found.dtype, np.integer) or not found.size) or found.ndim != 1:
+        if (
+            found.dtype == np.bool_
+            or not (np.issubdtype(found.dtype, np.integer) or not found.size)
+            or found.ndim != 1
+        ):
             raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}")
         numbers = found.astype(np.int64, copy=False)
         if not len(numbers):

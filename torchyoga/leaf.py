@@ -117,7 +117,11 @@ def encode(value: Any) -> Leaf:
 def _encode_array(kind: str, value: np.ndarray[Any, Any]) -> Leaf:
     dtype = value.dtype
     if not _is_plain_dtype(dtype.str) or dtype.fields is not None:
-        advice = "turn structured arrays into a dict of arrays" if dtype.fields else "use a numeric dtype, str or bytes"
+        advice = (
+            "turn structured arrays into a dict of arrays"
+            if dtype.fields
+            else "use a numeric dtype, str or bytes"
+        )
         raise SchemaError(f"an array of dtype {dtype} cannot be kept; {advice}")
     return Leaf(kind, dtype.str, np.array(value, order="C", copy=True, subok=False))
 
@@ -125,7 +129,9 @@ def _encode_array(kind: str, value: np.ndarray[Any, Any]) -> Leaf:
 def _encode_tensor(value: torch.Tensor) -> Leaf:
     name = str(value.dtype).removeprefix("torch.")
     if value.layout is not torch.strided or name not in _TORCH_DTYPES:
-        raise SchemaError(f"a tensor of {value.dtype}, {value.layout} cannot be kept; make it dense and numeric")
+        raise SchemaError(
+            f"a tensor of {value.dtype}, {value.layout} cannot be kept; make it dense and numeric"
+        )
     value = value.detach().cpu().resolve_conj().resolve_neg()
     if name in _BIT_DTYPES:
         value = value.contiguous().view(torch.uint16 if _BIT_DTYPES[name] == "<u2" else torch.uint8)

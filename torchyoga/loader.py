@@ -80,15 +80,23 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     ) -> None:
         _check_random_access(dataset)
         if torch_arguments.get("in_order") is False:
-            raise ValueError("in_order=False delivers batches in an order that no state can name; leave it at True")
+            raise ValueError(
+                "in_order=False delivers batches in an order that no state can name; leave it at True"
+            )
         if batch_sampler is not None:
             if sampler is not None or shuffle or batch_size not in (1, None) or drop_last:
                 raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
             if not isinstance(batch_sampler, ResumableBatchSampler):
                 raise ValueError(f"batch_sampler must be a ResumableBatchSampler, {_found(batch_sampler)}")
-            sampler, batch_size, drop_last = batch_sampler.sampler, batch_sampler.batch_size, batch_sampler.drop_last
+            sampler, batch_size, drop_last = (
+                batch_sampler.sampler,
+                batch_sampler.batch_size,
+                batch_sampler.drop_last,
+            )
         elif sampler is None:
-            sampler = ResumableSampler(dataset, bool(shuffle), seed, num_replicas, rank, remainder, start_offset)
+            sampler = ResumableSampler(
+                dataset, bool(shuffle), seed, num_replicas, rank, remainder, start_offset
+            )
         elif not isinstance(sampler, ResumableSampler):
             raise ValueError(f"sampler must be a ResumableSampler, {_found(sampler)}")
         elif shuffle:
@@ -161,7 +169,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""
-        return ResumableBatchSampler(self._plan.sampler, self.batch_size or 1, self.drop_last).rows_in_step(step, epoch)
+        return ResumableBatchSampler(self._plan.sampler, self.batch_size or 1, self.drop_last).rows_in_step(
+            step, epoch
+        )
 
     def position_of(self, row: int, epoch: int | None = None) -> int:
         """The position of a row in the global order of an epoch; see `ResumableSampler.position_of`."""
@@ -238,7 +248,9 @@ class _Delivery(Iterator[Any]):
 
 
 def _check_random_access(dataset: Any) -> None:
-    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+    if isinstance(dataset, IterableDataset) or not (
+        hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    ):
         raise TypeError(
             f"a {type(dataset).__name__} has no random access, so it can be neither shuffled as a whole nor resumed; "
             "cache it once with Storage.submit(dataset, id, version) and load from the DataRef which that returns"

@@ -60,7 +60,9 @@ class FileEntry:
             raise TypeError("format must be a str and index a dict")
         if numbers["blocks"] > numbers["rows"]:
             raise ValueError("more blocks than rows")
-        return FileEntry(name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers)
+        return FileEntry(
+            name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ class Manifest:
             if not all(isinstance(value, str) for value in texts.values()):
                 raise TypeError("id, version, build, created and fingerprint must be text")
             schema = None if content["schema"] is None else Schema.from_json(content["schema"])
-            manifest = Manifest(schema=schema, files=tuple(map(FileEntry.from_json, content["files"])), **texts)
+            manifest = Manifest(
+                schema=schema, files=tuple(map(FileEntry.from_json, content["files"])), **texts
+            )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r}")
             if manifest.num_rows and schema is None:

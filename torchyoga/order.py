@@ -75,7 +75,9 @@ class Order:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         found = np.asarray(rows, np.int64)
         if found.size and not (int(found.min()) >= 0 and int(found.max()) < self.length):
-            raise ValueError(f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}")
+            raise ValueError(
+                f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
+            )
         if not self.shuffle or self.length < 2:
             return found
         return _walk(found, self.length, self._keys(epoch), forward=False)
@@ -178,7 +180,9 @@ class Shard:
         first = self.rank if rank is None else rank
         return len(range(start + first, self.end(length, start), self.num_replicas))
 
-    def steps(self, length: int, start: int, batch_size: int, drop_last: bool, rank: int | None = None) -> int:
+    def steps(
+        self, length: int, start: int, batch_size: int, drop_last: bool, rank: int | None = None
+    ) -> int:
         """How many batches that is; `drop_last` leaves out a shorter last one."""
         rows = self.count(length, start, rank)
         return rows // batch_size if drop_last else -(-rows // batch_size)

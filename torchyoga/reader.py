@@ -31,7 +31,9 @@ class Reader:
     opening one twice does no harm.
     """
 
-    def __init__(self, directory: str, schema: Schema, files: Sequence[FileEntry], verify: bool = True) -> None:
+    def __init__(
+        self, directory: str, schema: Schema, files: Sequence[FileEntry], verify: bool = True
+    ) -> None:
         self.directory = directory
         self.schema = schema
         self.files = tuple(files)
@@ -79,7 +81,9 @@ class Reader:
         )
         return Block(self.schema, len(rows), data)
 
-    def _take_fixed(self, memory: Any, column: Column, part: int, blocks: Ints, places: Ints) -> npt.NDArray[Any]:
+    def _take_fixed(
+        self, memory: Any, column: Column, part: int, blocks: Ints, places: Ints
+    ) -> npt.NDArray[Any]:
         size = column.row_bytes
         assert column.shape is not None
         shape = (len(blocks), *column.shape)
@@ -99,7 +103,9 @@ class Reader:
         first, last = ends.view("<i8").reshape(count, 2).astype(np.int64, copy=False).T
         lengths = last - first
         if not bool(((first >= 0) & (lengths >= 0) & (last <= self._sizes[part][blocks] // size)).all()):
-            raise CorruptError(f"{self.directory}: the offsets of column {column.name!r} point outside their block")
+            raise CorruptError(
+                f"{self.directory}: the offsets of column {column.name!r} point outside their block"
+            )
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         out = self._pool.empty(int(offsets[-1]) * size)
         if len(out):
@@ -109,13 +115,17 @@ class Reader:
             return Data(values, offsets)
         found = np.empty(8 * column.ndim * count, np.uint8)
         if count:
-            memory.gather(self._addresses[part + 2][blocks] + 8 * column.ndim * places, 8 * column.ndim, found)
+            memory.gather(
+                self._addresses[part + 2][blocks] + 8 * column.ndim * places, 8 * column.ndim, found
+            )
         shapes = found.view("<i8").reshape(count, column.ndim)
         known = np.where(shapes < 0, 1, shapes)
         # In floating point, which does not wrap around, before in integers, which are exact.
         sound = known.astype(float).prod(axis=1) < 2**53
         if not bool(sound.all() and (known.prod(axis=1) == lengths).all()):
-            raise CorruptError(f"{self.directory}: the shapes of column {column.name!r} do not fit its values")
+            raise CorruptError(
+                f"{self.directory}: the shapes of column {column.name!r} do not fit its values"
+            )
         return Data(values, offsets, shapes)
 
     def verify_all(self) -> list[str]:
@@ -144,7 +154,9 @@ class Reader:
             extents = format_named(entry.format).read_extents(file.data, entry.index, self.schema)
             extents.check(self.schema, entry.nbytes, entry.rows)
             if len(extents.starts) - 1 != entry.blocks:
-                raise CorruptError(f"it has {len(extents.starts) - 1} blocks, the manifest says {entry.blocks}")
+                raise CorruptError(
+                    f"it has {len(extents.starts) - 1} blocks, the manifest says {entry.blocks}"
+                )
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
         first, last = self._first_block[number], self._first_block[number + 1]

@@ -72,7 +72,11 @@ class ResumableSampler(DistributedSampler[int]):
     ) -> None:
         num_replicas, rank = _replica(num_replicas, rank)
         sized = hasattr(dataset_or_length, "__len__")
-        length = len(cast(Sized, dataset_or_length)) if sized else as_int("dataset_or_length", dataset_or_length, low=0)
+        length = (
+            len(cast(Sized, dataset_or_length))
+            if sized
+            else as_int("dataset_or_length", dataset_or_length, low=0)
+        )
         self.dataset: Any = dataset_or_length if sized else range(length)
         shard = Shard(num_replicas, rank, "drop" if drop_last else remainder)
         fingerprint = getattr(dataset_or_length, "fingerprint", None)
@@ -83,7 +87,11 @@ class ResumableSampler(DistributedSampler[int]):
             fingerprint if isinstance(fingerprint, str) else None,
         )
         self.num_replicas, self.rank = shard.num_replicas, shard.rank
-        self.shuffle, self.seed, self.drop_last = bool(shuffle), self.cursor.order.seed, shard.remainder == "drop"
+        self.shuffle, self.seed, self.drop_last = (
+            bool(shuffle),
+            self.cursor.order.seed,
+            shard.remainder == "drop",
+        )
         self.num_samples = shard.count(length)
         self.total_size = self.num_samples * shard.num_replicas
         self._latest: _Indices | None = None

@@ -112,7 +112,11 @@ class Node:
         for part in qualname.split("."):
             # Not getattr: a lazy module would import whatever a hostile manifest names.
             found = vars(found).get(part) if isinstance(found, (ModuleType, type)) else None
-        if isinstance(found, type) and issubclass(found, tuple) and getattr(found, "_fields", None) == self.keys:
+        if (
+            isinstance(found, type)
+            and issubclass(found, tuple)
+            and getattr(found, "_fields", None) == self.keys
+        ):
             return found
         return _made_alike(qualname.rpartition(".")[2], self.keys)
 
@@ -146,7 +150,9 @@ class Node:
         type_name = ""
         if kind == "namedtuple":
             type_name = data["type"]
-            if not all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_<>][\w<>]*)*", name) for name in type_name.split(":")):
+            if not all(
+                re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_<>][\w<>]*)*", name) for name in type_name.split(":")
+            ):
                 raise ValueError(f"not the name of a namedtuple: {type_name!r}")
             if not all(re.fullmatch(r"[A-Za-z]\w*", key, re.ASCII) for key in keys):
                 raise ValueError(f"not field names of a namedtuple: {keys!r}")
@@ -202,7 +208,8 @@ class Schema:
         if unknown:
             raise SchemaError(f"ragged={sorted(unknown)} are no columns of the row; its columns are {names}")
         return Schema(
-            tree, tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True))
+            tree,
+            tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True)),
         )
 
     def __str__(self) -> str:
@@ -225,7 +232,9 @@ class Schema:
                     name=_a(str, column["name"]),
                     kind=_a(str, column["kind"]),
                     dtype=_a(str, column["dtype"]),
-                    shape=None if column["shape"] is None else tuple(_a(int, extent) for extent in column["shape"]),
+                    shape=None
+                    if column["shape"] is None
+                    else tuple(_a(int, extent) for extent in column["shape"]),
                     ndim=_a(int, column["ndim"]),
                 )
                 for column in data["columns"]
@@ -261,7 +270,11 @@ def split(row: Any) -> tuple[Node, list[Leaf]]:
 
 def _split(value: Any, path: tuple[Any, ...], found: list[Leaf]) -> Node:
     if len(path) > MAX_DEPTH or len(found) > MAX_COLUMNS:
-        what = f"nests deeper than {MAX_DEPTH}" if len(path) > MAX_DEPTH else f"has more than {MAX_COLUMNS} leaves"
+        what = (
+            f"nests deeper than {MAX_DEPTH}"
+            if len(path) > MAX_DEPTH
+            else f"has more than {MAX_COLUMNS} leaves"
+        )
         raise SchemaError(f"the row {what}, at {path_name(path[:4])!r}; turn long lists into arrays")
     cls = type(value)
     if cls is dict:
@@ -273,7 +286,9 @@ def _split(value: Any, path: tuple[Any, ...], found: list[Leaf]) -> Node:
     if cls is tuple or cls is list:
         return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        children = tuple(_split(item, (*path, key), found) for key, item in zip(value._fields, value, strict=True))
+        children = tuple(
+            _split(item, (*path, key), found) for key, item in zip(value._fields, value, strict=True)
+        )
         return Node("namedtuple", tuple(value._fields), children, f"{cls.__module__}:{cls.__qualname__}")
     try:
         found.append(leaves.encode(value))
@@ -308,7 +323,10 @@ def _leaves_like(node: Node, value: Any, path: tuple[Any, ...], found: list[Leaf
             _leaves_like(child, value[key], (*path, key), found)
         return
     if node.kind == "namedtuple":
-        if getattr(value, "_fields", None) != node.keys or f"{cls.__module__}:{cls.__qualname__}" != node.type_name:
+        if (
+            getattr(value, "_fields", None) != node.keys
+            or f"{cls.__module__}:{cls.__qualname__}" != node.type_name
+        ):
             _nests_differently(node, value, path)
     elif cls.__name__ != node.kind or cls not in (tuple, list) or len(value) != len(node.children):
         _nests_differently(node, value, path)

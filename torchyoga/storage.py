@@ -186,7 +186,9 @@ class Storage:
             directory = str(self._store.directory(id, version))
             problems += Reader(directory, manifest.schema, manifest.files).verify_all()
         if problems:
-            raise CorruptError(f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again")
+            raise CorruptError(
+                f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
+            )
 
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:

@@ -80,7 +80,9 @@ class Store:
         except CorruptError as error:
             raise CorruptError(f"{path}: {error}; remove the version and build it again") from error
         if (manifest.id, manifest.version) != (id, version):
-            raise CorruptError(f"{path} belongs to {manifest.id!r} {manifest.version!r}; it was moved here by hand")
+            raise CorruptError(
+                f"{path} belongs to {manifest.id!r} {manifest.version!r}; it was moved here by hand"
+            )
         return manifest
 
     def list(self) -> list[tuple[str, str]]:
@@ -108,7 +110,8 @@ class Store:
         there = {path.name: path.stat().st_size for path in directory.iterdir()}
         named = {file.name: file.nbytes for file in manifest.files}
         problems = [
-            f"{name} is not named in the manifest" for name in sorted(there.keys() - named.keys() - {_MANIFEST})
+            f"{name} is not named in the manifest"
+            for name in sorted(there.keys() - named.keys() - {_MANIFEST})
         ]
         for name, nbytes in named.items():
             if name not in there:
@@ -142,11 +145,15 @@ class Store:
                     raise YogaError(
                         f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; wait longer, or stop that process"
                     ) from None
-                _log.warning("waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited)
+                _log.warning(
+                    "waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited
+                )
                 notice = min(2 * notice, 60.0)
         try:
             holder_path = path.with_suffix(".holder")
-            holder_path.write_text(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T')}")
+            holder_path.write_text(
+                f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T')}"
+            )
             yield
         finally:
             lock.release()
@@ -236,7 +243,11 @@ def _encoded(what: str, text: str) -> str:
 
 def _decoded_names(directory: Path) -> list[str]:
     try:
-        return [unquote(path.name) for path in directory.iterdir() if not path.name.startswith(".") and path.is_dir()]
+        return [
+            unquote(path.name)
+            for path in directory.iterdir()
+            if not path.name.startswith(".") and path.is_dir()
+        ]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

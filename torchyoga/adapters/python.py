@@ -32,19 +32,27 @@ def source_of_arrays(data: Any) -> BlockSource | RowSource:
     arrays = data if isinstance(data, dict) else {"the array": data}
     for name, array in arrays.items():
         if array.ndim == 0:
-            raise SchemaError(f"{name!r} has 0 dimensions, so it has no rows; pass one with rows along its first axis")
+            raise SchemaError(
+                f"{name!r} has 0 dimensions, so it has no rows; pass one with rows along its first axis"
+            )
         if isinstance(array, np.ndarray) and array.dtype.hasobject:
-            raise SchemaError(f"{name!r} is an array of dtype {array.dtype}, which cannot be kept; pass a list of rows")
+            raise SchemaError(
+                f"{name!r} is an array of dtype {array.dtype}, which cannot be kept; pass a list of rows"
+            )
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise SchemaError(f"the arrays have different numbers of rows: {lengths}; rows go along the first axis")
+        raise SchemaError(
+            f"the arrays have different numbers of rows: {lengths}; rows go along the first axis"
+        )
     firsts = {name: _first_row(array) for name, array in arrays.items()}
     schema = Schema.of(firsts if isinstance(data, dict) else firsts["the array"])
     length = next(iter(lengths.values()))
     if any(column.is_ragged for column in schema.columns):  # text, whose length varies
         names, columns = list(arrays), list(arrays.values())
         rows = (tuple(column[i] for column in columns) for i in range(length))
-        return IteratorSource(dict(zip(names, row, strict=True)) if isinstance(data, dict) else row[0] for row in rows)
+        return IteratorSource(
+            dict(zip(names, row, strict=True)) if isinstance(data, dict) else row[0] for row in rows
+        )
     return ArraySource(schema, length, [_readable(array) for array in arrays.values()])
 
 

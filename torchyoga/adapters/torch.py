@@ -18,7 +18,22 @@ from ..schema import Node
 
 __all__ = ["IterableSource", "MapSource", "is_map_style"]
 
-_TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"}
+_TORCH_TYPES = {
+    "|b1",
+    "|u1",
+    "|i1",
+    "<i2",
+    "<i4",
+    "<i8",
+    "<u2",
+    "<u4",
+    "<u8",
+    "<f2",
+    "<f4",
+    "<f8",
+    "<c8",
+    "<c16",
+}
 _READ_AHEAD = 64  # rows asked for at once
 
 
@@ -131,7 +146,11 @@ def _collate_column(column: Any, data: Any, num_rows: int, in_dict: bool) -> Any
         lengths = np.diff(data.offsets)
         if (lengths == lengths[0]).all():
             values = values.reshape(num_rows, int(lengths[0]))
-    if len(values) == num_rows and not (column.is_ragged and values.ndim == 1) and values.dtype.str in _TORCH_TYPES:
+    if (
+        len(values) == num_rows
+        and not (column.is_ragged and values.ndim == 1)
+        and values.dtype.str in _TORCH_TYPES
+    ):
         if column.kind in ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex"):
             tensor = torch.from_numpy(values)
             return tensor if column.kind != "tensor" else _as_torch(tensor, column.dtype)

@@ -59,7 +59,12 @@ class _Span:
     """
 
     def __init__(self, low: int, high: int, files: Sequence[MappedFile]) -> None:
-        self.__array_interface__ = {"data": (low, False), "shape": (high - low,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {
+            "data": (low, False),
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "version": 3,
+        }
         self.files = files  # the arrays made from this keep the mappings alive
 
 
@@ -84,7 +89,9 @@ class Memory:
         if row_bytes <= _SMALL_ROW:
             out.view(f"V{row_bytes}")[:] = view[places]
         else:
-            torch.index_select(view, 0, torch.from_numpy(places), out=torch.from_numpy(out).view(-1, row_bytes))
+            torch.index_select(
+                view, 0, torch.from_numpy(places), out=torch.from_numpy(out).view(-1, row_bytes)
+            )
 
     def _view(self, row_bytes: int) -> Any:
         count = self._bytes.size - row_bytes + 1

@@ -55,7 +55,12 @@ class Writer:
                 array = np.ascontiguousarray(data.part(name)).reshape(-1)
                 key = b"%010d/%s/%s" % (len(self._rows), column.name.encode(), name.encode())
                 parts.append(
-                    (key, array.view(np.uint8) if array.size and array.dtype.itemsize else np.empty(0, np.uint8))
+                    (
+                        key,
+                        array.view(np.uint8)
+                        if array.size and array.dtype.itemsize
+                        else np.empty(0, np.uint8),
+                    )
                 )
         self._put(parts)
         self._rows.append(block.num_rows)
@@ -88,7 +93,10 @@ class Writer:
         count = len(self._rows)
         shape = (count, -1) if count else (0, 0)
         table = np.concatenate(
-            [np.reshape(np.asarray(rows, "<i8"), shape) for rows in (self._rows, places, self._sizes, self._crcs)],
+            [
+                np.reshape(np.asarray(rows, "<i8"), shape)
+                for rows in (self._rows, places, self._sizes, self._crcs)
+            ],
             axis=1,
         )
         index = np.frombuffer(table.astype("<i8").tobytes(), np.uint8)
@@ -119,7 +127,9 @@ class Writer:
 
 
 def _as_os_error(error: Exception, path: str) -> OSError:
-    return OSError(f"writing {path} failed: {error}; free some space on {os.path.dirname(path)} and try again")
+    return OSError(
+        f"writing {path} failed: {error}; free some space on {os.path.dirname(path)} and try again"
+    )
 
 
 def read_extents(data: npt.NDArray[np.uint8], index: Mapping[str, Any], schema: Schema) -> Extents:
