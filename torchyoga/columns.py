@@ -55,6 +55,18 @@ class Block:
             for name in c.parts
         )
 
+    def slice(self, start: int, stop: int) -> Block:
+        """The rows start..stop-1, over the same memory."""
+        return Block(self.schema, stop - start, tuple(_slice(data, start, stop) for data in self.data))
+
+
+def _slice(data: Data, start: int, stop: int) -> Data:
+    if data.offsets is None:
+        return Data(data.values[start:stop])
+    offsets = data.offsets[start : stop + 1]
+    shapes = None if data.shapes is None else data.shapes[start:stop]
+    return Data(data.values[offsets[0] : offsets[-1]], offsets - offsets[0], shapes)
+
 
 def array_of(column: Column, data: Data, i: int) -> Array:
     """Row `i` of a column as an array over the block's memory."""
@@ -139,7 +151,10 @@ class Rows(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return Rows(self.block.slice(start, max(start, stop)))
+            return [self[i] for i in range(start, stop, step)]
         i = range(len(self))[index]
         columns = zip(self.block.schema.columns, self.block.data, strict=True)
         values = (leaves.decode(c.kind, c.dtype, array_of(c, data, i)) for c, data in columns)

@@ -87,10 +87,14 @@ class DataRef(ABC):
         numbers = found.astype(np.int64, copy=False)
         if not len(numbers):
             return numbers
-        low, high, length = int(numbers.min()), int(numbers.max()), len(self)
+        length = len(self)
+        # Unsigned, a negative number is a huge one: one pass tells that nothing needs a closer look.
+        if int(numbers.view(np.uint64).max()) < length:
+            return numbers
+        low, high = int(numbers.min()), int(numbers.max())
         if low < -length or high >= length:
             raise IndexError(f"row {high if high >= length else low} of a dataset of {length} rows")
-        return numbers % length if low < 0 else numbers
+        return numbers % length
 
     def stream(
         self,

@@ -17,6 +17,7 @@ from .cursor import Place
 from .dataref import DataRef
 from .order import Remainder, batches, chunks, keyed_bytes
 from .sampler import ResumableBatchSampler, ResumableSampler
+from .stream import read_batches
 
 __all__ = ["DataLoader"]
 
@@ -122,12 +123,20 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         )
 
     @property
+    def _reads_here(self) -> bool:
+        """True if no row needs Python: then torch's machinery would cost more than reading."""
+        plain = self.num_workers == 0 and self.batch_size is not None and not self.pin_memory
+        return plain and not self.seed_rows and isinstance(self.dataset, DataRef)
+
+    @property
     def _index_sampler(self) -> Any:
         # What torch's iterators take indices from. They run ahead of the training loop, so they get a plan that
         # moves nothing; the cursor moves when a batch is delivered.
         return self._plan
 
     def _get_iterator(self) -> Any:
+        if self._reads_here:
+            return map(self.collate_fn, read_batches(self.dataset, self._plan))
         if not self.seed_rows:
             return super()._get_iterator()
         # The iterators read `dataset` once; everybody else shall see the user's own.

@@ -46,9 +46,12 @@ class Reader:
         # Blocks of files that are not open yet begin where their file does, which keeps this sorted for searching.
         self._block_starts: Ints = np.repeat(self._file_starts[:-1], [file.blocks for file in files])
         self._addresses: Ints = np.zeros((len(parts), blocks), np.int64)
+        # Where row 0 of the whole version would lie, were every block of a fixed column as long as it takes.
+        self._row_zero: Ints = np.zeros((len(parts), blocks), np.int64)
         self._sizes: Ints = np.zeros((len(parts), blocks), np.int64)
         self._mapped: list[tuple[MappedFile, Extents] | None] = [None] * len(self.files)
         self._unopened = len(self.files)
+        self._block_rows = 0  # of every block but the last, once that is known to be so
         self._verified = np.full(blocks, not verify)
         self._all_verified = not verify
         self._memory: Memory | None = None
@@ -69,37 +72,35 @@ class Reader:
             self._open_for(rows)
         memory = self._memory
         assert memory is not None or not len(rows)
-        blocks = self._block_starts.searchsorted(rows, "right") - 1
+        if self._block_rows:
+            blocks = rows // self._block_rows
+        else:
+            blocks = self._block_starts.searchsorted(rows, "right") - 1
         if not self._all_verified:
             self._verify(blocks)
-        places = rows - self._block_starts[blocks]
         data = tuple(
-            self._take_ragged(memory, column, part, blocks, places)
+            self._take_ragged(memory, column, part, blocks, rows - self._block_starts.take(blocks))
             if column.is_ragged
-            else Data(self._take_fixed(memory, column, part, blocks, places))
+            else Data(self._take_fixed(memory, column, part, blocks, rows))
             for column, part in zip(self.schema.columns, self._first_part, strict=False)
         )
         return Block(self.schema, len(rows), data)
 
-    def _take_fixed(
-        self, memory: Any, column: Column, part: int, blocks: Ints, places: Ints
-    ) -> npt.NDArray[Any]:
+    def _take_fixed(self, memory: Any, column: Column, part: int, blocks: Ints, rows: Ints) -> npt.NDArray[Any]:
         size = column.row_bytes
         assert column.shape is not None
         shape = (len(blocks), *column.shape)
         if not size or not len(blocks):
             return np.empty(shape, column.storage)
-        addresses = places * size
-        addresses += self._addresses[part][blocks]
-        out = self._pool.empty(len(blocks) * size)
-        memory.gather(addresses, size, out)
-        return out.view(column.storage).reshape(shape)
+        addresses = rows * size
+        addresses += self._row_zero[part].take(blocks)
+        found: npt.NDArray[np.uint8] = memory.gather(addresses, size, self._pool.empty)
+        return found.view(column.storage).reshape(shape)
 
     def _take_ragged(self, memory: Any, column: Column, part: int, blocks: Ints, places: Ints) -> Data:
         count, size = len(blocks), column.row_bytes
-        ends = np.empty(16 * count, np.uint8)
-        if count:  # begin and end of a row's values are neighbours in the offsets
-            memory.gather(self._addresses[part + 1][blocks] + 8 * places, 16, ends)
+        # Begin and end of a row's values are neighbours in the offsets.
+        ends = memory.gather(self._addresses[part + 1][blocks] + 8 * places, 16, self._pool.empty)
         first, last = ends.view("<i8").reshape(count, 2).astype(np.int64, copy=False).T
         lengths = last - first
         if not bool(((first >= 0) & (lengths >= 0) & (last <= self._sizes[part][blocks] // size)).all()):
@@ -113,11 +114,8 @@ class Reader:
         values = out.view(column.storage)
         if column.ndim == 1:
             return Data(values, offsets)
-        found = np.empty(8 * column.ndim * count, np.uint8)
-        if count:
-            memory.gather(
-                self._addresses[part + 2][blocks] + 8 * column.ndim * places, 8 * column.ndim, found
-            )
+        size = 8 * column.ndim
+        found = memory.gather(self._addresses[part + 2][blocks] + size * places, size, self._pool.empty)
         shapes = found.view("<i8").reshape(count, column.ndim)
         known = np.where(shapes < 0, 1, shapes)
         # In floating point, which does not wrap around, before in integers, which are exact.
@@ -163,10 +161,17 @@ class Reader:
         self._addresses[:, first:last] = extents.offsets + file.address
         self._sizes[:, first:last] = extents.nbytes
         self._block_starts[first:last] = extents.starts[:-1] + self._file_starts[number]
+        for column, part in zip(self.schema.columns, self._first_part, strict=False):
+            starts = self._block_starts[first:last] * column.row_bytes
+            self._row_zero[part, first:last] = self._addresses[part, first:last] - starts
         self._mapped[number] = file, extents
         mapped = [found[0] for found in self._mapped if found]
         self._memory = Memory(mapped)
         self._unopened = len(self.files) - len(mapped)
+        if not self._unopened:
+            lengths = np.diff(self._block_starts)
+            even = len(lengths) == 0 or bool((lengths == lengths[0]).all())
+            self._block_rows = (int(lengths[0]) if len(lengths) else self.num_rows) if even else 0
         return file, extents
 
     def _verify(self, blocks: Ints) -> None:

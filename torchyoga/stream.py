@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from .columns import Rows
 from .cursor import Cursor, Place
 from .order import Order, Shard, as_int, batches
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "read_batches"]
 
 _WINDOW = 256  # rows read at once when they are wanted one by one
+_READ_BYTES = 2**20  # of batches read at once
 
 
 class RandomAccess(Protocol):
@@ -27,6 +30,27 @@ class RandomAccess(Protocol):
 
     def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
         """The rows of these numbers, in this order."""
+
+
+def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Sequence[Any]]:
+    """The rows of each batch of numbers; small batches are read several at once, which costs no more than one."""
+    numbers = iter(batches)
+    together = 1
+    while window := list(islice(numbers, together)):
+        try:
+            rows = source.take(np.concatenate(window) if len(window) > 1 else window[0])
+        except Exception:
+            if len(window) == 1:
+                raise
+            # One of them fails: those before it are delivered all the same.
+            yield from (source.take(batch) for batch in window)
+            continue
+        start = 0
+        for batch in window:
+            yield rows[start : start + len(batch)]
+            start += len(batch)
+        if isinstance(rows, Rows):
+            together = min(16, max(1, _READ_BYTES * len(window) // max(1, rows.block.nbytes)))
 
 
 class Stream:
@@ -77,9 +101,8 @@ class Stream:
         """
         batch_size = as_int("batch_size", batch_size, low=1)
         run = _Run(self._cursor, batch_size, drop_last)
-        for window in run.windows(batch_size, drop_last):
-            rows = self.source.take(window)
-            run.delivered(len(window))
+        for rows in read_batches(self.source, run.windows(batch_size, drop_last)):
+            run.delivered(len(rows))
             yield rows
         run.finished()
 
