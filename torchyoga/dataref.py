@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .columns import Rows
 from .errors import NotFoundError
+from .lookahead import Lookahead
 from .manifest import Manifest
 from .reader import Reader
 from .schema import Schema
@@ -37,6 +38,8 @@ class DataRef(ABC):
         >>> Squares()[3], Squares()[[1, -1]], list(Squares()[7:])
         (9, [1, 81], [49, 64, 81])
     """
+
+    _expected: Lookahead | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -70,7 +73,18 @@ class DataRef(ABC):
 
     def __getitems__(self, indices: Any) -> Sequence[Any]:
         """The rows of a batch, as torch's DataLoader asks for them: `default_collate` makes it tensors in one go."""
+        if self._expected is not None and type(indices) is list:
+            found = self._expected.rows(indices)
+            if found is not None:
+                return found
         return self.take(self._numbers(indices))
+
+    def expect(self, wanted: list[int], numbers: Ints) -> None:
+        """A sampler tells what it will hand out next, as ints and as an array; `__getitems__` then reads ahead."""
+        self._expected = Lookahead(self.take, wanted, numbers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_expected"}
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), 256):

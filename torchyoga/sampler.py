@@ -11,6 +11,7 @@ import torch.distributed
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from .cursor import Cursor, Place
+from .dataref import DataRef
 from .errors import StateError
 from .order import Order, Remainder, Shard, as_int, batches, chunks
 
@@ -191,7 +192,10 @@ class _Indices(Iterator[int]):
                 sampler._latest = None
             raise StopIteration
         self._taken += len(found)
-        self._chunk = iter(found.tolist())
+        wanted = found.tolist()
+        if isinstance(sampler.dataset, DataRef):
+            sampler.dataset.expect(wanted, found)
+        self._chunk = iter(wanted)
         return next(self)
 
     def _place(self) -> Place:

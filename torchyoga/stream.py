@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from .columns import Rows
 from .cursor import Cursor, Place
+from .lookahead import batches_per_read
 from .order import Order, Shard, as_int, batches
 
 __all__ = ["Stream", "read_batches"]
 
 _WINDOW = 256  # rows read at once when they are wanted one by one
-_READ_BYTES = 2**20  # of batches read at once
 
 
 class RandomAccess(Protocol):
@@ -50,7 +50,7 @@ def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]])
             yield rows[start : start + len(batch)]
             start += len(batch)
         if isinstance(rows, Rows):
-            together = min(16, max(1, _READ_BYTES * len(window) // max(1, rows.block.nbytes)))
+            together = batches_per_read(rows.block.nbytes // len(window))
 
 
 class Stream:
