@@ -242,16 +242,14 @@ class _Build:
             self._checks = [_Check() for column in self.schema.columns for _ in column.parts]
             self._file_rows = self._file_blocks = 0
             self._file_started = time.monotonic()
-        self._writer.write(block)
-        parts = (
-            (c, data, part)
-            for c, data in zip(self.schema.columns, block.data, strict=True)
-            for part in c.parts
-        )
-        for check, (_, data, part) in zip(self._checks, parts, strict=True):
-            # Offsets depend on the blocks; the lengths do not.
-            array = np.diff(data.part(part)) if part == "offsets" else data.part(part)
-            check.add(array)
+        crcs = self._writer.write(block)
+        parts = [data.part(p) for c, data in zip(self.schema.columns, block.data, strict=True) for p in c.parts]
+        names = [p for column in self.schema.columns for p in column.parts]
+        for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
+            if name == "offsets":  # they depend on where blocks end; the lengths do not
+                array = np.diff(array)
+                crc = zlib.crc32(array.view(np.uint8))
+            check.add(array.nbytes, crc)
         self._file_rows += block.num_rows
         self._file_blocks += 1
         self.rows_done += block.num_rows
@@ -335,10 +333,9 @@ class _Check:
         self.nbytes = 0
         self.crc = 0
 
-    def add(self, array: np.ndarray[Any, Any]) -> None:
-        flat = np.ascontiguousarray(array).reshape(-1)
-        self.crc = zlib.crc32(flat.view(np.uint8) if flat.nbytes else b"", self.crc)
-        self.nbytes += flat.nbytes
+    def add(self, nbytes: int, crc: int) -> None:
+        self.crc = combine_crc32(self.crc, crc, nbytes)
+        self.nbytes += nbytes
 
 
 def _fingerprint(schema: Schema | None, files: list[FileEntry]) -> str:

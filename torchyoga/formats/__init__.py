@@ -73,8 +73,13 @@ class Writer(Protocol):
 
     nbytes: int  # of blocks so far
 
-    def write(self, block: Block) -> None:
-        """Appends a block; OSError if the disk is full."""
+    def write(self, block: Block) -> list[int]:
+        """Appends a block; returns the CRC-32 of each part of each column, in schema order.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        ...
 
     def close(self) -> dict[str, Any]:
         """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""

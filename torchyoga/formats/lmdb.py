@@ -10,6 +10,7 @@ import ctypes
 import os
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lmdb
@@ -40,6 +41,7 @@ class Writer:
         self._rows: list[int] = []
         self._crcs: list[list[int]] = []
         self._sizes: list[list[int]] = []
+        self._checksums = ThreadPoolExecutor(1)
         # Nothing is durable before close() syncs, nothing is listed before that; so no sync in between. Not
         # writemap: a full disk would then end the process with SIGBUS instead of an error.
         self._env = lmdb.open(
@@ -47,8 +49,8 @@ class Writer:
         )
         self._page_size = self._env.stat()["psize"]
 
-    def write(self, block: Block) -> None:
-        """Appends a block; OSError if the disk is full."""
+    def write(self, block: Block) -> list[int]:
+        """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
         parts: list[tuple[bytes, npt.NDArray[np.uint8]]] = []
         for column, data in zip(self._schema.columns, block.data, strict=True):
             for name in column.parts:
@@ -62,11 +64,14 @@ class Writer:
                         else np.empty(0, np.uint8),
                     )
                 )
+        # While one core copies and writes, the other computes; both leave Python's lock.
+        crcs = self._checksums.submit(lambda: [zlib.crc32(data) for _, data in parts])
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
-        self._crcs.append([zlib.crc32(data) for _, data in parts])
+        self._crcs.append(crcs.result())
         self.nbytes += sum(self._sizes[-1])
+        return self._crcs[-1]
 
     def _put(self, parts: list[tuple[bytes, npt.NDArray[np.uint8]]]) -> None:
         needed = sum(data.nbytes + 4 * self._page_size for _, data in parts)
@@ -106,11 +111,12 @@ class Writer:
             self._env.sync(True)
         except lmdb.Error as error:
             raise _as_os_error(error, self._path) from error
-        self._env.close()
+        self.abort()
         return {"offset": offset, "nbytes": index.nbytes, "crc32": zlib.crc32(index)}
 
     def abort(self) -> None:
         """Closes the file, whatever has been written."""
+        self._checksums.shutdown()
         self._env.close()
 
     def _places(self) -> list[list[int]]:
