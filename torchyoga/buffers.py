@@ -15,8 +15,8 @@ _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself
 class BufferPool:
     """Hands out arrays of bytes, and takes each back when the last array or tensor over it is gone.
 
-    Views, and tensors made from them, hold a reference to the array that owns the memory; so its reference count
-    tells exactly whether anybody still can see it.
+    Views, and tensors made from them, hold a reference to the array that owns the memory; so its reference
+    count tells exactly whether anybody still can see it.
 
     Args:
         capacity: bytes that the pool keeps for reuse; what is handed out beyond is ordinary memory.
@@ -31,7 +31,8 @@ class BufferPool:
         if nbytes < _WORTH_KEEPING:
             return np.empty(nbytes, np.uint8)
         for buffer in tuple(self._kept):
-            # Held by the list, its copy, the loop and getrefcount's argument; by no view, and no other thread's loop.
+            # Held by the list, its copy, the loop and getrefcount's argument; by no view, and no other
+            # thread's loop.
             if nbytes <= buffer.size <= 2 * nbytes and sys.getrefcount(buffer) == 4:
                 return buffer[:nbytes]
         buffer = np.empty(nbytes, np.uint8)

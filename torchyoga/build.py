@@ -243,7 +243,9 @@ class _Build:
             self._file_rows = self._file_blocks = 0
             self._file_started = time.monotonic()
         crcs = self._writer.write(block)
-        parts = [data.part(p) for c, data in zip(self.schema.columns, block.data, strict=True) for p in c.parts]
+        parts = [
+            data.part(p) for c, data in zip(self.schema.columns, block.data, strict=True) for p in c.parts
+        ]
         names = [p for column in self.schema.columns for p in column.parts]
         for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
             if name == "offsets":  # they depend on where blocks end; the lengths do not

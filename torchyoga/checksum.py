@@ -12,7 +12,8 @@ _POLYNOMIAL = 0xEDB88320  # of zlib's CRC-32, bit-reversed
 def combine_crc32(first: int, second: int, second_bytes: int) -> int:
     """The CRC-32 of two runs of bytes, one after the other, from those of each.
 
-    Appending n bytes multiplies the first CRC by x^(8n) modulo the polynomial (Mark Adler, zlib's crc32_combine).
+    Appending n bytes multiplies the first CRC by x^(8n) modulo the polynomial (Mark Adler, zlib's
+    crc32_combine).
 
     Example:
         >>> import zlib

@@ -139,8 +139,8 @@ def plain_row(row: Any) -> Any:
 class Rows(Sequence[Any]):
     """The rows of a block, made when they are looked at.
 
-    Their top containers are subclasses of what went in, so that `default_collate` finds the whole block through
-    them and never takes it apart; see `adapters/torch.py`.
+    Their top containers are subclasses of what went in, so that `default_collate` finds the whole block
+    through them and never takes it apart; see `adapters/torch.py`.
     """
 
     def __init__(self, block: Block) -> None:

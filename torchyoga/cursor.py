@@ -24,8 +24,8 @@ class Place(NamedTuple):
 class Cursor:
     """The place an iteration has reached, and where the next one begins.
 
-    Iterators ask `begin()` once, when their first item is wanted, and report with `reached()`. Making iterators
-    and asking for the state changes nothing.
+    Iterators ask `begin()` once, when their first item is wanted, and report with `reached()`. Making
+    iterators and asking for the state changes nothing.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class Cursor:
         """`place`, or the start of the next epoch if no rank has anything left of this one."""
         if self.order.length - place.position >= self.shard.num_replicas * batch_size:
             return place
-        # Over all ranks: a rank with one row less must not begin the next epoch while another still has its last.
+        # Over all ranks: a rank with one row less must not begin the next epoch while another still has its
+        # last.
         if place.position and not self.shard.steps(
             self.order.length, place.position, batch_size, drop_last, rank=0
         ):
@@ -100,8 +101,8 @@ class Cursor:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin.
 
-        The epoch under way keeps its place, so a trainer may say it late. A smaller one right after a load is a
-        trainer that counts from 0 again: the loaded epoch stays, and later calls count from it.
+        The epoch under way keeps its place, so a trainer may say it late. A smaller one right after a load is
+        a trainer that counts from 0 again: the loaded epoch stays, and later calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
         if self._just_loaded and wanted < self.epoch:

@@ -123,14 +123,16 @@ class DataRef(ABC):
         """The sequential layer: rows in order, an epoch per iteration, resumable after any row.
 
         Args:
-            start_offset: rows of the whole dataset, over all shards, that the first iteration leaves out; more than
-                the dataset has means later epochs.
-            shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)` gives.
+            start_offset: rows of the whole dataset, over all shards, that the first iteration leaves out;
+                more than the dataset has means later epochs.
+            shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
+                gives.
             shuffle_seed: any int.
             shard_rank: which shard this is, in 0..num_shards-1.
             num_shards: shard r takes positions r, r + num_shards, ... of the global order.
             skip_shuffle_at_epoch_end: every epoch comes in the order of the first.
-            drop_shard_remainder: leave out the tail that the shards do not divide; else some have one row more.
+            drop_shard_remainder: leave out the tail that the shards do not divide; else some have one row
+                more.
 
         Raises:
             ValueError: an argument is out of range.

@@ -25,23 +25,27 @@ __all__ = ["DataLoader"]
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch's DataLoader with a seed and a state: stop after any batch, continue anywhere.
 
-    Takes torch's arguments. The state counts batches delivered to the training loop, never those fetched ahead, so
-    it is exact for any number of workers; it may be loaded under another number of workers or ranks and another
-    batch size. `in_order=False` and samplers other than torchyoga's are refused: no state could be exact.
+    Takes torch's arguments. The state counts batches delivered to the training loop, never those fetched
+    ahead, so it is exact for any number of workers; it may be loaded under another number of workers or ranks
+    and another batch size. `in_order=False` and samplers other than torchyoga's are refused: no state could
+    be exact.
 
     Args:
         dataset: any map-style dataset, cached or not.
         batch_size: rows of a batch on each rank; None hands out single rows.
         shuffle: a full shuffle, anew each epoch.
-        sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`, `start_offset`.
+        sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
+            `start_offset`.
         batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`.
-        seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from it.
-        num_replicas, rank: of this loader; by default those of an initialised `torch.distributed`, else 1 and 0.
+        seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
+            it.
+        num_replicas, rank: of this loader; by default those of an initialised `torch.distributed`, else 1 and
+            0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`.
         start_offset: rows over all ranks that the first iteration leaves out.
-        seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation comes out
-            the same for any number of workers and ranks and after a resume. By default for every dataset but a
-            DataRef, which has no use for it. Costs about 20 us a row.
+        seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
+            comes out the same for any number of workers and ranks and after a resume. By default for every
+            dataset but a DataRef, which has no use for it. Costs about 20 us a row.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`.
 
     Raises:
@@ -108,8 +112,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             )
         self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
         self._plan = _Plan(self, sampler)
-        # torch draws a number from the global generator for each iterator, which would change the user's own random
-        # numbers after a resume; from this one it may draw.
+        # torch draws a number from the global generator for each iterator, which would change the user's own
+        # random numbers after a resume; from this one it may draw.
         torch_arguments.setdefault("generator", torch.Generator())
         super().__init__(
             dataset,
@@ -130,8 +134,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def _index_sampler(self) -> Any:
-        # What torch's iterators take indices from. They run ahead of the training loop, so they get a plan that
-        # moves nothing; the cursor moves when a batch is delivered.
+        # What torch's iterators take indices from. They run ahead of the training loop, so they get a plan
+        # that moves nothing; the cursor moves when a batch is delivered.
         return self._plan
 
     def _get_iterator(self) -> Any:
@@ -171,8 +175,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         An iterator that has begun before raises StateError when it is asked for more.
 
         Raises:
-            StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
-                takes its epoch and position all the same.
+            StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
+                `strict=False` takes its epoch and position all the same.
         """
         self._plan.sampler.load_state_dict(state, strict)
 
@@ -216,7 +220,8 @@ class _Plan:
             if loader.seed_rows:
                 yield _SeededIndices(batch.tolist(), start.epoch)
             else:
-                # A DataRef takes the array as it is, which also crosses to a worker faster than a list of ints.
+                # A DataRef takes the array as it is, which also crosses to a worker faster than a list of
+                # ints.
                 yield batch if isinstance(loader.dataset, DataRef) else batch.tolist()
 
 

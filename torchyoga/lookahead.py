@@ -1,4 +1,4 @@
-"""Rows that are known to be wanted next: small batches are read several at once, before they are asked for."""
+"""Rows that are known to be wanted next: small batches are read several at once, ahead of time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BATCHES = 16
 
 
 def batches_per_read(batch_bytes: int) -> int:
-    """How many batches of this size to read at once: one read has a fixed cost, and more memory than 1 MiB none."""
+    """How many batches of this size to read at once, for every read has a fixed cost."""
     return min(_MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
 
 

@@ -1,8 +1,8 @@
 """Position -> row number and back: shuffle, shard, offset and remainder, with integers only.
 
-The shuffle is a keyed bijection: a Feistel network over the smallest power of two that holds the length, walked
-along its cycles until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). Any
-position is turned into its row, and back, without making a list.
+The shuffle is a keyed bijection: a Feistel network over the smallest power of two that holds the length,
+walked along its cycles until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+2002). Any position is turned into its row, and back, without making a list.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _walk(values: Positions, length: int, keys: tuple[tuple[int, int, int], ...]
     word: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
     flat = np.ascontiguousarray(values).reshape(-1)
     out = np.empty(flat.shape, np.int64)
-    # In chunks, so that a call's working memory stays in the processor's cache however many positions are asked for.
+    # In chunks, so that a call's working memory stays in the processor's cache however many positions are
+    # asked for.
     for start in range(0, flat.size, _CHUNK):
         mixed = _feistel(flat[start : start + _CHUNK].astype(word), bits, keys, forward)
         outside = np.flatnonzero(mixed >= length)
@@ -151,8 +152,9 @@ class Shard:
     Args:
         num_replicas: number of ranks W.
         rank: this one, in 0..W-1.
-        remainder: what happens to a tail that W does not divide: `keep` (every row once, ranks may differ by one),
-            `drop` (equal ranks without the tail), `pad` (equal ranks; rows from the front of the epoch come again).
+        remainder: what happens to a tail that W does not divide: `keep` (every row once, ranks may differ by
+            one), `drop` (equal ranks without the tail), `pad` (equal ranks; rows from the front of the epoch
+            come again).
     """
 
     num_replicas: int = 1

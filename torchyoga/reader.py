@@ -27,8 +27,8 @@ class Reader:
 
     Every block is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
-    All methods may be called from several threads, and after a fork: files never change once they are opened, and
-    opening one twice does no harm.
+    All methods may be called from several threads, and after a fork: files never change once they are opened,
+    and opening one twice does no harm.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class Reader:
         self._first_part = np.cumsum([0, *(len(column.parts) for column in schema.columns)]).tolist()
         self._file_starts = np.cumsum([0, *(file.rows for file in files)]).astype(np.int64)
         self._first_block = np.cumsum([0, *(file.blocks for file in files)]).astype(np.int64)
-        # Blocks of files that are not open yet begin where their file does, which keeps this sorted for searching.
+        # Blocks of files that are not open yet begin where their file does: sorted, so that it can be
+        # searched.
         self._block_starts: Ints = np.repeat(self._file_starts[:-1], [file.blocks for file in files])
         self._addresses: Ints = np.zeros((len(parts), blocks), np.int64)
         # Where row 0 of the whole version would lie, were every block of a fixed column as long as it takes.
@@ -86,7 +87,9 @@ class Reader:
         )
         return Block(self.schema, len(rows), data)
 
-    def _take_fixed(self, memory: Any, column: Column, part: int, blocks: Ints, rows: Ints) -> npt.NDArray[Any]:
+    def _take_fixed(
+        self, memory: Any, column: Column, part: int, blocks: Ints, rows: Ints
+    ) -> npt.NDArray[Any]:
         size = column.row_bytes
         assert column.shape is not None
         shape = (len(blocks), *column.shape)
@@ -190,6 +193,6 @@ def _check_block(file: MappedFile, extents: Extents, block: int, schema: Schema)
         offset, nbytes = int(extents.offsets[part, block]), int(extents.nbytes[part, block])
         if file.checksum(offset, nbytes) != int(extents.crcs[part, block]):
             raise CorruptError(
-                f"{file.path}: {name} of block {block} (bytes {offset} to {offset + nbytes}) is damaged: its checksum "
-                "does not match; remove the version and build it again"
+                f"{file.path}: {name} of block {block} (bytes {offset} to {offset + nbytes}) is damaged: "
+                "its checksum does not match; remove the version and build it again"
             )

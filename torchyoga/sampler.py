@@ -32,11 +32,12 @@ def _replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 class ResumableSampler(DistributedSampler[int]):
     """Row numbers for torch's DataLoader, in place of `DistributedSampler` or `RandomSampler`.
 
-    Every epoch is a new full shuffle, without `set_epoch`; memory does not grow with the dataset. The state may be
-    loaded under any other number of ranks: `position` counts rows of the whole dataset, over all ranks.
+    Every epoch is a new full shuffle, without `set_epoch`; memory does not grow with the dataset. The state
+    may be loaded under any other number of ranks: `position` counts rows of the whole dataset, over all
+    ranks.
 
-    With worker processes torch asks a sampler for rows well before they are delivered; `torchyoga.DataLoader` and
-    torchdata's `StatefulDataLoader` account for that, a plain DataLoader with `num_workers > 0` cannot.
+    With worker processes torch asks a sampler for rows well before they are delivered; `torchyoga.DataLoader`
+    and torchdata's `StatefulDataLoader` account for that, a plain DataLoader with `num_workers > 0` cannot.
 
     Args:
         dataset_or_length: a dataset with a length, or a number of rows.
@@ -44,8 +45,8 @@ class ResumableSampler(DistributedSampler[int]):
         seed: any int, the same on all ranks.
         num_replicas: number of ranks; with `rank`, or from an initialised `torch.distributed`, or 1.
         rank: this rank.
-        remainder: `pad` (as DistributedSampler does, all ranks get as many rows, some rows twice), `drop` (all get as
-            many, a tail is left out) or `keep` (every row exactly once: right for evaluation).
+        remainder: `pad` (as DistributedSampler does, all ranks get as many rows, some rows twice), `drop`
+            (all get as many, a tail is left out) or `keep` (every row exactly once: right for evaluation).
         start_offset: rows over all ranks that the first iteration leaves out.
         drop_last: True means `remainder="drop"`, for those used to DistributedSampler.
 
@@ -115,8 +116,8 @@ class ResumableSampler(DistributedSampler[int]):
         """Makes `epoch` the next one to begin. Nobody needs to call it: epochs advance by themselves.
 
         The epoch under way keeps its place, a larger one begins at its start. A smaller one right after
-        `load_state_dict` comes from a trainer that counts from 0 again: it is taken to mean the loaded epoch, with a
-        warning, and later calls count on from there.
+        `load_state_dict` comes from a trainer that counts from 0 again: it is taken to mean the loaded epoch,
+        with a warning, and later calls count on from there.
         """
         self._settle()
         self._latest = None
@@ -131,8 +132,8 @@ class ResumableSampler(DistributedSampler[int]):
         """Continues from a state, under any number of ranks.
 
         Raises:
-            StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False` takes
-                its epoch and position all the same.
+            StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
+                takes its epoch and position all the same.
         """
         self._latest = None
         self.cursor.load_state_dict(state, strict)
@@ -266,7 +267,8 @@ class ResumableBatchSampler(BatchSampler):
         self.sampler.load_state_dict(state, strict)
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
-        """The rows of batch `step` (from 0) of an epoch begun at its start, of all ranks: those behind a loss spike.
+        """The rows of batch `step` (from 0) of an epoch begun at its start, of all ranks: those behind a loss
+        spike.
 
         Rank r's own are every `num_replicas`-th from r on. Rows that `pad` repeats are there twice.
         """

@@ -73,14 +73,15 @@ class Storage:
         """Reads `data` once, keeps it, and returns it as a DataRef.
 
         Args:
-            data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a torch
-                IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), an iterable, or a
-                function that returns one, such as a generator function.
+            data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a
+                torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), an
+                iterable, or a function that returns one, such as a generator function.
             id: which dataset; any non-empty text.
             version: which version of it; any non-empty text.
             overwrite: replace that version if it is there. Who has opened it keeps what it opened.
             num_workers: processes that read a map-style dataset.
-            schema: what a row looks like, if the first rows do not show it: `Schema.of(row, ragged=["tokens"])`.
+            schema: what a row looks like, if the first rows do not show it: `Schema.of(row,
+                ragged=["tokens"])`.
             max_rows: more rows than this are an error: for a source that may have no end.
             progress: show a progress bar; by default on a terminal.
 
@@ -90,8 +91,8 @@ class Storage:
             TypeError: `data` is nothing that rows can be read from.
             OSError: the disk is full or cannot be written.
 
-        Whatever is raised, nothing is published and an older version stays. An interrupted build of a map-style
-        dataset is continued by the next call.
+        Whatever is raised, nothing is published and an older version stays. An interrupted build of a
+        map-style dataset is continued by the next call.
         """
         if not overwrite:
             self._refuse_existing(id, version)
@@ -109,7 +110,8 @@ class Storage:
         Args:
             id: which dataset.
             version: which version of it.
-            verify: check every block against its checksum when it is first read; False for storage that checks itself.
+            verify: check every block against its checksum when it is first read; False for storage that
+                checks itself.
 
         Raises:
             NotFoundError: it is not published, or not yet; says which versions are.
@@ -127,10 +129,12 @@ class Storage:
         max_rows: int | None = None,
         progress: bool | None = None,
     ) -> Callable[[Callable[P, Any]], Callable[P, DataRef]]:
-        """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process, reads.
+        """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process,
+        reads.
 
-        Called by many threads, processes or machines at once, one builds and the others wait for it. The arguments
-        are those of `submit`; the function may return whatever `submit` takes, or be a generator function.
+        Called by many threads, processes or machines at once, one builds and the others wait for it. The
+        arguments are those of `submit`; the function may return whatever `submit` takes, or be a generator
+        function.
 
         Example:
             >>> @storage.cacheable("squares", "1.0")

@@ -125,8 +125,8 @@ class Store:
         """Holds the writer's lock of a version; waits while another process or thread holds it.
 
         Raises:
-            YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long as it takes:
-                the kernel frees the lock of a holder that dies.
+            YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long as
+                it takes: the kernel frees the lock of a holder that dies.
         """
         directory = self.root / ".locks" / _encoded("id", id)
         _make_directory(directory)
@@ -170,8 +170,8 @@ class Store:
     def publish(self, staging: Staging, manifest: Manifest) -> None:
         """Makes the staged files the version that `manifest` describes. Hold the lock.
 
-        The manifest is replaced in one step: a reader sees the version before or the version after, or none if
-        there was none.
+        The manifest is replaced in one step: a reader sees the version before or the version after, or none
+        if there was none.
         """
         directory = self.directory(manifest.id, manifest.version)
         _make_directory(directory)

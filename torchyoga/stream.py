@@ -96,8 +96,8 @@ class Stream:
     def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
 
-        The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns one into
-        tensors without taking it apart, and `batch.block` has its columns as arrays.
+        The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
+        one into tensors without taking it apart, and `batch.block` has its columns as arrays.
         """
         batch_size = as_int("batch_size", batch_size, low=1)
         run = _Run(self._cursor, batch_size, drop_last)

@@ -27,7 +27,8 @@ def source_of_arrays(data: Any) -> BlockSource | RowSource:
     """Rows along the first axis of an array or tensor, or of a dict of them.
 
     Raises:
-        SchemaError: an array has no rows or another number than the others, or holds something that cannot be kept.
+        SchemaError: an array has no rows or another number than the others, or holds something that cannot be
+            kept.
     """
     arrays = data if isinstance(data, dict) else {"the array": data}
     for name, array in arrays.items():

@@ -1,7 +1,8 @@
-"""Block <-> file. One contract for every format; `torchyoga.testing.check_format` tests any implementation of it.
+"""Block <-> file. One contract for every format; `torchyoga.testing.check_format` tests any implementation of
+it.
 
-A format is a module with `SUFFIX`, a `Writer`, and `read_extents`, which says where in a finished file each run of
-bytes lies; `gather.py` then reads all formats alike.
+A format is a module with `SUFFIX`, a `Writer`, and `read_extents`, which says where in a finished file each
+run of bytes lies; `gather.py` then reads all formats alike.
 """
 
 from __future__ import annotations

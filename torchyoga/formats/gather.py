@@ -1,4 +1,4 @@
-"""Rows out of mapped files, by byte address: one call copies all rows of a batch, wherever their blocks lie."""
+"""Rows out of mapped files, by byte address: one call copies all rows, wherever their blocks lie."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class MappedFile:
             found = os.fstat(handle).st_size
             if found != nbytes or not nbytes:
                 raise CorruptError(
-                    f"{path} has {found} bytes where {nbytes} were published; remove the version and build it again"
+                    f"{path} has {found} bytes where {nbytes} were published; "
+                    "remove the version and build it again"
                 )
             self.map = mmap.mmap(handle, nbytes, access=mmap.ACCESS_READ)
         finally:

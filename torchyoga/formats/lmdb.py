@@ -1,7 +1,8 @@
 """Block <-> LMDB file: one value a part of a column of a block, under `block/column/part`.
 
-Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their places in the
-file are noted when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash the reader.
+Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their places in
+the file are noted when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash
+the reader.
 """
 
 from __future__ import annotations
