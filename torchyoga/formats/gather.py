@@ -21,6 +21,20 @@ Bytes = npt.NDArray[np.uint8]
 _SMALL_ROW = 64  # bytes; below this NumPy's gather beats torch's
 
 
+# torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
+# safe, they set the number of threads to 1; a child forked by anybody else gathers with NumPy.
+_in_forked_child = False
+
+
+def _note_fork() -> None:
+    global _in_forked_child
+    _in_forked_child = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 class MappedFile:
     """A finished file as memory. Mappings survive a fork, need no lock and keep an unlinked file readable.
 
@@ -51,7 +65,7 @@ class MappedFile:
 
     def checksum(self, offset: int, nbytes: int) -> int:
         """CRC-32 of a run of bytes."""
-        return zlib.crc32(self.data[offset : offset + nbytes])
+        return zlib.crc32(self.data[offset : offset + nbytes].data)
 
 
 class _Span:
@@ -78,7 +92,7 @@ class Memory:
         high = max(file.address + file.data.size for file in files)
         self._low = low
         self._bytes: npt.NDArray[np.uint8] = np.asarray(_Span(low, high, files))
-        self._views: dict[int, Any] = {}
+        self._views: dict[tuple[int, bool], Any] = {}
 
     def gather(self, addresses: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes:
         """Copies of `row_bytes` bytes from each address, one after the other (N * row_bytes,).
@@ -89,10 +103,12 @@ class Memory:
             empty: makes the array for the copies, if they are large.
         """
         places = addresses - self._low
-        view = self._views.get(row_bytes)
+        by_numpy = row_bytes <= _SMALL_ROW or (_in_forked_child and torch.get_num_threads() > 1)
+        key = row_bytes, by_numpy
+        view = self._views.get(key)
         if view is None:
-            view = self._views[row_bytes] = self._view(row_bytes)
-        if row_bytes <= _SMALL_ROW:
+            view = self._views[key] = self._view(row_bytes, by_numpy)
+        if by_numpy:
             found: Bytes = view[places].view(np.uint8)
             return found
         out = empty(len(places) * row_bytes)
@@ -100,16 +116,17 @@ class Memory:
         torch.index_select(view, 0, torch.from_numpy(places), out=torch.from_numpy(out).view(-1, row_bytes))
         return out
 
-    def _view(self, row_bytes: int) -> Any:
+    def _view(self, row_bytes: int, by_numpy: bool) -> Any:
+        """All runs of `row_bytes` bytes, from every address on."""
         count = self._bytes.size - row_bytes + 1
-        if row_bytes <= _SMALL_ROW:
+        if by_numpy:
             return np.ndarray((count,), f"V{row_bytes}", self._bytes, strides=(1,))
         return torch.as_strided(torch.from_numpy(self._bytes), (count, row_bytes), (1, 1))
 
     def gather_runs(self, addresses: Ints, nbytes: Ints, out: npt.NDArray[np.uint8]) -> None:
         """Copies runs of different lengths one after the other into `out` (sum of nbytes,)."""
-        target = memoryview(out)
-        source = memoryview(self._bytes)
+        target = out.data
+        source = self._bytes.data
         done = 0
         for place, size in zip((addresses - self._low).tolist(), nbytes.tolist(), strict=True):
             target[done : done + size] = source[place : place + size]
