@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,7 @@ class Reader:
         self._sizes: Ints = np.zeros((len(parts), blocks), np.int64)
         self._mapped: list[tuple[MappedFile, Extents] | None] = [None] * len(self.files)
         self._unopened = len(self.files)
+        self._lock, self._lock_process = threading.Lock(), os.getpid()
         self._block_rows = 0  # of every block but the last, once that is known to be so
         self._verified = np.full(blocks, not verify)
         self._all_verified = not verify
@@ -146,9 +148,17 @@ class Reader:
             self._open(number)
 
     def _open(self, number: int) -> tuple[MappedFile, Extents]:
-        opened = self._mapped[number]
-        if opened is not None:
+        if self._lock_process != os.getpid():
+            # Another thread may have held the lock when this process was forked; it is not here to release it.
+            self._lock, self._lock_process = threading.Lock(), os.getpid()
+        with self._lock:
+            opened = self._mapped[number]
+            if opened is None:
+                opened = self._mapped[number] = self._opened(number)
+                self._unopened -= 1
             return opened
+
+    def _opened(self, number: int) -> tuple[MappedFile, Extents]:
         entry = self.files[number]
         file = MappedFile(os.path.join(self.directory, entry.name), entry.nbytes)
         try:
@@ -160,22 +170,23 @@ class Reader:
                 )
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
+        # First the memory, then the addresses in it: other threads are reading.
+        self._memory = Memory([file, *(found[0] for found in self._mapped if found)])
         first, last = self._first_block[number], self._first_block[number + 1]
+        starts = extents.starts[:-1] + self._file_starts[number]
+        self._block_starts[first:last] = starts
         self._addresses[:, first:last] = extents.offsets + file.address
         self._sizes[:, first:last] = extents.nbytes
-        self._block_starts[first:last] = extents.starts[:-1] + self._file_starts[number]
         for column, part in zip(self.schema.columns, self._first_part, strict=False):
-            starts = self._block_starts[first:last] * column.row_bytes
-            self._row_zero[part, first:last] = self._addresses[part, first:last] - starts
-        self._mapped[number] = file, extents
-        mapped = [found[0] for found in self._mapped if found]
-        self._memory = Memory(mapped)
-        self._unopened = len(self.files) - len(mapped)
-        if not self._unopened:
-            lengths = np.diff(self._block_starts)
-            even = len(lengths) == 0 or bool((lengths == lengths[0]).all())
-            self._block_rows = (int(lengths[0]) if len(lengths) else self.num_rows) if even else 0
+            self._row_zero[part, first:last] = self._addresses[part, first:last] - starts * column.row_bytes
+        if self._unopened == 1:
+            self._block_rows = self._even_block_rows()
         return file, extents
+
+    def _even_block_rows(self) -> int:
+        lengths = np.diff(self._block_starts, append=self.num_rows)
+        even = bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
+        return int(lengths[0]) if even else 0
 
     def _verify(self, blocks: Ints) -> None:
         touched = np.unique(blocks)

@@ -1,0 +1,159 @@
+"""An open version: rows by number, from any files and blocks, from threads and forked children."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.columns import Block, Collector, Rows
+from torchyoga.errors import CorruptError
+from torchyoga.formats import lmdb
+from torchyoga.manifest import FileEntry
+from torchyoga.reader import Reader
+from torchyoga.schema import Schema
+
+
+def row_of(i: int) -> dict[str, Any]:
+    return {
+        "image": np.full((3, 40), i, np.float32),
+        "label": i,
+        "text": "é" * (i % 7),
+        "any": torch.arange(i % 5 * 2).reshape(i % 5, 2),
+        "none": None,
+    }
+
+
+def write(folder: Path, cuts: list[list[int]], row: Any = row_of) -> Reader:
+    """A reader of files of blocks of these numbers of rows."""
+    schema = Schema.of(row(1), ragged=[name for name in ("any",) if "any" in row(1)])
+    entries, number = [], 0
+    for index, blocks in enumerate(cuts):
+        name = f"{secrets.token_hex(8)}-{index:05d}.mdb"
+        writer = lmdb.Writer(str(folder / name), schema)
+        for size in blocks:
+            writer.write(block_of(schema, range(number, number + size), row))
+            number += size
+        location = writer.close()
+        size = (folder / name).stat().st_size
+        entries.append(FileEntry(name, "lmdb", sum(blocks), len(blocks), size, location, ()))
+    return Reader(str(folder), schema, entries)
+
+
+def block_of(schema: Schema, numbers: range, row: Any = row_of) -> Block:
+    collector = Collector(schema)
+    for number in numbers:
+        collector.add(row(number), number)
+    return collector.take()
+
+
+def assert_rows(reader: Reader, numbers: np.ndarray) -> None:
+    for number, found in zip(numbers.tolist(), Rows(reader.take(numbers)).exact(), strict=True):
+        expected = row_of(number)
+        assert found.keys() == expected.keys()
+        assert np.array_equal(found["image"], expected["image"])
+        assert torch.equal(found["any"], expected["any"])
+        assert (found["label"], found["text"], found["none"]) == (number, expected["text"], None)
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=4), st.randoms())
+def test_rows_come_from_any_cut_into_files_and_blocks(tmp_path_factory, cuts, random) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path_factory.mktemp("cuts")
+    reader = write(folder, cuts)
+    numbers = list(range(reader.num_rows)) * 2
+    random.shuffle(numbers)
+    assert_rows(reader, np.array(numbers))
+    assert reader.verify_all() == []
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def test_files_are_opened_when_a_row_of_them_is_wanted(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4, 4, 2], [3], [5, 1]])
+    assert_rows(reader, np.array([11, 10]))
+    (tmp_path / reader.files[0].name).unlink()
+    assert_rows(reader, np.array([12]))
+    with pytest.raises(CorruptError, match="is missing though its manifest names it"):
+        reader.take(np.array([0]))
+
+
+def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4, 4]])
+    path = tmp_path / reader.files[0].name
+    _, extents = reader._open(0)
+    for part in range(extents.offsets.shape[0]):
+        for block in range(2):
+            if not extents.nbytes[part, block]:
+                continue
+            data = bytearray(path.read_bytes())
+            data[int(extents.offsets[part, block])] ^= 1
+            broken = tmp_path / "broken"
+            broken.mkdir(exist_ok=True)
+            (broken / path.name).write_bytes(data)
+            fresh = Reader(str(broken), reader.schema, reader.files)
+            assert_rows(fresh, np.array([4 - 4 * block]))
+            with pytest.raises(CorruptError, match="checksum does not match"):
+                fresh.take(np.array([0, 4]))
+            assert len(fresh.verify_all()) == 1
+
+
+def test_threads_read_the_same(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[5] * 10, [7] * 10])
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            rng = np.random.default_rng(seed)
+            for _ in range(20):
+                assert_rows(reader, rng.integers(0, reader.num_rows, 30))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_after_reading_reads_on(tmp_path: Path) -> None:
+    def wide(i: int) -> dict[str, Any]:
+        return {"x": np.full(20_000, i, np.int64)}
+
+    reader = write(tmp_path, [[64]], wide)
+    numbers = np.arange(64)
+    before = reader.take(numbers).data[0].values.copy()  # large enough that torch starts its threads
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends the child if it hangs
+        same = np.array_equal(reader.take(numbers[::-1]).data[0].values, before[::-1])
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
+    def wide(i: int) -> dict[str, Any]:
+        return {"x": np.full(5000, i, np.int32)}
+
+    reader = write(tmp_path, [[32, 32]], wide)
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(50):
+        numbers = rng.integers(0, 64, 8)
+        held.append((numbers, torch.from_numpy(reader.take(numbers).data[0].values)))
+    for numbers, values in held:
+        assert values[:, 0].tolist() == numbers.tolist()
+        assert bool((values == values[:, :1]).all())
