@@ -149,7 +149,7 @@ class Reader:
 
     def _open(self, number: int) -> tuple[MappedFile, Extents]:
         if self._lock_process != os.getpid():
-            # Another thread may have held the lock when this process was forked; it is not here to release it.
+            # A thread that held the lock when this process was forked is not here to release it.
             self._lock, self._lock_process = threading.Lock(), os.getpid()
         with self._lock:
             opened = self._mapped[number]
