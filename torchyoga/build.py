@@ -29,6 +29,7 @@ __all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
 
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
+_BLOCK_ROWS = 65536  # at most, of however small rows
 _NOTICE_BYTES = 2**30  # of a source without a known end; then at every doubling
 
 
@@ -52,9 +53,6 @@ class RowSource(ABC):
     def row(self, number: int) -> Any:
         """One row; only asked of a `seekable` source."""
         return next(iter(self.rows(number)))
-
-    def close(self) -> None:
-        """Called once, when no more rows are wanted."""
 
 
 class BlockSource(ABC):
@@ -107,15 +105,13 @@ def build(
     task = _Build(source, staging, options)
     try:
         task.run()
-    except Exception as error:
-        # What the caller must change makes the rows so far worthless; what broke on the way does not.
-        if isinstance(error, (SchemaError, ValueError, OSError)) or not task.seekable:
-            staging.clear()
-        else:
+    except BaseException as error:
+        # If the source broke or somebody interrupted, the rows so far are kept for the next try. If they do not
+        # fit or the disk is full, something must change first.
+        if task.seekable and (task.source_broke or not isinstance(error, Exception)):
             task.save()
-        raise
-    except BaseException:
-        task.save()
+        else:
+            task.abort()
         raise
     manifest = Manifest(
         id=id,
@@ -138,9 +134,11 @@ class _Build:
         self.schema = options.schema
         self.files: list[FileEntry] = []
         self.token = secrets.token_hex(8)
-        self.rows_done = 0
+        self.rows_done = self.nbytes = 0
+        self.source_broke = False
         self.seekable = isinstance(source, RowSource) and source.seekable
         self._format = format_named(options.format)
+        self._collector = Collector(self.schema)
         self._writer: Writer | None = None
         self._checks: list[_Check] = []
         self._file_rows = self._file_blocks = 0
@@ -168,60 +166,67 @@ class _Build:
             self.schema = self.source.schema
 
     def save(self) -> None:
-        """Closes the file under way, so that the rows so far are there to be continued from."""
-        if not self.seekable:
-            if self._writer is not None:
-                self._writer.abort()
-            return
+        """Writes and lists the rows read so far, so that the next build continues behind them."""
         try:
+            if len(self._collector):
+                self._write(self._collector.take())
             self._finish_file()
         except OSError:
             _log.warning("the rows since the last finished file are lost: it could not be closed")
+
+    def abort(self) -> None:
+        """Leaves nothing behind."""
+        if self._writer is not None:
+            self._writer.abort()
+        self.staging.clear()
 
     # -- rows -> blocks
 
     def _blocks_of_rows(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, RowSource)
-        collector = Collector(self.schema)
-        row_number, written, notice = self.rows_done, 0, _NOTICE_BYTES
-        limit = self.options.max_rows
-        rows = self.source.rows(self.rows_done)
-        try:
-            for row in rows:
-                if limit is not None and row_number >= limit:
-                    raise ValueError(
-                        f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; "
-                        "raise max_rows, or bound it with itertools.islice. Nothing was published"
-                    )
-                collector.add(row, row_number)
-                row_number += 1
-                bar.update()
-                if (
-                    collector.nbytes >= self.options.block_bytes
-                    or len(collector) >= 65536
-                    or self._file_is_old()
-                ):
-                    block = collector.take()
-                    written += block.nbytes
-                    yield block
-                    if self.source.length is None and written >= notice:
-                        _log.warning(
-                            "%s: %d rows, %.1f GB so far and no end known (%.1f GB of disk left); pass max_rows to bound it",
-                            self.source.name, row_number, written / 1e9, self.staging.free_bytes() / 1e9,
-                        )  # fmt: skip
-                        notice *= 2
-            if len(collector):
+        limit, number, notice = self.options.max_rows, self.rows_done, _NOTICE_BYTES
+        collector = self._collector = Collector(self.schema)
+        for row in self._rows_of_source():
+            if limit is not None and number >= limit:
+                raise ValueError(
+                    f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; raise "
+                    "max_rows, or bound it with itertools.islice. Nothing was published"
+                )
+            collector.add(row, number)
+            number += 1
+            bar.update()
+            if (
+                collector.nbytes >= self.options.block_bytes
+                or len(collector) >= _BLOCK_ROWS
+                or self._file_is_old()
+            ):
                 yield collector.take()
-        except Exception:
-            if len(collector) and self.seekable:
-                yield collector.take()  # kept for the next try
-            raise
-        finally:
-            self.source.close()
-        if self.source.length is not None and self.seekable and row_number != self.source.length:
+                if self.source.length is None and self.nbytes >= notice:
+                    self._notice(number)
+                    notice *= 2
+        if len(collector):
+            yield collector.take()
+        if self.seekable and number != self.source.length:
             raise ValueError(
-                f"{self.source.name} gave {row_number} rows, but its length is {self.source.length}"
+                f"{self.source.name} gave {number} rows, but its length is {self.source.length}; mend its __len__"
             )
+
+    def _rows_of_source(self) -> Iterator[Any]:
+        assert isinstance(self.source, RowSource)
+        try:
+            yield from self.source.rows(self.rows_done)
+        except Exception:
+            self.source_broke = True
+            raise
+
+    def _notice(self, num_rows: int) -> None:
+        _log.warning(
+            "%s: %d rows and %.1f GB so far, no end known, %.1f GB of disk left; max_rows would bound it",
+            self.source.name,
+            num_rows,
+            self.nbytes / 1e9,
+            self.staging.free_bytes() / 1e9,
+        )
 
     def _blocks_of_arrays(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, BlockSource)
@@ -250,11 +255,12 @@ class _Build:
         for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
             if name == "offsets":  # they depend on where blocks end; the lengths do not
                 array = np.diff(array)
-                crc = zlib.crc32(array.view(np.uint8))
+                crc = zlib.crc32(array.tobytes())
             check.add(array.nbytes, crc)
         self._file_rows += block.num_rows
         self._file_blocks += 1
         self.rows_done += block.num_rows
+        self.nbytes += block.nbytes
         if self._writer.nbytes >= self.options.file_bytes or self._file_is_old():
             self._finish_file()
 
@@ -314,7 +320,7 @@ class _Build:
         self.staging.keep_only(self.files)
 
     def _still_same(self, schema: Schema, files: list[FileEntry]) -> bool:
-        """True if the staged files are whole, and the first and last row of each is still what the source gives."""
+        """True if the staged files are whole and the rows at their ends are still what the source gives."""
         assert isinstance(self.source, RowSource)
         reader = Reader(str(self.staging.path), schema, files)
         damaged = reader.verify_all()

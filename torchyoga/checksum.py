@@ -1,4 +1,4 @@
-"""CRC-32 of a whole from the CRC-32s of its parts, so that a fingerprint does not depend on where blocks end."""
+"""CRC-32 of a whole from the CRC-32s of its parts: a fingerprint that does not depend on where blocks end."""
 
 from __future__ import annotations
 

@@ -98,14 +98,14 @@ class RowDict(dict):  # type: ignore[type-arg]
     """A dict row, likewise."""
 
 
-class RowArray(np.ndarray):  # type: ignore[type-arg]
+class RowArray(np.ndarray):
     """A row that is an array itself, likewise."""
 
 
 class RowTensor(torch.Tensor):
     """A row that is a tensor itself, likewise."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
 
 
 class RowNamed:
@@ -114,9 +114,9 @@ class RowNamed:
 
 @lru_cache(maxsize=256)
 def _named_row_type(cls: type) -> Any:
-    made = type(cls.__name__, (RowNamed, cls), {"__slots__": (), "__module__": cls.__module__})
+    made: Any = type(cls.__name__, (RowNamed, cls), {"__slots__": (), "__module__": cls.__module__})
     # Outside this process such a row is what went in.
-    made.__reduce__ = lambda self: (_rebuild_named, (cls, tuple(self)))  # type: ignore[attr-defined]
+    made.__reduce__ = lambda self: (_rebuild_named, (cls, tuple(self)))
     return made
 
 
@@ -127,10 +127,13 @@ def _rebuild_named(cls: Any, values: tuple[Any, ...]) -> Any:
 def plain_row(row: Any) -> Any:
     """A row of `Rows` as the exact type that went in."""
     if isinstance(row, RowNamed):
-        return tuple.__new__(type(row).__mro__[2], row)  # type: ignore[type-var]
-    for marked, cls in ((RowTuple, tuple), (RowList, list), (RowDict, dict)):
-        if type(row) is marked:
-            return cls(row)  # type: ignore[call-overload]
+        return _rebuild_named(type(row).__mro__[2], tuple(row))  # type: ignore[arg-type]
+    if type(row) is RowTuple:
+        return tuple(row)
+    if type(row) is RowList:
+        return list(row)
+    if type(row) is RowDict:
+        return dict(row)
     if type(row) is RowArray:
         return row.view(np.ndarray)
     return row.as_subclass(torch.Tensor) if type(row) is RowTensor else row

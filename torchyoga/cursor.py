@@ -15,7 +15,7 @@ _KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerpri
 
 
 class Place(NamedTuple):
-    """A point of the endless sequence of epochs; `position` counts rows consumed in the epoch, over all ranks."""
+    """A point of the endless row of epochs; `position` counts rows consumed in the epoch, over all ranks."""
 
     epoch: int
     position: int
@@ -50,7 +50,7 @@ class Cursor:
         return self._place.epoch
 
     def begin(self, batch_size: int = 1, drop_last: bool = False) -> Place:
-        """Where an iteration that begins now starts: here, or at the next epoch if nothing is left of this one."""
+        """Where an iteration that begins now starts: here, or at the next epoch if this one is over."""
         epoch, position = self._place
         if self._running:
             return Place(epoch if self._again else epoch + 1, 0)
@@ -94,7 +94,7 @@ class Cursor:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
         if generation != self.generation:
             raise StateError(
-                "a state was loaded after this iterator had begun, so its rows are not those the state continues with; "
+                "a state was loaded after this iterator had begun, so its rows do not continue that state; "
                 "call iter() again after load_state_dict()"
             )
 
@@ -108,8 +108,8 @@ class Cursor:
         if self._just_loaded and wanted < self.epoch:
             self._rebase += self.epoch - wanted
             warnings.warn(
-                f"set_epoch({epoch}) came right after loading a state of epoch {self.epoch}: the trainer counts its "
-                f"epochs anew, so its epoch {epoch} is taken as {self.epoch} from now on",
+                f"set_epoch({epoch}) came right after loading a state of epoch {self.epoch}: the trainer "
+                f"counts its epochs anew, so its epoch {epoch} is taken as {self.epoch} from now on",
                 stacklevel=3,
             )
         elif wanted == self.epoch:
@@ -167,8 +167,8 @@ class Cursor:
         for key in ("length", "seed", "shuffle", "fingerprint") if strict else ():
             if state[key] != mine[key]:
                 raise StateError(
-                    f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it belongs to another dataset "
-                    "or loader. Use the one it was saved with, or pass strict=False to take its epoch and position"
+                    f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it belongs to another "
+                    "dataset or loader. Use that one, or pass strict=False to take its epoch and position"
                 )
         return Place(state["epoch"], state["position"])
 

@@ -72,7 +72,7 @@ class DataRef(ABC):
         return _exact(self.take(self._numbers(index)))
 
     def __getitems__(self, indices: Any) -> Sequence[Any]:
-        """The rows of a batch, as torch's DataLoader asks for them: `default_collate` makes it tensors in one go."""
+        """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
         if self._expected is not None and type(indices) is list:
             found = self._expected.rows(indices)
             if found is not None:
@@ -80,7 +80,7 @@ class DataRef(ABC):
         return self.take(self._numbers(indices))
 
     def expect(self, wanted: list[int], numbers: Ints) -> None:
-        """A sampler tells what it will hand out next, as ints and as an array; `__getitems__` then reads ahead."""
+        """A sampler tells what it will hand out next, as ints and as an array: it can be read ahead."""
         self._expected = Lookahead(self.take, wanted, numbers)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A published version. `build` is a random token that tells apart two builds of the same id and version."""
+    """A published version. `build` is a random token that tells apart two builds of the same version."""
 
     id: str
     version: str
@@ -120,7 +120,8 @@ class Manifest:
                 raise ValueError("it is no manifest of torchyoga")
             if content["torchyoga"] != FORMAT_VERSION:
                 raise ValueError(
-                    f"it is of format version {content['torchyoga']}, this torchyoga reads {FORMAT_VERSION}; update torchyoga"
+                    f"it is of format version {content['torchyoga']}, this torchyoga reads {FORMAT_VERSION}; "
+                    "update torchyoga"
                 )
             if content.pop("checksum", None) != _digest(content):
                 raise ValueError("its checksum does not match its content")

@@ -63,7 +63,7 @@ class Order:
         object.__setattr__(self, "seed", as_int("seed", self.seed))
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Positions:
-        """The rows (int64, shape of `positions`) at these positions of the epoch; positions past N wrap around."""
+        """The rows (int64, shape of `positions`) at these positions of the epoch; past N they wrap around."""
         found = np.asarray(positions, np.int64)
         if self.length and found.size and int(found.max()) >= self.length:
             found = found % self.length
@@ -168,7 +168,7 @@ class Shard:
             raise ValueError(f"remainder must be 'keep', 'drop' or 'pad', found {self.remainder!r}")
 
     def end(self, length: int, start: int = 0) -> int:
-        """The global position at which an epoch of `length` rows, continued at `start`, is over for all ranks."""
+        """The global position at which an epoch of `length` rows, continued at `start`, ends on all ranks."""
         left = max(length - start, 0)
         whole, tail = divmod(left, self.num_replicas)
         if self.remainder == "drop":
@@ -191,7 +191,7 @@ class Shard:
 
 
 def chunks(order: Order, shard: Shard, epoch: int, start: int, multiple: int = 1) -> Iterator[Positions]:
-    """The rows of a rank from global position `start` on, some thousands at a time, a multiple of `multiple`."""
+    """The rows of a rank from global position `start` on, thousands at a time, by multiples of `multiple`."""
     count = shard.count(order.length, start)
     taken, size = 0, _FIRST_CHUNK
     while taken < count:

@@ -124,7 +124,7 @@ class ResumableSampler(DistributedSampler[int]):
         self.cursor.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """`{version, seed, epoch, position, length, shuffle, fingerprint}`: JSON-able, the same on every rank."""
+        """`{version, seed, epoch, position, length, shuffle, fingerprint}`; the same on every rank."""
         self._settle()
         return self.cursor.state_dict()
 

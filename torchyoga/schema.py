@@ -160,7 +160,8 @@ class Node:
 
 
 def _made_alike(name: str, fields: tuple[str, ...]) -> Any:
-    cls: Any = namedtuple(name, fields)
+    make: Any = namedtuple  # typed for literals only
+    cls: Any = make(name, fields)
     # The class has no home to be pickled by, so its rows are pickled as their parts.
     cls.__reduce__ = lambda self: (_remake, (name, fields, tuple(self)))
     return cls

@@ -163,7 +163,7 @@ class Storage:
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
-        return self._store.list()
+        return self._store.published()
 
     def versions(self, id: str) -> list[str]:  # type: ignore[valid-type]  # `list` above is the method
         """The published versions of an id, sorted; empty if there are none."""
@@ -197,7 +197,8 @@ class Storage:
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:
             raise ExistsError(
-                f"{id!r} {version!r} is published already in {self.path}; fetch it, choose another version, or pass overwrite=True"
+                f"{id!r} {version!r} is published already in {self.path}; "
+                "fetch it, choose another version, or pass overwrite=True"
             )
 
     def _ref(self, manifest: Manifest, verify: bool) -> DataRef:
@@ -216,12 +217,12 @@ def _source(data: Any, num_workers: int) -> RowSource | BlockSource:
         return IterableSource(data, num_workers)
     if isinstance(data, (str, bytes, bytearray, dict, set, frozenset)):
         raise TypeError(
-            f"a {type(data).__name__} is no dataset; pass a list of rows, a dict of arrays, a Dataset or an iterable"
+            f"a {type(data).__name__} is no dataset; pass a list, a dict of arrays, a Dataset or an iterable"
         )
     if is_map_style(data):
         return MapSource(data, num_workers)
     if callable(data) or isinstance(data, Iterable):
         return IteratorSource(data)
     raise TypeError(
-        f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array, an iterable or a function"
+        f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
     )

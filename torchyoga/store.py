@@ -58,7 +58,7 @@ class Store:
             what = (
                 f"its versions are {there}"
                 if there
-                else f"the storage holds {[i for i, _ in self.list()][:20] or 'nothing'}"
+                else f"the storage holds {[i for i, _ in self.published()][:20] or 'nothing'}"
             )
             raise NotFoundError(
                 f"{id!r} has no version {version!r} in {self.root}: {what}. Submit it, or fetch one of these"
@@ -85,7 +85,7 @@ class Store:
             )
         return manifest
 
-    def list(self) -> list[tuple[str, str]]:
+    def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
         return sorted((id, version) for id in _decoded_names(self.root) for version in self.versions(id))
 
@@ -143,7 +143,8 @@ class Store:
                 holder = _read_text(path.with_suffix(".holder")) or "another process"
                 if 0 <= timeout <= waited:
                     raise YogaError(
-                        f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; wait longer, or stop that process"
+                        f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; "
+                        "wait longer, or stop that process"
                     ) from None
                 _log.warning(
                     "waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited
@@ -236,7 +237,7 @@ def _encoded(what: str, text: str) -> str:
         name = name[:-1] + f"%{ord(name[-1]):02X}"
     if len(name) > 240:
         raise ValueError(
-            f"{what} is {len(name)} bytes long when percent-encoded; directories allow 240. Shorten {text[:40]!r}..."
+            f"{what} is {len(name)} bytes percent-encoded, 240 are allowed; shorten {text[:40]!r}..."
         )
     return name
 

@@ -1,4 +1,4 @@
-"""Positions -> rows or batches, in sequence: the sequential layer over anything that can take rows by number."""
+"""Positions -> rows or batches, in sequence, over anything that can take rows by number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RandomAccess(Protocol):
 
 
 def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Sequence[Any]]:
-    """The rows of each batch of numbers; small batches are read several at once, which costs no more than one."""
+    """The rows of each batch of numbers; small batches are read several at once."""
     numbers = iter(batches)
     together = 1
     while window := list(islice(numbers, together)):

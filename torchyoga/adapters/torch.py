@@ -12,9 +12,20 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..build import RowSource
-from ..columns import RowArray, RowDict, RowList, RowNamed, Rows, RowTensor, RowTuple, leaf_values, plain_row
+from ..columns import (
+    Data,
+    RowArray,
+    RowDict,
+    RowList,
+    RowNamed,
+    Rows,
+    RowTensor,
+    RowTuple,
+    leaf_values,
+    plain_row,
+)
 from ..dataref import DataRef
-from ..schema import Node
+from ..schema import Column, Node
 
 __all__ = ["IterableSource", "MapSource", "is_map_style"]
 
@@ -34,6 +45,7 @@ _TORCH_TYPES = {
     "<c8",
     "<c16",
 }
+_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex")
 _READ_AHEAD = 64  # rows asked for at once
 
 
@@ -110,8 +122,8 @@ class IterableSource(RowSource):
     def __init__(self, dataset: IterableDataset[Any], num_workers: int = 0) -> None:
         if num_workers:
             raise ValueError(
-                f"num_workers={num_workers} for {type(dataset).__name__}: an IterableDataset would give each worker all its "
-                "rows; use num_workers=0, or a map-style dataset"
+                f"num_workers={num_workers} for {type(dataset).__name__}: an IterableDataset would give each "
+                "worker all its rows; use num_workers=0, or a map-style dataset"
             )
         self.name = type(dataset).__name__
         self._dataset = dataset
@@ -131,7 +143,7 @@ def collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     return _collate(block.schema.tree, columns, len(batch), in_dict=True)
 
 
-def _collate(node: Node, columns: Iterator[Any], num_rows: int, in_dict: bool) -> Any:
+def _collate(node: Node, columns: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool) -> Any:
     if node.kind == "leaf":
         return _collate_column(*next(columns), num_rows, in_dict)
     children = [_collate(child, columns, num_rows, node.kind == "dict") for child in node.children]
@@ -140,23 +152,21 @@ def _collate(node: Node, columns: Iterator[Any], num_rows: int, in_dict: bool) -
     return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
 
 
-def _collate_column(column: Any, data: Any, num_rows: int, in_dict: bool) -> Any:
-    values = data.values
-    if column.is_ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
+def _collate_column(column: Column, data: Data, num_rows: int, in_dict: bool) -> Any:
+    values, ragged = data.values, column.is_ragged
+    if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
+        assert data.offsets is not None
         lengths = np.diff(data.offsets)
         if (lengths == lengths[0]).all():
             values = values.reshape(num_rows, int(lengths[0]))
-    if (
-        len(values) == num_rows
-        and not (column.is_ragged and values.ndim == 1)
-        and values.dtype.str in _TORCH_TYPES
-    ):
-        if column.kind in ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex"):
-            tensor = torch.from_numpy(values)
-            return tensor if column.kind != "tensor" else _as_torch(tensor, column.dtype)
+            ragged = False
+    if not ragged and column.kind in _TENSOR_KINDS and values.dtype.str in _TORCH_TYPES:
+        tensor = torch.from_numpy(values)
+        return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
-    return default_collate(listed if in_dict else tuple(listed))
+    batch: Any = listed if in_dict else tuple(listed)
+    return default_collate(batch)
 
 
 def _as_torch(tensor: torch.Tensor, dtype: str) -> torch.Tensor:

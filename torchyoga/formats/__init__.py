@@ -98,7 +98,7 @@ class Format(Protocol):
         """A writer of a new file."""
 
     def read_extents(self, data: npt.NDArray[np.uint8], index: Mapping[str, Any], schema: Schema) -> Extents:
-        """Where the blocks lie in the bytes of a file; CorruptError if that cannot be told. Not yet checked."""
+        """Where the blocks lie in the bytes of a file, not yet checked; CorruptError if it cannot be told."""
 
 
 def format_named(name: str) -> Format:

@@ -66,7 +66,7 @@ class Writer:
                     )
                 )
         # While one core copies and writes, the other computes; both leave Python's lock.
-        crcs = self._checksums.submit(lambda: [zlib.crc32(data) for _, data in parts])
+        crcs = self._checksums.submit(lambda: [zlib.crc32(data.data) for _, data in parts])
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
@@ -113,7 +113,7 @@ class Writer:
         except lmdb.Error as error:
             raise _as_os_error(error, self._path) from error
         self.abort()
-        return {"offset": offset, "nbytes": index.nbytes, "crc32": zlib.crc32(index)}
+        return {"offset": offset, "nbytes": index.nbytes, "crc32": zlib.crc32(index.data)}
 
     def abort(self) -> None:
         """Closes the file, whatever has been written."""
@@ -126,7 +126,8 @@ class Writer:
 
     def _place(self, key: bytes) -> int:
         with self._env.begin(buffers=True) as transaction:
-            value = np.frombuffer(transaction.get(key), np.uint8)
+            found: Any = transaction.get(key)
+            value = np.frombuffer(found, np.uint8)
             header = ctypes.string_at(value.ctypes.data - _PAGE_HEADER, _PAGE_HEADER)
             # Our own file, written a moment ago: the bytes in front of the value are its page's header.
             assert header[10] & _OVERFLOW, "a value of a page or more lies in overflow pages"
@@ -141,14 +142,14 @@ def _as_os_error(error: Exception, path: str) -> OSError:
 
 def read_extents(data: npt.NDArray[np.uint8], index: Mapping[str, Any], schema: Schema) -> Extents:
     """Where the blocks lie, from the table that `Writer.close` put into the file."""
-    found = [index.get(key) for key in ("offset", "nbytes", "crc32")]
+    found: list[Any] = [index.get(key) for key in ("offset", "nbytes", "crc32")]
     if not all(type(number) is int and number >= 0 for number in found):
         raise CorruptError(f"the manifest's index entry is damaged: {dict(index)!r:.200}")
     offset, nbytes, crc = found
     num_parts = sum(len(column.parts) for column in schema.columns)
     width = 8 * (1 + 3 * num_parts)
     blob = data[offset : offset + nbytes]
-    if blob.nbytes != nbytes or nbytes % width or zlib.crc32(blob) != crc:
+    if blob.nbytes != nbytes or nbytes % width or zlib.crc32(blob.data) != crc:
         raise CorruptError("the index of blocks inside the file is damaged")
     table = np.frombuffer(blob.tobytes(), "<i8").reshape(-1, 1 + 3 * num_parts).astype(np.int64)
     starts = np.concatenate([[0], np.cumsum(table[:, 0])]).astype(np.int64)
