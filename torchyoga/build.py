@@ -106,8 +106,8 @@ def build(
     try:
         task.run()
     except BaseException as error:
-        # If the source broke or somebody interrupted, the rows so far are kept for the next try. If they do not
-        # fit or the disk is full, something must change first.
+        # If the source broke or somebody interrupted, the rows so far are kept for the next try. If they do
+        # not fit or the disk is full, something must change first.
         if task.seekable and (task.source_broke or not isinstance(error, Exception)):
             task.save()
         else:
@@ -208,7 +208,8 @@ class _Build:
             yield collector.take()
         if self.seekable and number != self.source.length:
             raise ValueError(
-                f"{self.source.name} gave {number} rows, but its length is {self.source.length}; mend its __len__"
+                f"{self.source.name} gave {number} rows, but its length is {self.source.length}; "
+                "mend its __len__"
             )
 
     def _rows_of_source(self) -> Iterator[Any]:

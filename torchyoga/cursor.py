@@ -58,17 +58,16 @@ class Cursor:
 
     def reached(self, place: Place, batch_size: int = 1, drop_last: bool = False) -> None:
         """An iteration has delivered everything before `place`."""
-        if self._place.epoch != place.epoch:
-            self._again = False
-        self._place = self.rolled(place, batch_size, drop_last)
-        self._running = self._place == place
+        rolled = self.rolled(place, batch_size, drop_last)
+        self._again = self._again and self._place.epoch == rolled.epoch
+        self._place, self._running = rolled, rolled == place
         self._just_loaded = False
 
     def finished(self, epoch: int) -> None:
         """An iteration has come to the end of its share of `epoch`."""
         # Not if its last item has rolled it over already, or set_epoch has moved on since.
         if self._place.epoch == epoch:
-            self._place = Place(epoch if self._again else epoch + 1, 0)
+            self._place = Place(epoch + 1, 0)
             self._running = self._again = False
         self._just_loaded = False
 
@@ -167,8 +166,8 @@ class Cursor:
         for key in ("length", "seed", "shuffle", "fingerprint") if strict else ():
             if state[key] != mine[key]:
                 raise StateError(
-                    f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it belongs to another "
-                    "dataset or loader. Use that one, or pass strict=False to take its epoch and position"
+                    f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it is of another "
+                    "dataset or loader. Use that, or pass strict=False to take its epoch and position"
                 )
         return Place(state["epoch"], state["position"])
 

@@ -268,8 +268,8 @@ def _check_random_access(dataset: Any) -> None:
         hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
     ):
         raise TypeError(
-            f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; cache "
-            "it once with Storage.submit(dataset, id, version) and load from the DataRef that returns"
+            f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
+            "cache it once with Storage.submit(dataset, id, version) and load from the DataRef that returns"
         )
 
 

@@ -186,11 +186,11 @@ class _Indices(Iterator[int]):
         cursor.check_generation(self._generation)
         found = next(self._chunks, None)
         if found is None:
-            self._over = True
             if sampler._latest in (self, None):
-                sampler._settle()
+                self.report()
                 cursor.finished(self._start.epoch)
                 sampler._latest = None
+            self._over = True
             raise StopIteration
         self._taken += len(found)
         wanted = found.tolist()

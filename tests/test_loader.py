@@ -1,0 +1,287 @@
+"""The loader: torch's arguments, exact states, random numbers a row, any number of workers."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, Subset, WeightedRandomSampler
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.testing import assert_rows_equal, check_resume
+
+
+class Noisy(Dataset[Any]):
+    """Unmodified augmentation with all three generators."""
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random(), np.random.rand(2), torch.rand(2)
+
+
+class Broken(Dataset[int]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        if index == 9:
+            raise RuntimeError("row 9 is broken")
+        return index
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    rows = [{"x": np.full(3, i, np.float32), "y": i, "s": str(i)} for i in range(23)]
+    return yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+
+
+def rows_of(batches: Any) -> list[int]:
+    return [row for batch in batches for row in batch["y"].tolist()]
+
+
+def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
+    check_resume(lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=3))
+
+
+def test_resume_from_every_batch_of_an_uncached_random_dataset() -> None:
+    check_resume(lambda: yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=3, drop_last=True))
+
+
+def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
+    workers = itertools.cycle((0, 2, 1))
+    check_resume(
+        lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, num_workers=next(workers)), most_stops=3
+    )
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
+    whole = list(yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1))
+    loader = yoga.DataLoader(
+        Noisy(), batch_size=5, shuffle=True, seed=1, num_workers=1, multiprocessing_context=method
+    )
+    iterator = iter(loader)
+    got = [next(iterator), next(iterator)]
+    rest = yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1)
+    rest.load_state_dict(loader.state_dict())
+    assert_rows_equal(got + list(rest), whole)
+    assert_rows_equal([*got, next(iterator)], whole[:3])
+
+
+def test_a_cached_dataset_reads_in_spawned_workers(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=6, shuffle=True, num_workers=1, multiprocessing_context="spawn")
+    assert rows_of(loader) == rows_of(yoga.DataLoader(ref, batch_size=6, shuffle=True))
+
+
+def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef) -> None:
+    plain = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=2)
+    expected = [rows_of(plain) for _ in range(4)]
+    loader = yoga.DataLoader(
+        ref, batch_size=4, shuffle=True, seed=2, num_workers=2, persistent_workers=True, prefetch_factor=3
+    )
+    assert rows_of(loader) == expected[0]
+    assert rows_of(itertools.islice(loader, 2)) == expected[1][:8]
+    assert loader.state_dict()["position"] == 8
+    assert rows_of(loader) == expected[2]
+    assert rows_of(loader) == expected[3]
+
+
+def test_it_counts_what_was_delivered_not_what_was_fetched(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=2, num_workers=2, prefetch_factor=4)
+    iterator = iter(loader)
+    assert loader.state_dict()["position"] == 0
+    for step in range(1, 5):
+        next(iterator)
+        assert loader.state_dict()["position"] == 2 * step
+
+
+@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
+def test_other_ranks_and_batch_sizes_continue(ref: yoga.DataRef, remainder: Any) -> None:
+    whole = rows_of(yoga.DataLoader(ref, batch_size=23, shuffle=True))
+
+    def run(world: int, size: int, state: Any, steps: int | None) -> tuple[Any, list[int]]:
+        states, ranks = [], []
+        for rank in range(world):
+            loader = yoga.DataLoader(
+                ref, batch_size=size, shuffle=True, num_replicas=world, rank=rank, remainder=remainder
+            )
+            if state:
+                loader.load_state_dict(state)
+            ranks.append(rows_of(itertools.islice(loader, steps)))
+            states.append(loader.state_dict())
+        assert all(found == states[0] for found in states)
+        merged = [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
+        return states[0], merged
+
+    for steps in (0, 1, 2):
+        state, first = run(3, 2, None, steps)
+        state, second = run(1, 3, state, 1)
+        _, third = run(2, 4, state, None)
+        got = first + second + third
+        if remainder == "keep":
+            assert got == whole
+        else:
+            assert got == (whole + whole)[: len(got)]
+            assert len(third) % 2 == 0
+            assert abs(len(got) - 23) < 2
+
+
+def test_random_numbers_depend_on_seed_epoch_and_row_only() -> None:
+    loader = yoga.DataLoader(Noisy(), batch_size=4, shuffle=True, seed=5)
+    epochs = [sum((list(zip(*batch, strict=True)) for batch in loader), []) for _ in range(2)]
+    by_row = [{int(row[0]): row[1:] for row in epoch} for epoch in epochs]
+    other = yoga.DataLoader(Noisy(), batch_size=3, seed=5, num_workers=2)
+    for batch in other:
+        for row in zip(*batch, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(row[1:], by_row[0][int(row[0])], strict=True))
+    firsts = [float(values[0]) for epoch in by_row for values in epoch.values()]
+    assert len(set(firsts)) == 42
+    another_seed = next(iter(yoga.DataLoader(Noisy(), seed=6)))
+    assert float(another_seed[1]) != float(by_row[0][0][0])
+
+
+@pytest.mark.parametrize("seed_rows", [False, True])
+def test_the_training_loops_random_numbers_are_left_alone(seed_rows: bool) -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(1))
+
+    data = Noisy() if seed_rows else list(range(9))
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # type: ignore[func-returns-value]
+    expected = [draw() for _ in range(3)]
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # type: ignore[func-returns-value]
+    loader = yoga.DataLoader(data, batch_size=3, shuffle=True, seed_rows=seed_rows)
+    found = [draw()]
+    iterator = iter(loader)
+    next(iterator)
+    found.append(draw())
+    loader.state_dict()
+    list(iterator)
+    found.append(draw())
+    assert found == expected
+
+
+def test_single_rows_without_batches(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=None, shuffle=True)
+    rows = [row["y"] for row in loader]
+    assert sorted(rows) == list(range(23))
+    assert len(loader) == 23
+    loader = yoga.DataLoader(Noisy(), batch_size=None, shuffle=True)
+    again = yoga.DataLoader(Noisy(), batch_size=None, shuffle=True, num_workers=2)
+    assert_rows_equal(list(again), list(loader))
+
+
+def test_lengths_are_those_of_whole_epochs(ref: yoga.DataRef) -> None:
+    for size, drop_last, world in itertools.product((1, 4, 23, 30), (False, True), (1, 2)):
+        loader = yoga.DataLoader(ref, size, drop_last=drop_last, num_replicas=world, rank=0)
+        assert len(loader) == len(list(loader))
+
+
+def test_a_failing_row_arrives_and_is_not_counted() -> None:
+    for workers in (0, 2):
+        loader = yoga.DataLoader(Broken(), batch_size=4, num_workers=workers)
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        with pytest.raises(RuntimeError, match="row 9 is broken"):
+            next(iterator)
+        assert loader.state_dict()["position"] == 8
+
+
+def test_an_iterator_from_before_a_load_says_so(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4)
+    iterator = iter(loader)
+    next(iterator)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(StateError, match=r"call iter\(\) again"):
+        next(iterator)
+    assert rows_of(loader) == list(range(4, 23))
+
+
+def test_states_of_others_are_refused(ref: yoga.DataRef, tmp_path: Path) -> None:
+    loader = yoga.DataLoader(ref, shuffle=True, seed=1)
+    others = [
+        yoga.DataLoader(ref, shuffle=True, seed=2),
+        yoga.DataLoader(ref, seed=1),
+        yoga.DataLoader(ref[:22], shuffle=True, seed=1),
+        yoga.DataLoader(ref[::-1], shuffle=True, seed=1),
+        yoga.DataLoader(list(range(23)), shuffle=True, seed=1),
+    ]
+    for other in others:
+        with pytest.raises(StateError, match="it is of another dataset or loader"):
+            loader.load_state_dict(other.state_dict())
+
+
+def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
+    for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2):
+        break
+    for child in multiprocessing.active_children():
+        child.join(20)
+    assert not multiprocessing.active_children()
+
+
+def test_a_loader_pickles(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, shuffle=True)
+    next(iter(loader))
+    other = pickle.loads(pickle.dumps(loader))
+    assert other.state_dict() == loader.state_dict()
+    assert len(other.dataset) == 23
+
+
+def test_the_users_own_collate_and_dataset_are_seen(ref: yoga.DataRef) -> None:
+    subset = Subset(ref, [5, 1, 7])
+    loader = yoga.DataLoader(subset, batch_size=2, collate_fn=lambda rows: [row["s"] for row in rows])
+    assert list(loader) == [["5", "1"], ["7"]]
+    assert loader.dataset is subset
+    noisy = Noisy()
+    loader = yoga.DataLoader(noisy, batch_size=2)
+    next(iter(loader))
+    assert loader.dataset is noisy
+
+
+def test_the_rows_of_a_step(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, shuffle=True)
+    for step, batch in enumerate(loader):
+        assert loader.rows_in_step(step, epoch=0).tolist() == batch["y"].tolist()
+    assert loader.position_of(int(batch["y"][-1]), epoch=0) == 22
+
+
+def test_samplers_of_ours_are_taken_and_others_refused(ref: yoga.DataRef) -> None:
+    sampler = yoga.ResumableSampler(ref, seed=4)
+    expected = list(yoga.ResumableSampler(ref, seed=4))
+    assert rows_of(yoga.DataLoader(ref, batch_size=5, sampler=sampler)) == expected
+    batches = yoga.ResumableBatchSampler(yoga.ResumableSampler(ref, seed=4), 5)
+    assert rows_of(yoga.DataLoader(ref, batch_sampler=batches)) == expected
+    weighted: Any = WeightedRandomSampler([1.0] * 23, 23)
+    with pytest.raises(ValueError, match="WeightedRandomSampler, whose position could not be restored"):
+        yoga.DataLoader(ref, sampler=weighted)
+    with pytest.raises(ValueError, match="sampler is of 3 rows, the dataset has 23"):
+        yoga.DataLoader(ref, sampler=yoga.ResumableSampler(3))
+    with pytest.raises(ValueError, match="in_order=False"):
+        yoga.DataLoader(ref, in_order=False)
+    with pytest.raises(ValueError, match="excludes shuffle"):
+        yoga.DataLoader(ref, sampler=sampler, shuffle=True)
+
+
+def test_an_iterable_dataset_is_told_the_way() -> None:
+    class Endless(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return itertools.count()
+
+    with pytest.raises(TypeError, match=r"Storage\.submit"):
+        yoga.DataLoader(Endless())
+
+
+def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
+    empty = yoga.Storage(tmp_path).submit([], "empty", "1")
+    loader = yoga.DataLoader(empty, batch_size=4, shuffle=True)
+    assert list(loader) == list(loader) == []
+    assert loader.state_dict()["epoch"] == 2

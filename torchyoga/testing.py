@@ -1,0 +1,194 @@
+"""Kits that test anyone's format, source or loader against the contracts of this package.
+
+Each raises AssertionError with a message that says what differs, and returns None if nothing does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .columns import Block, Collector, Rows
+from .errors import CorruptError
+from .formats import Format
+from .formats.gather import MappedFile
+from .schema import Schema
+from .storage import Storage
+
+__all__ = ["assert_rows_equal", "check_format", "check_resume", "check_source"]
+
+
+def assert_rows_equal(found: Any, expected: Any, where: str = "row") -> None:
+    """Raises AssertionError unless both are of the same types and hold the same values, bit for bit."""
+    if type(found) is not type(expected):
+        raise AssertionError(f"{where}: found {type(found).__name__}, expected {type(expected).__name__}")
+    if isinstance(expected, dict):
+        if list(found) != list(expected):
+            raise AssertionError(f"{where}: found keys {list(found)}, expected {list(expected)}")
+        for key in expected:
+            assert_rows_equal(found[key], expected[key], f"{where}[{key!r}]")
+    elif isinstance(expected, (tuple, list)):
+        if len(found) != len(expected):
+            raise AssertionError(f"{where}: found {len(found)} items, expected {len(expected)}")
+        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+            assert_rows_equal(a, b, f"{where}[{i}]")
+    elif _bits(found) != _bits(expected):
+        raise AssertionError(f"{where}: found {found!r:.200}, expected {expected!r:.200}")
+
+
+def _bits(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        flat = leaf.detach().cpu().contiguous()
+        return (
+            flat.dtype,
+            flat.shape,
+            flat.reshape(-1).view(torch.uint8).numpy().tobytes() if flat.numel() else b"",
+        )
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return leaf.dtype, leaf.shape, leaf.tobytes()
+    return np.float64(leaf).tobytes() if isinstance(leaf, float) else leaf
+
+
+def check_source(
+    make_data: Callable[[], Any], expected: Sequence[Any], directory: Path, **options: Any
+) -> None:
+    """Checks that a source goes into a storage and comes back: all rows, in order, of the same types.
+
+    Args:
+        make_data: makes what `Storage.submit` takes; called for each reading.
+        expected: its rows.
+        directory: an empty directory that the check may fill.
+        options: for `Storage.submit`.
+    """
+    storage = Storage(directory)
+    ref = storage.submit(make_data(), "source", "1", progress=False, **options)
+    if len(ref) != len(expected):
+        raise AssertionError(f"found {len(ref)} rows, expected {len(expected)}")
+    for i, row in enumerate(expected):
+        assert_rows_equal(ref[i], row, f"row {i}")
+    for i, (found, row) in enumerate(zip(ref, expected, strict=True)):
+        assert_rows_equal(found, row, f"row {i} of the iteration")
+    storage.check("source", "1")
+    again = storage.submit(make_data(), "source", "2", progress=False, **options)
+    if again.fingerprint != ref.fingerprint:
+        raise AssertionError("reading the source twice gave two different contents")
+
+
+def check_format(format: Format, directory: Path) -> None:
+    """Checks that a format keeps blocks of every kind of column, says where they lie, and survives damage.
+
+    Args:
+        format: a module such as `torchyoga.formats.lmdb`.
+        directory: an empty directory that the check may fill.
+    """
+    for name, rows in _sample_rows().items():
+        path = directory / f"{name}{format.SUFFIX}"
+        collector = Collector()
+        blocks = []
+        for cut in (rows[:1] + rows, rows[::-1], rows[:1]):
+            for i, row in enumerate(cut):
+                collector.add(row, i)
+            blocks.append(collector.take())
+        schema = blocks[0].schema
+        writer = format.Writer(str(path), schema)
+        crcs = [writer.write(block) for block in blocks]
+        index = json.loads(json.dumps(writer.close()))
+        num_rows = sum(block.num_rows for block in blocks)
+        _check_file(format, path, schema, index, blocks, crcs)
+        data = path.read_bytes()
+        for cut_at in (0, 1, len(data) // 2, len(data) - 1):
+            _expect_corrupt(format, path, data[:cut_at], len(data), schema, index, num_rows)
+
+
+def _check_file(
+    format: Format, path: Path, schema: Schema, index: Any, blocks: list[Block], crcs: list[list[int]]
+) -> None:
+    file = MappedFile(str(path), path.stat().st_size)
+    extents = format.read_extents(file.data, index, schema)
+    extents.check(schema, file.data.size, sum(block.num_rows for block in blocks))
+    for number, block in enumerate(blocks):
+        part = 0
+        for column, data in zip(schema.columns, block.data, strict=True):
+            for name in column.parts:
+                offset, nbytes = int(extents.offsets[part, number]), int(extents.nbytes[part, number])
+                where = f"{path.name}: block {number}, {column.name}/{name}"
+                if file.data[offset : offset + nbytes].tobytes() != data.part(name).tobytes():
+                    raise AssertionError(f"{where}: the bytes are not those that were written")
+                if not file.checksum(offset, nbytes) == int(extents.crcs[part, number]) == crcs[number][part]:
+                    raise AssertionError(f"{where}: the checksum is not that of the bytes")
+                part += 1
+
+
+def _expect_corrupt(
+    format: Format, path: Path, data: bytes, nbytes: int, schema: Schema, index: Any, num_rows: int
+) -> None:
+    broken = path.with_name("broken" + format.SUFFIX)
+    broken.write_bytes(data)
+    try:
+        file = MappedFile(str(broken), nbytes)
+        format.read_extents(file.data, index, schema).check(schema, file.data.size, num_rows)
+    except CorruptError:
+        return
+    raise AssertionError(f"a file cut to {len(data)} of {nbytes} bytes was not refused")
+
+
+def _sample_rows() -> dict[str, list[Any]]:
+    rng = np.random.default_rng(0)
+    return {
+        "numbers": [{"a": rng.random((3, 4)), "b": int(i), "c": float(i), "d": i % 2 == 0} for i in range(5)],
+        "text": [("x" * i, b"\0" * (5 - i), None) for i in range(5)],
+        "ragged": [[torch.arange(i * 2).reshape(i, 2), np.arange(i, dtype=">i2")] for i in range(5)],
+        "empty": [{"nothing": np.zeros((0, 3)), "scalar": np.float32(i)} for i in range(5)],
+        "large": [torch.full((300, 1000), i, dtype=torch.bfloat16) for i in range(3)],
+        "leafless": [{"none": (), "here": []} for _ in range(3)],
+    }
+
+
+def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) -> None:
+    """Checks that a loader can be stopped after every batch and continued, and then once more.
+
+    What is delivered before and after is compared with an uninterrupted run, bit for bit, into the next
+    epoch.
+
+    Args:
+        make_loader: makes a new loader (anything that iterates one epoch at a time, with `state_dict` and
+            `load_state_dict`) of the same dataset and seed; it may choose another number of workers each
+            time.
+        most_stops: at most this many first stops, spread over the epoch, for slow loaders; all by default.
+    """
+    whole = make_loader()
+    first, following = list(whole), list(whole)
+    stops = range(len(first) + 1)
+    if most_stops is not None:
+        stops = range(0, len(first) + 1, max(1, len(first) // most_stops))
+    for stop in stops:
+        got, state = _deliver(make_loader(), None, stop)
+        for second in range(len(first) - stop + 1) if most_stops is None else (1, len(first) - stop):
+            more, again = _deliver(make_loader(), state, second)
+            rest, _ = _deliver(make_loader(), again, None)
+            # Stopped exactly at the end, the continuation is the next epoch.
+            expected = first + following if stop == len(first) or stop + second >= len(first) else first
+            found = got + more + rest
+            where = f"stopped after {stop} and again after {second} batches"
+            _compare(found, expected[: len(found)], where)
+            if len(found) < len(first):
+                raise AssertionError(f"{where}: only {len(found)} of {len(first)} batches were delivered")
+
+
+def _deliver(loader: Any, state: Any, count: int | None) -> tuple[list[Any], Any]:
+    if state is not None:
+        loader.load_state_dict(json.loads(json.dumps(state)))
+    got = list(itertools.islice(iter(loader), count))
+    return got, loader.state_dict()
+
+
+def _compare(found: Iterable[Any], expected: Iterable[Any], where: str) -> None:
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        a, b = (list(x) if isinstance(x, Rows) else x for x in (a, b))
+        assert_rows_equal(a, b, f"{where}: batch {i}")
