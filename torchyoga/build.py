@@ -29,6 +29,7 @@ __all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
 
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
+_ROWS_TO_LEARN = 64  # before that, a slow source has not shown yet which columns vary
 _BLOCK_ROWS = 65536  # at most, of however small rows
 _NOTICE_BYTES = 2**30  # of a source without a known end; then at every doubling
 
@@ -195,11 +196,9 @@ class _Build:
             collector.add(row, number)
             number += 1
             bar.update()
-            if (
-                collector.nbytes >= self.options.block_bytes
-                or len(collector) >= _BLOCK_ROWS
-                or self._file_is_old()
-            ):
+            full = collector.nbytes >= self.options.block_bytes or len(collector) >= _BLOCK_ROWS
+            learned = self.schema is not None or len(collector) >= _ROWS_TO_LEARN
+            if full or (learned and self._file_is_old()):
                 yield collector.take()
                 if self.source.length is None and self.nbytes >= notice:
                     self._notice(number)

@@ -68,7 +68,14 @@ class ArraySource(BlockSource):
 
     def block(self, start: int, stop: int) -> Block:
         """The rows start..stop-1."""
-        return block_of_arrays(self.schema, [array[start:stop] for array in self._arrays])
+        return block_of_arrays(
+            self.schema,
+            [
+                # A big-endian array has rows of native scalars.
+                array[start:stop].astype(column.storage, copy=False)
+                for array, column in zip(self._arrays, self.schema.columns, strict=True)
+            ],
+        )
 
 
 def _first_row(array: Any) -> Any:
