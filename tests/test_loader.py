@@ -221,11 +221,13 @@ def test_states_of_others_are_refused(ref: yoga.DataRef, tmp_path: Path) -> None
 
 
 def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
-    for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2):
-        break
-    for child in multiprocessing.active_children():
-        child.join(20)
-    assert not multiprocessing.active_children()
+    before = set(multiprocessing.active_children())
+    for options in ({}, {"persistent_workers": True}):
+        for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2, **options):
+            break
+        for child in set(multiprocessing.active_children()) - before:
+            child.join(20)
+        assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_loader_pickles(ref: yoga.DataRef) -> None:

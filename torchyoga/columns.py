@@ -71,7 +71,7 @@ def _slice(data: Data, start: int, stop: int) -> Data:
 def array_of(column: Column, data: Data, i: int) -> Array:
     """Row `i` of a column as an array over the block's memory."""
     if data.offsets is None:
-        return np.asarray(data.values[i])
+        return data.values[i, ...]  # unlike [i] an array even without dimensions, of the same dtype
     values = data.values[data.offsets[i] : data.offsets[i + 1]]
     if data.shapes is None:
         return values
@@ -108,26 +108,47 @@ class RowTensor(torch.Tensor):
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
 
 
+class RowInt(int):
+    """A row that is a number itself, likewise."""
+
+
+class RowFloat(float):
+    """A row that is a number itself, likewise."""
+
+
+class RowStr(str):
+    """A row that is text itself, likewise."""
+
+    __slots__ = ()
+
+
+class RowBytes(bytes):
+    """A row that is bytes itself, likewise."""
+
+
+_MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes}
+
+
 class RowNamed:
     """Mixed into a namedtuple row, likewise."""
+
+
+ROW_TYPES: tuple[type, ...] = (RowTuple, RowList, RowDict, RowArray, RowTensor, RowNamed, *_MARKED.values())
 
 
 @lru_cache(maxsize=256)
 def _named_row_type(cls: type) -> Any:
     made: Any = type(cls.__name__, (RowNamed, cls), {"__slots__": (), "__module__": cls.__module__})
     # Outside this process such a row is what went in.
-    made.__reduce__ = lambda self: (_rebuild_named, (cls, tuple(self)))
+    made.__reduce_ex__ = lambda self, protocol: plain_row(self).__reduce_ex__(protocol)
     return made
-
-
-def _rebuild_named(cls: Any, values: tuple[Any, ...]) -> Any:
-    return tuple.__new__(cls, values)
 
 
 def plain_row(row: Any) -> Any:
     """A row of `Rows` as the exact type that went in."""
     if isinstance(row, RowNamed):
-        return _rebuild_named(type(row).__mro__[2], tuple(row))  # type: ignore[arg-type]
+        exact_type: Any = type(row).__mro__[2]
+        return tuple.__new__(exact_type, tuple(row))  # type: ignore[arg-type]
     if type(row) is RowTuple:
         return tuple(row)
     if type(row) is RowList:
@@ -136,7 +157,12 @@ def plain_row(row: Any) -> Any:
         return dict(row)
     if type(row) is RowArray:
         return row.view(np.ndarray)
-    return row.as_subclass(torch.Tensor) if type(row) is RowTensor else row
+    if type(row) is RowTensor:
+        return row.as_subclass(torch.Tensor)
+    for exact, marked in _MARKED.items():
+        if type(row) is marked:
+            return exact(row)
+    return row
 
 
 class Rows(Sequence[Any]):
@@ -185,9 +211,13 @@ class Rows(Sequence[Any]):
 def _assemble(node: Node, values: Iterator[Any], marked: bool = False) -> Any:
     if node.kind == "leaf":
         value = next(values)
-        if marked and type(value) is np.ndarray:
+        if not marked:
+            return value
+        if type(value) is np.ndarray:
             return value.view(RowArray)
-        return value.as_subclass(RowTensor) if marked and type(value) is torch.Tensor else value
+        if type(value) is torch.Tensor:
+            return value.as_subclass(RowTensor)
+        return _MARKED.get(type(value), lambda unmarked: unmarked)(value)
     children = [_assemble(child, values) for child in node.children]
     if node.kind == "dict":
         pairs = zip(node.keys, children, strict=True)

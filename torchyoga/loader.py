@@ -112,7 +112,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 "make it from this dataset"
             )
         self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
-        self._plan = _Plan(self, sampler)
+        # A DataRef takes an array as it is, which also crosses to a worker faster than a list of ints.
+        self._plan = _Plan(sampler, batch_size, drop_last, self.seed_rows, isinstance(dataset, DataRef))
         # torch draws a number from the global generator for each iterator, which would change the user's own
         # random numbers after a resume; from this one it may draw.
         torch_arguments.setdefault("generator", torch.Generator())
@@ -196,35 +197,42 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 class _Plan:
     """The indices of one epoch from a place on, for torch's iterators to take as early as they like."""
 
-    def __init__(self, loader: DataLoader, sampler: ResumableSampler) -> None:
-        self.loader = loader
+    def __init__(
+        self,
+        sampler: ResumableSampler,
+        batch_size: int | None,
+        drop_last: bool,
+        seed_rows: bool,
+        arrays: bool,
+    ) -> None:
         self.sampler = sampler
         self.start = Place(0, 0)
+        self._batch_size = batch_size
+        self._drop_last = drop_last
+        self._seed_rows = seed_rows
+        self._arrays = arrays
 
     def __len__(self) -> int:
         cursor = self.sampler.cursor
-        return cursor.shard.steps(cursor.order.length, 0, self.loader.batch_size or 1, self.loader.drop_last)
+        return cursor.shard.steps(cursor.order.length, 0, self._batch_size or 1, self._drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         return self._indices(self.start)
 
     def _indices(self, start: Place) -> Iterator[Any]:
-        loader, cursor = self.loader, self.sampler.cursor
-        order, shard = cursor.order, cursor.shard
-        if loader.batch_size is None:
+        order, shard = self.sampler.cursor.order, self.sampler.cursor.shard
+        if self._batch_size is None:
             for found in chunks(order, shard, *start):
-                if loader.seed_rows:
+                if self._seed_rows:
                     yield from (_SeededIndex(row, start.epoch) for row in found.tolist())
                 else:
                     yield from found.tolist()
             return
-        for batch in batches(order, shard, *start, loader.batch_size, loader.drop_last):
-            if loader.seed_rows:
+        for batch in batches(order, shard, *start, self._batch_size, self._drop_last):
+            if self._seed_rows:
                 yield _SeededIndices(batch.tolist(), start.epoch)
             else:
-                # A DataRef takes the array as it is, which also crosses to a worker faster than a list of
-                # ints.
-                yield batch if isinstance(loader.dataset, DataRef) else batch.tolist()
+                yield batch if self._arrays else batch.tolist()
 
 
 class _Delivery(Iterator[Any]):

@@ -12,18 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..build import RowSource
-from ..columns import (
-    Data,
-    RowArray,
-    RowDict,
-    RowList,
-    RowNamed,
-    Rows,
-    RowTensor,
-    RowTuple,
-    leaf_values,
-    plain_row,
-)
+from ..columns import ROW_TYPES, Data, Rows, leaf_values, plain_row
 from ..dataref import DataRef
 from ..schema import Column, Node
 
@@ -45,7 +34,7 @@ _TORCH_TYPES = {
     "<c8",
     "<c16",
 }
-_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool", "complex")
+_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 _READ_AHEAD = 64  # rows asked for at once
 
 
@@ -176,8 +165,7 @@ def _as_torch(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
 
 def _register() -> None:
     # torch's own extension point: an exact type here comes before everything else default_collate would do.
-    types: tuple[type, ...] = (RowTuple, RowList, RowDict, RowArray, RowTensor, RowNamed)
-    for cls in types:
+    for cls in ROW_TYPES:
         default_collate_fn_map[cls] = collate_rows
 
 

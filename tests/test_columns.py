@@ -1,0 +1,254 @@
+"""Rows of any nesting go into columns and come back as they were; what cannot is named."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from torchyoga.columns import Block, Collector, Rows
+from torchyoga.errors import CorruptError, SchemaError
+from torchyoga.schema import Node, Schema
+from torchyoga.testing import assert_rows_equal
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+def block_of(rows: list[Any], schema: Schema | None = None) -> Block:
+    collector = Collector(schema)
+    for i, row in enumerate(rows):
+        collector.add(row, i)
+    return collector.take()
+
+
+dtypes = st.sampled_from(["|b1", "|u1", "<i2", ">i4", "<u8", "<f2", ">f8", "<c8", "<M8[ns]", "|S3", "<U2"])
+arrays = dtypes.flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+)
+tensors = st.sampled_from([torch.uint8, torch.int64, torch.float32, torch.bfloat16, torch.bool]).flatmap(
+    lambda dtype: st.lists(st.integers(0, 1), max_size=6).map(lambda values: torch.tensor(values).to(dtype))
+)
+leaves = st.one_of(
+    arrays,
+    tensors,
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.booleans(),
+    st.complex_numbers(),
+    st.text(st.characters()),
+    st.binary(),
+    st.none(),
+    st.sampled_from([np.float32(1.5), np.int8(-3), np.bool_(True), np.str_("né"), np.bytes_(b"b")]),
+)
+keys = st.one_of(st.text(max_size=3).filter(lambda text: text.isprintable()), st.integers(-9, 9))
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(keys, inner, max_size=3),
+        st.tuples(inner, inner).map(lambda pair: Point(*pair)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(trees, st.integers(1, 4))
+def test_any_row_comes_back_as_it_went_in(row: Any, count: int) -> None:
+    block = block_of([row] * count)
+    assert block.num_rows == count
+    for found in Rows(block).exact():
+        assert_rows_equal(found, row)
+    again = Schema.from_json(json.loads(json.dumps(block.schema.to_json())))
+    assert again == block.schema
+    assert_rows_equal(Rows(block_of([row], again)).exact()[0], row)
+
+
+@given(
+    st.lists(hnp.arrays("<i4", hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)), min_size=1)
+)
+def test_ragged_rows_keep_their_shapes(rows: list[Any]) -> None:
+    block = block_of(rows)
+    assert_rows_equal(Rows(block).exact(), rows)
+    for start in range(len(rows) + 1):
+        assert_rows_equal(Rows(block.slice(start, len(rows))).exact(), rows[start:])
+
+
+def test_rows_are_copied_when_they_come() -> None:
+    collector, buffer = Collector(), np.zeros(3)
+    for i in range(3):
+        buffer[:] = i
+        collector.add({"x": buffer}, i)
+    assert [row["x"][0] for row in Rows(collector.take())] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"a": {"b": object()}}, r"at 'a/b': a value of type object cannot be kept"),
+        ([1, {2, 3}], r"at '1': a value of type set"),
+        (np.array([None]), r"at 'value': an array of dtype object"),
+        (np.zeros(2, [("a", "i4")]), "turn structured arrays into a dict"),
+        (2**63, "does not fit 64 bits"),
+        (OrderedDict(a=1), "type collections.OrderedDict"),
+        (torch.nn.Parameter(torch.zeros(2)), "as_subclass"),
+        (torch.zeros(3).to_sparse(), "make it dense"),
+        (np.ma.masked_array([1], [True]), "array subclasses lose their meaning"),
+        ({(1, 2): 3}, "dict keys must be str or int"),
+        ({None: 3}, "dict keys must be str or int"),
+        (list(range(5000)), "more than 4096 leaves"),
+    ],
+)
+def test_what_cannot_be_kept_is_named_with_its_path(row: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=f"row 7 does not fit: .*{message}"):
+        Collector().add(row, 7)
+
+
+def test_endless_nesting_is_refused() -> None:
+    row: list[Any] = []
+    row.append(row)
+    with pytest.raises(SchemaError, match="nests deeper than 64"):
+        Schema.of(row)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"a": 1.0, "b": "x"}, "column 'a': expected int <i8, found float <f8"),
+        ({"a": True, "b": "x"}, r"column 'a': expected int <i8, found bool \|b1"),
+        ({"a": 1}, r"expected a dict of \['a', 'b'\], found dict of \['a'\]"),
+        ({"a": 1, "b": None}, "column 'b': expected str"),
+        ([1, "x"], "expected a dict of .* found list of 2"),
+        (None, "expected a dict"),
+    ],
+)
+def test_rows_that_differ_are_refused(second: Any, message: str) -> None:
+    collector = Collector()
+    collector.add({"a": 1, "b": "x"}, 0)
+    with pytest.raises(SchemaError, match=f"row 1 does not fit: .*{message}"):
+        collector.add(second, 1)
+    assert len(collector) == 1
+
+
+def test_keys_in_another_order_are_the_same_row() -> None:
+    assert Rows(block_of([{"a": 1, "b": 2}, {"b": 4, "a": 3}])).exact() == [
+        {"a": 1, "b": 2},
+        {"a": 3, "b": 4},
+    ]
+
+
+def test_a_namedtuple_whose_module_is_not_loaded_is_made_alike() -> None:
+    schema = Schema.of(Point(1, "x"))
+    text = json.dumps(schema.to_json()).replace("test_columns", "gone_module").replace("Point", "Dot")
+    found = Rows(block_of([Point(1, "x")]))
+    other = Schema.from_json(json.loads(text))
+    row = Rows(Block(other, 1, found.block.data)).exact()[0]
+    assert (type(row).__name__, row.x, row.y) == ("Dot", 1, "x")
+    import pickle
+
+    assert pickle.loads(pickle.dumps(row)) == row
+
+
+HOSTILE = """
+import json, sys
+from torchyoga.schema import Node, Schema
+from torchyoga.errors import CorruptError
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    data = {"namedtuple": [["a", "leaf"], ["b", "leaf"]], "type": name}
+    try:
+        made = Node.from_json(data).row_type
+        assert made._fields == ("a", "b") and made(1, 2) == (1, 2)
+    except ValueError as error:
+        print(error)
+assert not set(sys.modules) - before, set(sys.modules) - before
+"""
+
+
+def test_no_name_in_a_schema_imports_a_module_or_runs_anything() -> None:
+    names = [
+        "antigravity:fly",
+        "os:system",
+        "torch.onnx:x",
+        "this:x",
+        "a b:c",
+        "x:__import__('os')",
+        "os",
+        ":",
+    ]
+    command = [sys.executable, "-c", HOSTILE, *names, "builtins:eval"]
+    told = subprocess.run(command, timeout=60, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+
+
+def damaged_schemas() -> dict[str, Any]:
+    good = Schema.of({"a": np.zeros(3, np.int32), "b": "x"}).to_json()
+
+    def change(**column: Any) -> Any:
+        copy = json.loads(json.dumps(good))
+        copy["columns"][0].update(column)
+        return copy
+
+    deep: Any = "leaf"
+    for _ in range(5000):
+        deep = {"list": [deep]}
+    return {
+        "object dtype": change(dtype="|O"),
+        "void dtype": change(dtype="|V8"),
+        "no dtype": change(dtype="int; import os"),
+        "negative": change(shape=[-1]),
+        "huge": change(shape=[2**62]),
+        "shape and ndim": change(ndim=2),
+        "float shape": change(shape=[3.0]),
+        "kind": change(kind="pickle"),
+        "tensor kind": change(kind="tensor", dtype="device"),
+        "text as ints": change(kind="str", dtype="<i4"),
+        "name": change(name="c"),
+        "fewer": {**good, "columns": good["columns"][:1]},
+        "no tree": {"columns": []},
+        "deep": {"tree": deep, "columns": []},
+        "bad key": {"tree": {"dict": [[[1], "leaf"]]}, "columns": good["columns"][:1]},
+        "twice": {"tree": {"dict": [["a", "leaf"], ["a", "leaf"]]}, "columns": good["columns"][:1] * 2},
+        "list": [],
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize("kind", damaged_schemas())
+def test_a_damaged_schema_is_refused(kind: str) -> None:
+    with pytest.raises(CorruptError, match="schema in the manifest is damaged"):
+        Schema.from_json(damaged_schemas()[kind])
+
+
+def test_schemas_name_their_columns() -> None:
+    row = {"a/b": 1, 0: 2, "0": 3, "": 4, "..": 5, "n": Point(1, (2, [3]))}
+    names = [column.name for column in Schema.of(row).columns]
+    assert names == ["a%2Fb", "0", "%30", "%", "%2E.", "n/x", "n/y/0", "n/y/1/0"]
+    assert Schema.of(5).columns[0].name == "value"
+    with pytest.raises(SchemaError, match=r"ragged=\['z'\] are no columns"):
+        Schema.of({"a": 1}, ragged=["z"])
+    with pytest.raises(SchemaError, match="longer than 400 bytes"):
+        Schema.of({"k" * 500: 1})
+
+
+def test_a_dynamic_namedtuple_pickles_in_batches() -> None:
+    assert Node("leaf") == Node("leaf")
+    made = namedtuple("made", "a b")
+    rows = Rows(block_of([made(1, "x"), made(2, "y")]))
+    # Its class cannot be found by name, so its rows are of a class made alike.
+    for row in (rows[0], rows.exact()[0]):
+        assert (type(row).__name__, row._fields, row) == ("made", ("a", "b"), made(1, "x"))
+        assert pickle.loads(pickle.dumps(row)) == row
