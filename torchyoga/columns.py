@@ -140,8 +140,12 @@ ROW_TYPES: tuple[type, ...] = (RowTuple, RowList, RowDict, RowArray, RowTensor, 
 def _named_row_type(cls: type) -> Any:
     made: Any = type(cls.__name__, (RowNamed, cls), {"__slots__": (), "__module__": cls.__module__})
     # Outside this process such a row is what went in.
-    made.__reduce_ex__ = lambda self, protocol: plain_row(self).__reduce_ex__(protocol)
+    made.__reduce__ = lambda self: (_itself, (plain_row(self),))
     return made
+
+
+def _itself(row: Any) -> Any:
+    return row
 
 
 def plain_row(row: Any) -> Any:

@@ -1,0 +1,179 @@
+"""Streams and DataRefs: the random-access layer, and the sequential one over it."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.testing import check_resume
+
+
+class Squares(yoga.DataRef):
+    """A DataRef over nothing but arithmetic."""
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def take(self, rows: np.ndarray) -> list[int]:
+        return [int(row) ** 2 for row in rows]
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    return yoga.Storage(tmp_path).submit([{"x": np.full(2, i), "y": i} for i in range(20)], "rows", "1")
+
+
+def numbers(rows: Any) -> list[int]:
+    return [row["y"] for row in rows]
+
+
+def test_a_stream_is_in_the_samplers_order() -> None:
+    for length, world in itertools.product((1, 7, 12), (1, 2, 3)):
+        for rank, drop in itertools.product(range(world), (False, True)):
+            stream = Squares(length).stream(
+                shuffle=True, shuffle_seed=7, shard_rank=rank, num_shards=world, drop_shard_remainder=drop
+            )
+            sampler = yoga.ResumableSampler(
+                length, True, 7, world, rank, remainder="drop" if drop else "keep"
+            )
+            for _ in range(2):
+                assert list(stream) == [row**2 for row in sampler]
+            assert len(stream) == len(sampler)
+
+
+def test_the_offset_counts_rows_of_all_shards_in_the_first_epoch_only() -> None:
+    streams = [Squares(11).stream(start_offset=5, shard_rank=rank, num_shards=2) for rank in (0, 1)]
+    assert [list(stream) for stream in streams] == [[25, 49, 81], [36, 64, 100]]
+    assert [len(list(stream)) for stream in streams] == [6, 5]
+    assert list(Squares(10).stream(start_offset=27)) == [49, 64, 81]
+
+
+def test_the_order_may_stay_that_of_the_first_epoch() -> None:
+    stream = Squares(30).stream(shuffle=True, skip_shuffle_at_epoch_end=True)
+    first = list(stream)
+    assert first == list(stream) == list(Squares(30).stream(shuffle=True))
+    with pytest.raises(StateError, match="shuffle 'once'"):
+        Squares(30).stream(shuffle=True).load_state_dict(stream.state_dict())
+
+
+def test_resume_after_every_row_and_every_batch(ref: yoga.DataRef) -> None:
+    check_resume(lambda: ref[:6].stream(shuffle=True, shuffle_seed=1))
+
+    class Batches:
+        def __init__(self) -> None:
+            self.stream = ref.stream(shuffle=True)
+            self.state_dict, self.load_state_dict = self.stream.state_dict, self.stream.load_state_dict
+
+        def __iter__(self) -> Any:
+            return (rows.exact() for rows in self.stream.batches(6))  # type: ignore[attr-defined]
+
+    check_resume(Batches)
+
+
+def test_other_shards_continue_a_stream() -> None:
+    whole = list(Squares(23).stream(shuffle=True))
+    first = [Squares(23).stream(shuffle=True, shard_rank=rank, num_shards=3) for rank in range(3)]
+    ranks = [list(itertools.islice(stream, 4)) for stream in first]
+    assert len({str(stream.state_dict()) for stream in first}) == 1
+    second = [Squares(23).stream(shuffle=True, shard_rank=rank, num_shards=2) for rank in range(2)]
+    for stream in second:
+        stream.load_state_dict(first[0].state_dict())
+    rest = [list(stream) for stream in second]
+    got = [row for step in zip(*ranks, strict=True) for row in step]
+    got += [row for step in itertools.zip_longest(*rest) for row in step if row is not None]
+    assert got == whole
+
+
+def test_batches_have_their_columns(ref: yoga.DataRef) -> None:
+    stream = ref.stream(shuffle=True)
+    sizes = []
+    for batch in stream.batches(8):
+        sizes.append(len(batch))
+        assert numbers(batch) == batch.block.data[1].values.tolist()  # type: ignore[attr-defined]
+    assert sizes == [8, 8, 4]
+    assert [len(batch) for batch in stream.batches(8, drop_last=True)] == [8, 8]
+    assert stream.epoch == 2
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        next(stream.batches(0))
+
+
+def test_a_stream_from_before_a_load_says_so() -> None:
+    stream = Squares().stream()
+    rows = iter(stream)
+    next(rows)
+    stream.load_state_dict(stream.state_dict())
+    with pytest.raises(StateError, match=r"call iter\(\) again"):
+        next(rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"start_offset": -1}, "start_offset"),
+        ({"num_shards": 0}, "num_replicas must be at least 1"),
+        ({"shard_rank": 3, "num_shards": 3}, "rank must be in"),
+        ({"shuffle_seed": "a"}, "seed must be an int"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Squares().stream(**arguments)
+
+
+def test_rows_by_number(ref: yoga.DataRef) -> None:
+    assert (len(ref), ref[3]["y"], ref[-1]["y"], ref[np.int64(4)]["y"]) == (20, 3, 19, 4)
+    assert numbers(ref[[3, -1, 3]]) == [3, 19, 3]
+    assert ref[[]] == []
+    assert numbers(ref) == list(range(20))
+    assert type(ref[0]) is type(ref[[0]][0]) is dict
+    for index in (20, -21, [0, 20], [-21]):
+        with pytest.raises(IndexError, match="of a dataset of 20 rows"):
+            ref[index]
+    for wrong in ("a", 1.0, [0.5], None, [True], [[1]]):
+        with pytest.raises(TypeError, match="rows are taken by"):
+            ref[wrong]
+
+
+def test_slices_are_views(ref: yoga.DataRef) -> None:
+    for cut in (slice(5), slice(3, 17, 4), slice(None, None, -1), slice(30, 40), slice(-3, None)):
+        assert numbers(ref[cut]) == list(range(20))[cut]
+    train = ref[2:][::2]
+    assert numbers(train[[0, -1]]) == [2, 18]
+    assert train.schema == ref.schema
+    assert train.fingerprint not in (ref.fingerprint, ref[2:].fingerprint, None)
+    assert train.fingerprint == ref[2:][::2].fingerprint
+    assert "rows" in repr(train)
+    assert numbers(pickle.loads(pickle.dumps(train))) == numbers(train)
+
+
+def test_a_ref_tells_what_it_is(ref: yoga.DataRef) -> None:
+    assert repr(ref).startswith("<DataRef 'rows' '1': 20 rows, ")
+    assert "y: int <i8 [scalar]" in repr(ref)
+    assert str(ref.schema) == "x: ndarray <i8 [2]\ny: int <i8 [scalar]"
+
+
+def _sum(ref: yoga.DataRef, queue: Any) -> None:
+    queue.put(sum(numbers(ref)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_refs_travel_to_other_processes(ref: yoga.DataRef, method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    queue = context.Queue()
+    process = context.Process(target=_sum, args=(ref, queue))
+    process.start()
+    assert queue.get(timeout=60) == sum(range(20))
+    process.join(60)
+    assert process.exitcode == 0
+    assert len(pickle.dumps(ref)) < 500
