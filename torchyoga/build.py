@@ -9,7 +9,7 @@ import secrets
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 from .checksum import combine_crc32
-from .columns import Block, Collector, equal_blocks
+from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, SchemaError
 from .formats import Writer, format_named
 from .manifest import FileEntry, Manifest
@@ -102,10 +102,25 @@ def build(
         raise ValueError(
             f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows"
         )
+    if isinstance(source, BlockSource) and options.schema not in (None, source.schema):
+        raise SchemaError(
+            f"schema= says\n{options.schema}\nbut {source.name} hold\n{source.schema}\n"
+            "Leave schema out, or convert the arrays"
+        )
     staging = store.stage(id, version)
     task = _Build(source, staging, options)
     try:
         task.run()
+        manifest = Manifest(
+            id=id,
+            version=version,
+            build=task.token,
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            schema=task.schema,
+            fingerprint=_fingerprint(task.schema, task.files),
+            files=tuple(task.files),
+        )
+        store.publish(staging, manifest)
     except BaseException as error:
         # If the source broke or somebody interrupted, the rows so far are kept for the next try. If they do
         # not fit or the disk is full, something must change first.
@@ -114,16 +129,6 @@ def build(
         else:
             task.abort()
         raise
-    manifest = Manifest(
-        id=id,
-        version=version,
-        build=task.token,
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        schema=task.schema,
-        fingerprint=_fingerprint(task.schema, task.files),
-        files=tuple(task.files),
-    )
-    store.publish(staging, manifest)
     return manifest
 
 
@@ -137,6 +142,7 @@ class _Build:
         self.token = secrets.token_hex(8)
         self.rows_done = self.nbytes = 0
         self.source_broke = False
+        self._writing, self._learned = False, True
         self.seekable = isinstance(source, RowSource) and source.seekable
         self._format = format_named(options.format)
         self._collector = Collector(self.schema)
@@ -169,25 +175,35 @@ class _Build:
     def save(self) -> None:
         """Writes and lists the rows read so far, so that the next build continues behind them."""
         try:
-            if len(self._collector):
-                self._write(self._collector.take())
-            self._finish_file()
-        except OSError:
-            _log.warning("the rows since the last finished file are lost: it could not be closed")
+            # Interrupted while it wrote, nobody knows how much of a block the file and the counts hold.
+            if not self._writing:
+                # The rows so far may be too few to show which columns vary.
+                self._learned = self.schema is not None
+                if len(self._collector):
+                    self._write(self._collector.take())
+                self._finish_file()
+        except OSError as error:
+            _log.warning("%s: the rows since the last finished file are lost: %s", self.source.name, error)
+        self._abandon_file()
 
     def abort(self) -> None:
         """Leaves nothing behind."""
-        if self._writer is not None:
-            self._writer.abort()
+        self._abandon_file()
         self.staging.clear()
+
+    def _abandon_file(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abort()
 
     # -- rows -> blocks
 
     def _blocks_of_rows(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, RowSource)
-        limit, number, notice = self.options.max_rows, self.rows_done, _NOTICE_BYTES
-        collector = self._collector = Collector(self.schema)
-        for row in self._rows_of_source():
+        collector, limit, notice = self._collector, self.options.max_rows, _NOTICE_BYTES
+        number = self.rows_done + len(collector)
+        rows = self.source.rows
+        for row in self._asked(lambda: rows(number)):
             if limit is not None and number >= limit:
                 raise ValueError(
                     f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; raise "
@@ -208,13 +224,13 @@ class _Build:
         if self.seekable and number != self.source.length:
             raise ValueError(
                 f"{self.source.name} gave {number} rows, but its length is {self.source.length}; "
-                "mend its __len__"
+                "mend its __len__ or __getitems__"
             )
 
-    def _rows_of_source(self) -> Iterator[Any]:
-        assert isinstance(self.source, RowSource)
+    def _asked(self, ask: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+        """Rows of the source, whose errors are told apart from all others."""
         try:
-            yield from self.source.rows(self.rows_done)
+            yield from ask()
         except Exception:
             self.source_broke = True
             raise
@@ -240,6 +256,7 @@ class _Build:
     # -- blocks -> files
 
     def _write(self, block: Block) -> None:
+        self._writing = True
         self.schema = self.schema or block.schema
         if self._writer is None:
             name = f"{self.token}-{len(self.files):05d}{self._format.SUFFIX}"
@@ -261,6 +278,7 @@ class _Build:
         self._file_blocks += 1
         self.rows_done += block.num_rows
         self.nbytes += block.nbytes
+        self._writing = False
         if self._writer.nbytes >= self.options.file_bytes or self._file_is_old():
             self._finish_file()
 
@@ -291,6 +309,7 @@ class _Build:
                 {
                     "token": self.token,
                     "source": self._signature(),
+                    "learned": self._learned,
                     "schema": self.schema.to_json(),
                     "files": [file.to_json() for file in self.files],
                 }
@@ -304,33 +323,44 @@ class _Build:
     def _continue(self) -> None:
         found = self.staging.load() if self.seekable else {}
         try:
-            if found and found["source"] == self._signature():
-                schema = Schema.from_json(found["schema"])
-                files = [FileEntry.from_json(file) for file in found["files"]]
-                if (self.schema is None or schema == self.schema) and self._still_same(schema, files):
-                    self.schema, self.files, self.token = schema, files, str(found["token"])
-                    self.rows_done = sum(file.rows for file in files)
-                    _log.info(
-                        "%s: continuing an interrupted build at row %d", self.source.name, self.rows_done
-                    )
+            if found:
+                self._take_over(found)
         except (CorruptError, SchemaError, ValueError, TypeError, KeyError, OSError) as error:
+            if self.source_broke:
+                raise
             _log.info(
                 "%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error
             )
         self.staging.keep_only(self.files)
 
-    def _still_same(self, schema: Schema, files: list[FileEntry]) -> bool:
-        """True if the staged files are whole and the rows at their ends are still what the source gives."""
-        assert isinstance(self.source, RowSource)
+    def _take_over(self, found: dict[str, Any]) -> None:
+        schema = Schema.from_json(found["schema"])
+        files = [FileEntry.from_json(file) for file in found["files"]]
+        if found["source"] != self._signature() or self.schema not in (None, schema):
+            raise ValueError("it was of another source, or with other options")
         reader = Reader(str(self.staging.path), schema, files)
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        ends = np.cumsum([file.rows for file in files])
+        if not self._still_same(reader):
+            raise ValueError("the rows of the source have changed")
+        if found["learned"]:
+            self.schema, self.files, self.token = schema, files, str(found["token"])
+            self.rows_done = reader.num_rows
+            self._collector = Collector(schema)
+        else:
+            for number, row in enumerate(Rows(reader.take(np.arange(reader.num_rows))).exact()):
+                self._collector.add(row, number)
+        _log.info("%s: continuing an interrupted build at row %d", self.source.name, reader.num_rows)
+
+    def _still_same(self, reader: Reader) -> bool:
+        """True if the rows at the ends of the staged files are what the source gives now."""
+        assert isinstance(self.source, RowSource)
+        ends = np.cumsum([file.rows for file in reader.files])
         numbers = sorted({0, *(ends[:-1]).tolist(), *(ends - 1).tolist()})[:: max(1, len(ends) // 8)]
-        collector = Collector(schema)
-        for number in numbers:
-            collector.add(self.source.row(number), number)
+        ask, collector = self.source.row, Collector(reader.schema)
+        for number, row in zip(numbers, self._asked(lambda: map(ask, numbers)), strict=True):
+            collector.add(row, number)
         return equal_blocks(collector.take(), reader.take(np.array(numbers, np.int64)), range(len(numbers)))
 
 

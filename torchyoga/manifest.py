@@ -58,8 +58,8 @@ class FileEntry:
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
             raise TypeError("format must be a str and index a dict")
-        if numbers["blocks"] > numbers["rows"]:
-            raise ValueError("more blocks than rows")
+        if numbers["blocks"] > numbers["rows"] or numbers["blocks"] > numbers["nbytes"]:
+            raise ValueError("more blocks than rows or bytes")
         return FileEntry(
             name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers
         )

@@ -1,0 +1,34 @@
+"""Writes the golden version of format 1. Run once per format version; the files are never written again.
+
+python tests/golden/make.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import torchyoga as yoga
+
+
+def rows() -> list[Any]:
+    """A row of many kinds, five times."""
+    return [
+        {
+            "image": np.arange(6, dtype=np.uint8).reshape(2, 3) + i,
+            "label": i,
+            "name": "né" * i,
+            "tokens": torch.arange(i, dtype=torch.int32),
+            "nested": (float(i), [i % 2 == 0, None, b"\x00" * i]),
+            "half": torch.full((2,), i, dtype=torch.bfloat16),
+            "box": np.full((i, 2), i, ">f4"),
+        }
+        for i in range(5)
+    ]
+
+
+if __name__ == "__main__":
+    yoga.Storage(Path(__file__).parent / "v1").submit(rows(), "golden", "1")
