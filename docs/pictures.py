@@ -1,0 +1,117 @@
+"""Draws the pictures of order.md and resume.md from the code itself.
+
+python docs/pictures.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
+
+import torchyoga as yoga
+
+COLOURS = ["#4c78a8", "#f58518", "#54a24b"]
+IMAGES = Path(__file__).parent / "images"
+plt.rcParams.update({"font.size": 9, "svg.fonttype": "path", "svg.hashsalt": "torchyoga"})
+
+
+def cell(axes: Any, x: float, y: float, text: str, colour: str, hollow: bool = False) -> None:
+    """A row number in a box."""
+    face = "white" if hollow else colour
+    axes.add_patch(plt.Rectangle((x, y), 0.92, 0.8, facecolor=face, edgecolor=colour, linewidth=1.5))
+    ink = colour if hollow else "white"
+    axes.text(x + 0.46, y + 0.38, text, ha="center", va="center", color=ink, weight="bold")
+
+
+def label(axes: Any, y: float, text: str) -> None:
+    """What a line of boxes is."""
+    axes.text(-0.3, y + 0.38, text, ha="right", va="center", color="black")
+
+
+def save(figure: Any, axes: Any, name: str) -> None:
+    """Writes the picture, the same bytes each time."""
+    axes.set_aspect("equal")
+    axes.axis("off")
+    IMAGES.mkdir(exist_ok=True)
+    figure.savefig(IMAGES / name, bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
+def order() -> None:
+    """One epoch of ten rows for 1, 2 and 3 ranks, and the policies at its end."""
+    whole = list(yoga.ResumableSampler(10, seed=7))
+    figure, axes = plt.subplots(figsize=(8, 3.6))
+    axes.set_xlim(-5.2, 12.2)
+    axes.set_ylim(-6.4, 1.7)
+    for position in range(12):
+        axes.text(position + 0.46, 1.2, str(position), ha="center", color="gray", size=8)
+    label(axes, 1.0, "position in the epoch")
+    lines = [("1 rank", 1, "keep"), ("2 ranks", 2, "keep")]
+    lines += [(f"3 ranks, {policy!r}", 3, policy) for policy in ("keep", "drop", "pad")]
+    for y, (name, world, policy) in enumerate(lines):
+        label(axes, -1.2 * y, name)
+        taken = {}
+        for rank in range(world):
+            sampler = yoga.ResumableSampler(10, seed=7, num_replicas=world, rank=rank, remainder=policy)
+            taken |= {rank + world * i: (row, rank) for i, row in enumerate(sampler)}
+        for position, (row, rank) in taken.items():
+            assert row == whole[position % 10]
+            cell(axes, position, -1.2 * y, str(row), COLOURS[rank], hollow=position >= 10)
+        if policy == "drop":
+            axes.text(9.46, -1.2 * y + 0.38, "left out", ha="center", va="center", color="gray", size=8)
+    for rank in range(3):
+        cell(axes, 3 * rank, -6.3, "row", COLOURS[rank])
+        axes.text(3 * rank + 1.1, -5.92, f"rank {rank}", va="center", color="black")
+    cell(axes, 9, -6.3, "row", COLOURS[0], hollow=True)
+    axes.text(10.1, -5.92, "again", va="center", color="black")
+    save(figure, axes, "order.svg")
+
+
+def resume() -> None:
+    """An epoch of twenty rows, stopped after two batches on 2 ranks, continued by 3 ranks."""
+    figure, axes = plt.subplots(figsize=(9, 2.6))
+    axes.set_xlim(-5.4, 21)
+    axes.set_ylim(-4.6, 2)
+    for position in range(20):
+        axes.text(position + 0.46, 1.2, str(position), ha="center", color="gray", size=8)
+    label(axes, 1.0, "position in the epoch")
+    first = [loader(2, rank, 3) for rank in range(2)]
+    for rank, one in enumerate(first):
+        batches = iter(one)
+        for step in range(2):
+            for i, row in enumerate(next(batches).tolist()):
+                cell(axes, step * 6 + i * 2 + rank, 0, str(row), COLOURS[rank])
+    state = first[0].state_dict()
+    stop = state["position"]
+    assert stop == 12
+    assert state == first[1].state_dict()
+    label(axes, 0, "2 ranks, batches of 3")
+    label(axes, -1.4, "3 ranks, batches of 2")
+    for rank in range(3):
+        one = loader(3, rank, 2)
+        one.load_state_dict(state)
+        rows = [row for batch in one for row in batch.tolist()]
+        for i, row in enumerate(rows):
+            cell(axes, stop + 3 * i + rank, -1.4, str(row), COLOURS[rank])
+    axes.plot([stop - 0.04] * 2, [-2.2, 1.1], color="black", linestyle="--", linewidth=1)
+    text = f'the state, on every rank:  "epoch": {state["epoch"]}, "position": {stop}'
+    axes.text(stop, -2.9, text, ha="center", color="black")
+    for rank in range(3):
+        cell(axes, 2 + 5 * rank, -4.4, "row", COLOURS[rank])
+        axes.text(3.2 + 5 * rank, -4.02, f"rank {rank}", va="center", color="black")
+    save(figure, axes, "resume.svg")
+
+
+def loader(world: int, rank: int, size: int) -> yoga.DataLoader:
+    """A loader of twenty rows."""
+    data = list(range(20))
+    return yoga.DataLoader(data, size, True, seed=7, num_replicas=world, rank=rank, remainder="keep")
+
+
+if __name__ == "__main__":
+    order()
+    resume()
