@@ -62,7 +62,7 @@ def order() -> None:
             assert row == whole[position % 10]
             cell(axes, position, -1.2 * y, str(row), COLOURS[rank], hollow=position >= 10)
         if policy == "drop":
-            axes.text(9.46, -1.2 * y + 0.38, "left out", ha="center", va="center", color="gray", size=8)
+            axes.text(9.1, -1.2 * y + 0.38, "left out", va="center", color="gray", size=8)
     for rank in range(3):
         cell(axes, 3 * rank, -6.3, "row", COLOURS[rank])
         axes.text(3 * rank + 1.1, -5.92, f"rank {rank}", va="center", color="black")
