@@ -19,7 +19,7 @@ from torchyoga import formats
 from torchyoga.checksum import combine_crc32
 from torchyoga.columns import Collector, Data
 from torchyoga.errors import CorruptError
-from torchyoga.manifest import FileEntry, Manifest, _digest
+from torchyoga.manifest import FileEntry, Manifest, digest
 from torchyoga.reader import Reader
 from torchyoga.testing import assert_rows_equal, check_format
 
@@ -150,7 +150,7 @@ def test_hostile_manifests_are_refused_and_crash_nothing(tmp_path: Path) -> None
         content = json.loads((target / "manifest.json").read_bytes())
         del content["checksum"]
         change(content)
-        content["checksum"] = _digest(content)
+        content["checksum"] = digest(content)
         (target / "manifest.json").write_text(json.dumps(content))
         roots.append(str(tmp_path / str(number)))
     told = subprocess.run(

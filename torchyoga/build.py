@@ -11,6 +11,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -202,8 +203,7 @@ class _Build:
         assert isinstance(self.source, RowSource)
         collector, limit, notice = self._collector, self.options.max_rows, _NOTICE_BYTES
         number = self.rows_done + len(collector)
-        rows = self.source.rows
-        for row in self._asked(lambda: rows(number)):
+        for row in self._asked(partial(self.source.rows, number)):
             if limit is not None and number >= limit:
                 raise ValueError(
                     f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; raise "
@@ -358,8 +358,8 @@ class _Build:
         assert isinstance(self.source, RowSource)
         ends = np.cumsum([file.rows for file in reader.files])
         numbers = sorted({0, *(ends[:-1]).tolist(), *(ends - 1).tolist()})[:: max(1, len(ends) // 8)]
-        ask, collector = self.source.row, Collector(reader.schema)
-        for number, row in zip(numbers, self._asked(lambda: map(ask, numbers)), strict=True):
+        collector = Collector(reader.schema)
+        for number, row in zip(numbers, self._asked(partial(map, self.source.row, numbers)), strict=True):
             collector.add(row, number)
         return equal_blocks(collector.take(), reader.take(np.array(numbers, np.int64)), range(len(numbers)))
 

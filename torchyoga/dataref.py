@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import Rows
-from .errors import NotFoundError
+from .errors import CorruptError, NotFoundError
 from .lookahead import Lookahead
 from .manifest import Manifest
 from .reader import Reader
@@ -208,8 +208,14 @@ class VersionRef(DataRef):
         """Maps the files, unless that has been done in this process; whoever has them open keeps them."""
         if self._reader is None:
             assert self.manifest.schema is not None, "only an empty dataset has no schema"
-            self._reader = Reader(self.directory, self.manifest.schema, self.manifest.files, self._verify)
-            self._reader.open_all()
+            reader = Reader(self.directory, self.manifest.schema, self.manifest.files, self._verify)
+            try:
+                reader.open_all()
+            except CorruptError:
+                # Damaged, or overwritten or removed since?
+                _reopened(self.directory, self.manifest.build, self._verify)
+                raise
+            self._reader = reader
         return self._reader
 
     @property

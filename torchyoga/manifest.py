@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .errors import CorruptError
 from .schema import Schema
 
-__all__ = ["FORMAT_VERSION", "FileEntry", "Manifest"]
+__all__ = ["FORMAT_VERSION", "FileEntry", "Manifest", "digest"]
 
 FORMAT_VERSION = 1
 _FILE_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{5}\.[a-z0-9]+")
@@ -58,8 +58,9 @@ class FileEntry:
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
             raise TypeError("format must be a str and index a dict")
-        if numbers["blocks"] > numbers["rows"] or numbers["blocks"] > numbers["nbytes"]:
-            raise ValueError("more blocks than rows or bytes")
+        # A block has a row, and a place in the file's table of blocks: so readers may allocate by blocks.
+        if not numbers["blocks"] <= min(numbers["rows"], numbers["nbytes"] // 8):
+            raise ValueError("more blocks than rows, or than the file has room for")
         return FileEntry(
             name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers
         )
@@ -92,6 +93,10 @@ class Manifest:
         """Bytes of all files."""
         return sum(file.nbytes for file in self.files)
 
+    def is_of_another_build(self, name: str) -> bool:
+        """True for the name of a data file that another build of this version has written."""
+        return bool(_FILE_NAME.fullmatch(name)) and not name.startswith(f"{self.build}-")
+
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`, with its own checksum."""
         content = {
@@ -105,7 +110,7 @@ class Manifest:
             "schema": self.schema.to_json() if self.schema else None,
             "files": [file.to_json() for file in self.files],
         }
-        return json.dumps({**content, "checksum": _digest(content)}, indent=1, sort_keys=True).encode()
+        return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
 
     @staticmethod
     def from_bytes(text: bytes) -> Manifest:
@@ -123,7 +128,7 @@ class Manifest:
                     f"it is of format version {content['torchyoga']}, this torchyoga reads {FORMAT_VERSION}; "
                     "update torchyoga"
                 )
-            if content.pop("checksum", None) != _digest(content):
+            if content.pop("checksum", None) != digest(content):
                 raise ValueError("its checksum does not match its content")
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
             if not all(isinstance(value, str) for value in texts.values()):
@@ -134,13 +139,19 @@ class Manifest:
             )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r}")
-            if manifest.num_rows and schema is None:
-                raise ValueError("it has rows but no schema")
+            if manifest.files and schema is None:
+                raise ValueError("it has files but no schema")
+            if len({file.name for file in manifest.files}) < len(manifest.files):
+                raise ValueError("it names a file twice")
+            parts = sum(len(column.parts) for column in schema.columns) if schema else 0
+            if any(len(file.checks) != parts for file in manifest.files):
+                raise ValueError(f"a file has not the {parts} checks of its schema")
             return manifest
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the manifest is damaged: {error}") from error
 
 
-def _digest(content: dict[str, Any]) -> str:
+def digest(content: dict[str, Any]) -> str:
+    """A checksum of plain data, whatever the order of its keys."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

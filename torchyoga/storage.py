@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from .adapters.python import IteratorSource, is_arrays, source_of_arrays
 from .adapters.torch import IterableSource, MapSource, is_map_style
 from .build import BlockSource, BuildOptions, RowSource, build
 from .dataref import DataRef, VersionRef
-from .errors import CorruptError, ExistsError
+from .errors import CorruptError, ExistsError, NotFoundError
 from .formats import format_named
 from .manifest import Manifest
 from .reader import Reader
@@ -75,7 +76,7 @@ class Storage:
         Args:
             data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a
                 torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), an
-                iterable, or a function that returns one, such as a generator function.
+                iterable, or a function that returns any of these, such as a generator function.
             id: which dataset; any non-empty text.
             version: which version of it; any non-empty text.
             overwrite: replace that version if it is there. Who has opened it keeps what it opened.
@@ -97,12 +98,11 @@ class Storage:
         if not overwrite:
             self._refuse_existing(id, version)
         options = BuildOptions(self.format, schema, max_rows, progress)
-        source = _source(data, num_workers)
         with self._store.lock(id, version):
             if not overwrite:
                 self._refuse_existing(id, version)
-            manifest = build(source, self._store, id, version, options)
-        return self._ref(manifest, verify=True)
+            manifest = build(_source(data, num_workers), self._store, id, version, options)
+            return self._ref(manifest, verify=True)
 
     def fetch(self, id: str, version: str, verify: bool = True) -> DataRef:
         """A published version as a DataRef.
@@ -117,7 +117,11 @@ class Storage:
             NotFoundError: it is not published, or not yet; says which versions are.
             CorruptError: its manifest is damaged or its files are missing or cut.
         """
-        return self._ref(self._store.manifest(id, version), verify)
+        while True:
+            manifest = self._store.manifest(id, version)
+            # Overwritten or removed while it was being opened? The next look tells which.
+            with contextlib.suppress(NotFoundError):
+                return self._ref(manifest, verify)
 
     def cacheable(
         self,
@@ -147,15 +151,14 @@ class Storage:
         def decorate(function: Callable[P, Any]) -> Callable[P, DataRef]:
             @functools.wraps(function)
             def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
-                manifest = self._store.find(id, version)
-                if manifest is None:
-                    options = BuildOptions(self.format, schema, max_rows, progress)
-                    with self._store.lock(id, version):
-                        manifest = self._store.find(id, version)
-                        if manifest is None:
-                            source = _source(function(*args, **kwargs), num_workers)
-                            manifest = build(source, self._store, id, version, options)
-                return self._ref(manifest, verify=True)
+                with contextlib.suppress(NotFoundError):
+                    return self.fetch(id, version)
+                options = BuildOptions(self.format, schema, max_rows, progress)
+                with self._store.lock(id, version):
+                    with contextlib.suppress(NotFoundError):
+                        return self.fetch(id, version)
+                    source = _source(function(*args, **kwargs), num_workers)
+                    return self._ref(build(source, self._store, id, version, options), verify=True)
 
             return cached
 
@@ -221,8 +224,10 @@ def _source(data: Any, num_workers: int) -> RowSource | BlockSource:
         )
     if is_map_style(data):
         return MapSource(data, num_workers)
-    if callable(data) or isinstance(data, Iterable):
+    if isinstance(data, Iterable):
         return IteratorSource(data)
+    if callable(data):
+        return _source(data(), num_workers)
     raise TypeError(
         f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
     )

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 import filelock
 
 from .errors import CorruptError, NotFoundError, YogaError
-from .manifest import FileEntry, Manifest
+from .manifest import FileEntry, Manifest, digest
 
 __all__ = ["Staging", "Store"]
 
@@ -109,9 +109,12 @@ class Store:
         directory = self.directory(manifest.id, manifest.version)
         there = {path.name: path.stat().st_size for path in directory.iterdir()}
         named = {file.name: file.nbytes for file in manifest.files}
+        # A publication that was cut off, or readers on Windows, may leave files of another build behind. They
+        # are no damage, and the next publication deletes them.
         problems = [
             f"{name} is not named in the manifest"
-            for name in sorted(there.keys() - named.keys() - {_MANIFEST})
+            for name in sorted(there.keys() - named.keys() - {_MANIFEST, _new(directory / _MANIFEST).name})
+            if not manifest.is_of_another_build(name)
         ]
         for name, nbytes in named.items():
             if name not in there:
@@ -151,10 +154,10 @@ class Store:
                 )
                 notice = min(2 * notice, 60.0)
         try:
-            holder_path = path.with_suffix(".holder")
-            holder_path.write_text(
-                f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T')}"
-            )
+            with contextlib.suppress(OSError):  # a full disk must not prevent `remove`
+                path.with_suffix(".holder").write_text(
+                    f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
+                )
             yield
         finally:
             lock.release()
@@ -176,10 +179,14 @@ class Store:
         """
         directory = self.directory(manifest.id, manifest.version)
         _make_directory(directory)
+        # What may need space comes first, so that a full disk leaves the version as it was.
+        _write_new(directory / _MANIFEST, manifest.to_bytes())
         for file in manifest.files:
             os.replace(staging.path / file.name, directory / file.name)
         _sync_directory(directory)
-        _write_synced(directory / _MANIFEST, manifest.to_bytes())
+        _replace_synced(directory / _MANIFEST)
+        for parent in (directory.parent, self.root):  # they may be new too
+            _sync_directory(parent)
         named = {file.name for file in manifest.files} | {_MANIFEST}
         for path in directory.iterdir():
             if path.name not in named:
@@ -199,14 +206,17 @@ class Staging:
         """What `save` noted last; empty if nothing is to be continued."""
         try:
             found = json.loads((self.path / _PROGRESS).read_bytes())
-            return found if isinstance(found, dict) else {}
-        except (FileNotFoundError, ValueError):
+            sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
+            return found if sound else {}
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
 
     def save(self, progress: dict[str, Any]) -> None:
         """Notes finished, synced files, in one step."""
         _sync_directory(self.path)
-        _write_synced(self.path / _PROGRESS, json.dumps(progress).encode())
+        content = {**progress, "checksum": digest(progress)}
+        _write_new(self.path / _PROGRESS, json.dumps(content).encode())
+        _replace_synced(self.path / _PROGRESS)
 
     def keep_only(self, files: Sequence[FileEntry]) -> None:
         """Deletes everything but these files and the note."""
@@ -244,13 +254,18 @@ def _encoded(what: str, text: str) -> str:
 
 def _decoded_names(directory: Path) -> list[str]:
     try:
-        return [
-            unquote(path.name)
-            for path in directory.iterdir()
-            if not path.name.startswith(".") and path.is_dir()
-        ]
+        names = [path.name for path in directory.iterdir() if path.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    return [unquote(name) for name in names if _is_encoded(name)]
+
+
+def _is_encoded(name: str) -> bool:
+    """False for what somebody else has put here, and for our own directories."""
+    try:
+        return _encoded("name", unquote(name)) == name
+    except ValueError:
+        return False
 
 
 def _make_directory(path: Path) -> None:
@@ -259,7 +274,8 @@ def _make_directory(path: Path) -> None:
     except OSError as error:
         raise type(error)(
             error.errno,
-            f"cannot write to the storage ({error.strerror}); choose a directory you may write to",
+            f"cannot write to the storage ({error.strerror}); choose a directory with space that you may "
+            "write to",
             str(path),
         ) from error
 
@@ -271,13 +287,25 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def _new(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Writes what is to replace a file beside it."""
+    try:
+        with open(_new(path), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        _new(path).unlink(missing_ok=True)
+        raise
+
+
+def _replace_synced(path: Path) -> None:
+    """Puts what `_write_new` wrote in place, in one step."""
+    os.replace(_new(path), path)
     _sync_directory(path.parent)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -96,12 +96,12 @@ def _readable(array: Any) -> np.ndarray[Any, Any]:
 
 
 class IteratorSource(RowSource):
-    """Rows of an iterable, or of what a function without arguments returns; read once."""
+    """Rows of an iterable, read once."""
 
-    def __init__(self, data: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, data: Iterable[Any]) -> None:
         self.name = getattr(data, "__name__", type(data).__name__)
         self._data = data
 
     def rows(self, start: int) -> Iterator[Any]:
         """All rows."""
-        return iter(self._data() if callable(self._data) else self._data)
+        return iter(self._data)

@@ -48,7 +48,8 @@ class Extents:
             len(self.starts) >= 1
             and self.starts[0] == 0
             and self.starts[-1] == num_rows
-            and bool((rows > 0).all())
+            # Compared, not subtracted: hostile numbers must not wrap around.
+            and bool((self.starts[1:] > self.starts[:-1]).all())
             and bool((self.offsets >= 0).all() and (self.nbytes >= 0).all())
             and bool((self.offsets <= file_bytes).all() and (self.nbytes <= file_bytes - self.offsets).all())
         )
@@ -59,11 +60,9 @@ class Extents:
                 if name == "values" and column.is_ragged:
                     sound = sound and bool((self.nbytes[part] % column.row_bytes == 0).all())
                 else:
-                    # Compared by division: hostile numbers must not overflow.
-                    count = rows + (name == "offsets")
                     size = needed[name]
-                    expected = count * size if size and num_rows < 2**62 // size else np.zeros_like(count)
-                    sound = sound and bool((self.nbytes[part] == expected).all())
+                    sound = sound and (not size or num_rows < 2**62 // size)
+                    sound = sound and bool((self.nbytes[part] == (rows + (name == "offsets")) * size).all())
                 part += 1
         if not sound:
             raise CorruptError("the index of the file does not fit its rows and its size")

@@ -45,9 +45,12 @@ class Writer:
         self._checksums = ThreadPoolExecutor(1)
         # Nothing is durable before close() syncs, nothing is listed before that; so no sync in between. Not
         # writemap: a full disk would then end the process with SIGBUS instead of an error.
-        self._env = lmdb.open(
-            path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False, meminit=False
-        )
+        try:
+            self._env = lmdb.open(
+                path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False, meminit=False
+            )
+        except lmdb.Error as error:
+            raise _as_os_error(error, path) from error
         self._page_size = self._env.stat()["psize"]
 
     def write(self, block: Block) -> list[int]:
@@ -95,6 +98,12 @@ class Writer:
 
     def close(self) -> dict[str, Any]:
         """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""
+        try:
+            return self._close()
+        finally:
+            self.abort()
+
+    def _close(self) -> dict[str, Any]:
         places = self._places()
         count = len(self._rows)
         shape = (count, -1) if count else (0, 0)
@@ -112,7 +121,6 @@ class Writer:
             self._env.sync(True)
         except lmdb.Error as error:
             raise _as_os_error(error, self._path) from error
-        self.abort()
         return {"offset": offset, "nbytes": index.nbytes, "crc32": zlib.crc32(index.data)}
 
     def abort(self) -> None:
