@@ -117,11 +117,12 @@ class Storage:
             NotFoundError: it is not published, or not yet; says which versions are.
             CorruptError: its manifest is damaged or its files are missing or cut.
         """
-        while True:
+        for _ in range(3):
             manifest = self._store.manifest(id, version)
             # Overwritten or removed while it was being opened? The next look tells which.
             with contextlib.suppress(NotFoundError):
                 return self._ref(manifest, verify)
+        return self._ref(self._store.manifest(id, version), verify)
 
     def cacheable(
         self,
