@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .errors import SchemaError
+from .errors import CorruptError, SchemaError
 
 __all__ = ["Leaf", "decode", "encode", "is_ragged_kind", "is_valid", "storage_dtype"]
 
@@ -74,7 +74,7 @@ def _is_plain_dtype(text: str) -> bool:
         dtype = np.dtype(text)
     except (TypeError, ValueError, SyntaxError):
         return False
-    return dtype.str == text and dtype.kind in "biufcmMSU"
+    return dtype.str == text and dtype.kind in "biufcmMSU" and dtype.itemsize > 0
 
 
 def encode(value: Any) -> Leaf:
@@ -154,9 +154,13 @@ def decode(kind: str, dtype: str, array: np.ndarray[Any, Any]) -> Any:
     data = array.tobytes()
     if kind == "bytes":
         return data
-    if kind == "str":
-        return data.decode("utf-8", "surrogatepass")
-    return np.bytes_(data) if kind == "numpy.bytes" else np.str_(data.decode("utf-8", "surrogatepass"))
+    if kind == "numpy.bytes":
+        return np.bytes_(data)
+    try:
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"a text is no UTF-8: {error}; remove the version and build it again") from error
+    return text if kind == "str" else np.str_(text)
 
 
 def _type_name(cls: type) -> str:

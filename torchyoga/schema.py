@@ -8,6 +8,7 @@ from collections import namedtuple
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from types import ModuleType
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -55,7 +56,8 @@ class Column:
             raise ValueError(
                 f"column {self.name!r}: the shape {self.shape} has not {self.ndim} dimensions of 0 or more"
             )
-        if self.row_bytes >= 2**40 or not 0 <= self.ndim <= 64:
+        extents = [max(extent, 1) for extent in self.shape or ()]  # NumPy's limits count zeros like this
+        if self.storage.itemsize * prod(extents) >= 2**40 or not 0 <= self.ndim <= 64:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
         if self.shape is None and self.ndim == 0:
             raise ValueError(f"column {self.name!r}: a ragged column needs at least 1 dimension")

@@ -1,0 +1,305 @@
+"""Builds: any cut into blocks and files holds the same rows; what interrupts one loses and spoils nothing."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchyoga as yoga
+from torchyoga.adapters.python import IteratorSource, source_of_arrays
+from torchyoga.adapters.torch import MapSource
+from torchyoga.build import BlockSource, BuildOptions, RowSource, build
+from torchyoga.dataref import VersionRef
+from torchyoga.errors import SchemaError
+from torchyoga.store import Store
+from torchyoga.testing import assert_rows_equal
+
+ROWS = [
+    {
+        "fixed": np.full((2, 3), i, np.float32),
+        "ragged": torch.arange(i % 4),
+        "boxes": np.full((i % 3, 2), i, np.int16),
+        "text": "é" * (i % 5),
+        "nothing": np.zeros((0, 4)),
+        "none": None,
+        "number": i,
+    }
+    for i in range(40)
+]
+
+
+def built(store: Store, source: RowSource | BlockSource, version: str, **options: Any) -> VersionRef:
+    manifest = build(source, store, "a", version, BuildOptions(progress=False, **options))
+    return VersionRef(str(store.directory("a", version)), manifest)
+
+
+def checked(store: Store, version: str) -> None:
+    yoga.Storage(store.root).check("a", version)
+
+
+def staged(store: Store) -> list[str]:
+    return [path.name for path in (store.root / ".staging").rglob("*") if path.is_file()]
+
+
+def test_any_cut_into_blocks_and_files_is_the_same_dataset(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    whole = built(store, MapSource(ROWS), "whole")
+    assert_rows_equal(list(whole), ROWS)
+    schema = whole.schema
+    for block_bytes, file_bytes in itertools.product((1, 700, 10**6), (1, 10_000, 10**9)):
+        version = f"{block_bytes} {file_bytes}"
+        ref = built(
+            store, MapSource(ROWS), version, block_bytes=block_bytes, file_bytes=file_bytes, schema=schema
+        )
+        files, blocks = len(ref.manifest.files), sum(file.blocks for file in ref.manifest.files)
+        assert blocks == {1: 40, 700: 6, 10**6: 1}[block_bytes]
+        assert (files == blocks) if file_bytes == 1 else (files == 1) if file_bytes == 10**9 else True
+        assert_rows_equal(list(ref), ROWS)
+        assert_rows_equal(ref[[39, 0, 20, 0]], [ROWS[39], ROWS[0], ROWS[20], ROWS[0]])
+        assert ref.fingerprint == whole.fingerprint
+        checked(store, version)
+
+
+def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    arrays = {"x": np.arange(600).reshape(100, 2, 3), "y": torch.arange(100).bfloat16()}
+    whole = built(store, source_of_arrays(arrays), "whole")
+    for block_bytes in (1, 500):
+        ref = built(
+            store, source_of_arrays(arrays), str(block_bytes), block_bytes=block_bytes, file_bytes=999
+        )
+        assert len(ref.manifest.files) > 1
+        assert ref.fingerprint == whole.fingerprint
+        assert_rows_equal(list(ref), [{"x": arrays["x"][i], "y": arrays["y"][i]} for i in range(100)])
+
+
+def test_one_other_value_is_another_fingerprint(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    found = {built(store, MapSource(ROWS), "whole").fingerprint}
+    others = {
+        "fixed": ROWS[6]["fixed"] + np.float32(1e-6),
+        "ragged": ROWS[6]["ragged"].flip(0),
+        "boxes": np.zeros((0, 1), np.int16),  # no values either, but of another shape
+        "text": "e\u0301"[: len(ROWS[6]["text"])],
+        "number": 7,
+    }
+    for name, value in others.items():
+        rows = [*ROWS[:6], {**ROWS[6], name: value}, *ROWS[7:]]
+        found.add(built(store, MapSource(rows), name).fingerprint)
+    found.add(built(store, MapSource(ROWS[:39]), "shorter").fingerprint)
+    assert len(found) == 7
+
+
+class Breakable:
+    """Rows that note each reading, until `breaks` says that a row cannot be read."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.given = rows
+        self.read: list[int] = []
+        self.breaks: dict[int, BaseException] = {}
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def __getitem__(self, i: int) -> Any:
+        if i in self.breaks:
+            raise self.breaks[i]
+        self.read.append(i)
+        return self.given[i]
+
+
+@pytest.mark.parametrize("error", [OSError("offline"), ValueError("odd"), KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error: BaseException) -> None:
+    store, source = Store(tmp_path), Breakable(ROWS)
+    for stop in (5, 6, 17, 39):
+        source.breaks, source.read = {stop: error}, []
+        with pytest.raises(type(error)) as caught:
+            built(store, MapSource(source), "1", block_bytes=700, file_bytes=3000)
+        assert caught.value is error
+        assert store.published() == []
+        assert len([i for i in source.read if i == stop - 1]) <= 2
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), ROWS)
+    assert len(source.read) < 15
+    assert ref.fingerprint == built(store, MapSource(ROWS), "2").fingerprint
+    checked(store, "1")
+    assert staged(store) == []
+
+
+def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_path: Path) -> None:
+    store, source = Store(tmp_path), Breakable(ROWS)
+    for breaks in (30, 0, 29):
+        source.breaks = {breaks: ConnectionError("offline")}
+        with pytest.raises(ConnectionError, match="offline"):
+            built(store, MapSource(source), "1")
+    source.breaks, source.read = {}, []
+    assert_rows_equal(list(built(store, MapSource(source), "1")), ROWS)
+    assert set(source.read) == {0, 29, *range(30, 40)}
+
+
+def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: Path) -> None:
+    rows = [(np.zeros(3 if i < 10 else i), i) for i in range(20)]
+    store, source = Store(tmp_path), Breakable(rows)
+    for stop in (4, 8):
+        source.breaks = {stop: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1")
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), rows)
+    assert set(source.read) == {0, *range(7, 20)}
+    assert ref.fingerprint == built(store, MapSource(rows), "2").fingerprint
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
+def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> None:
+    store, source = Store(tmp_path), Breakable(list(ROWS))
+    source.breaks = {30: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1")
+    (data,) = (store.root / ".staging").rglob("*.mdb")
+    note = data.with_name("progress.json")
+    if damage == "cut":
+        data.write_bytes(data.read_bytes()[:-1])
+    elif damage == "flip":
+        whole = bytearray(data.read_bytes())
+        whole[whole.index(ROWS[29]["fixed"].tobytes()) + 3] ^= 1
+        data.write_bytes(whole)
+    elif damage == "gone":
+        data.unlink()
+    elif damage == "note":
+        note.write_bytes(note.read_bytes().replace(b'"rows": 30', b'"rows": 29'))
+    elif damage == "note of another time":
+        note.write_bytes(b"[" * 100_000)
+    elif damage == "rows":
+        source.given[29] = {**ROWS[29], "number": -1}
+    elif damage == "length":
+        source.given.append(ROWS[0])
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), source.given)
+    assert set(source.read) == set(range(len(source.given)))
+    checked(store, "1")
+
+
+def test_a_build_with_another_schema_is_built_anew(tmp_path: Path) -> None:
+    store, source = Store(tmp_path), Breakable([np.zeros(2)] * 9)
+    source.breaks = {8: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1")
+    source.breaks = {}
+    schema = yoga.Schema.of(np.zeros(2), ragged=["value"])
+    assert built(store, MapSource(source), "1", schema=schema).schema == schema
+
+
+# A signal between open() and the `with` that closes the file leaves that to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals reach the main thread only")
+    rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1200)]
+    schema = yoga.Schema.of(rows[0])
+    expected = built(Store(tmp_path / "whole"), MapSource(rows), "1").fingerprint
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    rng, interruptions, store = random.Random(0), 0, Store(tmp_path / "interrupted")
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(25):
+            ref = None
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.08 + 0.001)
+                ref = built(store, MapSource(rows), "1", schema=schema, block_bytes=3000, file_bytes=20_000)
+            except KeyboardInterrupt:
+                interruptions += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            if ref is not None:
+                assert ref.fingerprint == expected
+                checked(store, "1")
+                yoga.Storage(store.root).remove("a", "1")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interruptions
+    ref = built(store, MapSource(rows), "1", schema=schema)
+    assert ref.fingerprint == expected
+    assert_rows_equal(list(ref), rows)
+    checked(store, "1")
+
+
+def test_a_row_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for rows in ([*ROWS, {**ROWS[0], "number": 0.5}], [*ROWS, {}], [*ROWS, object()]):
+        with pytest.raises(SchemaError, match="row 40 does not fit"):
+            built(store, MapSource(rows), "1", block_bytes=700, file_bytes=1)
+        assert (store.published(), staged(store)) == ([], [])
+
+
+def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
+    class Fewer(Breakable):
+        def __getitems__(self, numbers: list[int]) -> list[Any]:
+            return [self.given[i] for i in numbers if i != 3]
+
+    class Longer(Breakable):
+        def __len__(self) -> int:
+            return 41
+
+    store = Store(tmp_path)
+    with pytest.raises(ValueError, match=r"Fewer gave 39 rows, but its length is 40; mend its __len__"):
+        built(store, MapSource(Fewer(ROWS)), "1")
+    assert staged(store) == []
+    with pytest.raises(IndexError):  # the source's own error
+        built(store, MapSource(Longer(ROWS)), "1")
+    assert store.published() == []
+
+
+def test_arrays_do_not_go_in_under_another_schema(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for row in (np.zeros(8, np.float32), np.zeros(4, np.int64)):  # of as many bytes
+        with pytest.raises(SchemaError, match="Leave schema out, or convert the arrays"):
+            built(store, source_of_arrays(np.ones((3, 4))), "1", schema=yoga.Schema.of(row))
+    ref = built(store, source_of_arrays(np.ones((3, 4))), "1", schema=yoga.Schema.of(np.ones(4)))
+    assert_rows_equal(list(ref), [np.ones(4)] * 3)
+
+
+def test_an_empty_source_keeps_the_schema_it_was_given(tmp_path: Path) -> None:
+    store, schema = Store(tmp_path), yoga.Schema.of({"x": 1})
+    for version, source in (("map", MapSource([])), ("iterator", IteratorSource(iter(())))):
+        assert built(store, source, version).schema is None
+        assert built(store, source, version + " 2", schema=schema).schema == schema
+    assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
+
+
+def test_an_endless_source_says_so_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 10_000)
+
+    def rows() -> Iterator[int]:
+        yield from itertools.count()
+
+    with caplog.at_level(logging.WARNING), pytest.raises(ValueError, match="more than max_rows=9999"):
+        built(Store(tmp_path), IteratorSource(rows()), "1", block_bytes=1000, max_rows=9999)
+    assert 2 <= len(caplog.messages) <= 6  # at every doubling
+    assert "no end known" in caplog.messages[0]
+    assert "max_rows would bound it" in caplog.messages[0]
+    assert staged(Store(tmp_path)) == []
+
+
+def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (False, None, True):
+        build(MapSource(ROWS), Store(tmp_path), "a", str(progress), BuildOptions(progress=progress))
+        assert ("40/40" in capsys.readouterr().err) is (progress is True)

@@ -1,0 +1,190 @@
+"""Manifests: what is written is read; anything else, by accident or on purpose, is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchyoga.errors import CorruptError
+from torchyoga.manifest import Manifest, digest
+
+GOLDEN = Path(__file__).parent / "golden" / "v1" / "golden" / "1"
+TEXT = (GOLDEN / "manifest.json").read_bytes()
+
+DEEP: Any = "leaf"
+for _ in range(200):
+    DEEP = {"tuple": [DEEP]}
+HOSTILE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**31,
+    2**61,
+    2**63,
+    10**30,
+    0.5,
+    1e300,
+    "",
+    "x",
+    "../../../etc/passwd",
+    "\ud800",
+    "|O",
+    "<U0",
+    [],
+    {},
+    [[1, 2]],
+    [2**40, 0],
+    DEEP,
+]
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(content, (dict, list)):
+        for key in content if isinstance(content, dict) else range(len(content)):
+            yield from places(content[key], (*path, key))
+
+
+def forgeries() -> Iterator[bytes]:
+    """The golden manifest with each value replaced by each hostile one, or left out, its checksum right."""
+    content = json.loads(TEXT)
+    del content["checksum"]
+    for path in list(places(content))[1:]:
+        for value in (*HOSTILE, ...):
+            forged = copy.deepcopy(content)
+            held = forged
+            for key in path[:-1]:
+                held = held[key]
+            if value is ...:
+                del held[path[-1]]
+            else:
+                held[path[-1]] = value
+            yield sealed(forged)
+
+
+def test_it_comes_back() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    assert (manifest.id, manifest.version, manifest.num_rows, len(manifest.files)) == ("golden", "1", 5, 1)
+    assert manifest.file_starts.tolist() == [0, 5]
+    assert manifest.nbytes == sum(path.stat().st_size for path in GOLDEN.glob("*.mdb"))
+    empty = Manifest("a", "1", "b", "now", None, "f")
+    assert Manifest.from_bytes(empty.to_bytes()) == empty
+    assert (empty.num_rows, empty.nbytes, empty.file_starts.tolist()) == (0, 0, [0])
+
+
+def test_no_byte_can_change_and_none_can_be_missing() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    for at in range(len(TEXT)):
+        for bit in (0, 5):
+            changed = bytearray(TEXT)
+            changed[at] ^= 1 << bit
+            try:
+                found = Manifest.from_bytes(bytes(changed))
+            except CorruptError:
+                continue
+            assert found == manifest  # white space
+        if at < len(TEXT) - 1:
+            with pytest.raises(CorruptError):
+                Manifest.from_bytes(TEXT[:at])
+
+
+def test_a_forged_one_is_a_manifest_or_refused() -> None:
+    accepted = 0
+    for text in forgeries():
+        try:
+            manifest = Manifest.from_bytes(text)
+        except CorruptError:
+            continue
+        accepted += 1
+        assert manifest.num_rows == 5
+        assert all(file.rows and file.blocks <= file.rows for file in manifest.files)
+    assert accepted  # another id, say
+
+
+READ = """
+import sys
+from pathlib import Path
+from torchyoga.dataref import VersionRef
+from torchyoga.errors import CorruptError
+from torchyoga.manifest import Manifest
+outcomes = [0, 0]
+with open(sys.argv[1], "rb") as file:
+    for text in file.read().splitlines():
+        try:
+            ref = VersionRef(sys.argv[2], Manifest.from_bytes(text))
+            assert len(list(ref)) == len(ref) == 5
+            ref.__getitems__([4, 0])
+            outcomes[0] += 1
+        except CorruptError:
+            outcomes[1] += 1
+        except Exception as error:
+            raise RuntimeError(text) from error
+print(*outcomes)
+"""
+
+
+def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_path: Path) -> None:
+    # The version as it is on disk, read by what each forged manifest says of it.
+    version = tmp_path / "version"
+    version.mkdir()
+    (data,) = GOLDEN.glob("*.mdb")
+    (version / data.name).write_bytes(data.read_bytes())
+    (tmp_path / "forged").write_bytes(b"\n".join(forgeries()))
+    (version / "manifest.json").write_bytes(TEXT)
+    told = subprocess.run(
+        [sys.executable, "-c", READ, str(tmp_path / "forged"), str(version)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    read, refused = map(int, told.stdout.split())
+    assert read > 100
+    assert refused > 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(torchyoga=2), "format version 2, this torchyoga reads 1; update torchyoga"),
+        (lambda c: c.update(files=c["files"] * 2, rows=10), "names a file twice"),
+        (lambda c: c["files"][0]["checks"].pop(), "checks of its schema"),
+        (
+            lambda c: c["files"][0].update(blocks=5, nbytes=32),
+            "more blocks than rows, or than the file has room for",
+        ),
+        (lambda c: c["files"][0].update(name="manifest.json"), "not the name of a data file"),
+        (lambda c: c.update(rows=6), "its files hold 5 rows, it says 6"),
+        (lambda c: c.update(files=[], rows=0, schema={}), "schema in the manifest is damaged"),
+    ],
+)
+def test_what_is_wrong_is_said(change: Any, message: str) -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    change(content)
+    with pytest.raises(CorruptError, match=message):
+        Manifest.from_bytes(sealed(content))
+
+
+def test_files_of_another_build_are_told_by_their_name() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    (file,) = manifest.files
+    assert not manifest.is_of_another_build(file.name)
+    assert manifest.is_of_another_build("0123456789abcdef-00000.mdb")
+    for name in ("stray", "0123456789abcdef-00000", "0123456789ABCDEF-00000.mdb", "../" + file.name):
+        assert not manifest.is_of_another_build(name)
