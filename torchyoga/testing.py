@@ -44,7 +44,7 @@ def assert_rows_equal(found: Any, expected: Any, where: str = "row") -> None:
 
 def _bits(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        flat = leaf.detach().cpu().contiguous()
+        flat = leaf.detach().cpu().resolve_conj().resolve_neg().contiguous()
         return (
             flat.dtype,
             flat.shape,
@@ -52,7 +52,7 @@ def _bits(leaf: Any) -> Any:
         )
     if isinstance(leaf, (np.ndarray, np.generic)):
         return leaf.dtype, leaf.shape, leaf.tobytes()
-    return np.float64(leaf).tobytes() if isinstance(leaf, float) else leaf
+    return np.asarray(leaf).tobytes() if isinstance(leaf, (float, complex)) else leaf
 
 
 def check_source(

@@ -1,0 +1,282 @@
+"""Stores: a version is there or not, at every moment; names stay inside; locks end with their holder."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, YogaError
+from torchyoga.store import Staging, Store
+
+OLD = {"x": np.arange(30)}
+NEW = {"x": np.arange(50, 90)}
+OLD_ROWS = [{"x": x} for x in OLD["x"]]
+NEW_ROWS = [{"x": x} for x in NEW["x"]]
+
+
+def values(ref: Any) -> list[int]:
+    return [int(row["x"]) for row in ref]
+
+
+@given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
+def test_names_are_two_directories_below_the_root(id: str, version: str) -> None:
+    root = Path("/root/of/all")
+    try:
+        directory = Store(root).directory(id, version)
+    except ValueError:  # lone surrogates, or too long
+        return
+    parts = directory.relative_to(root).parts
+    assert len(parts) == 2
+    assert Path(os.path.normpath(directory)) == directory
+    assert [unquote(part) for part in parts] == [id, version]
+    for part in parts:
+        assert part not in (".", "..", ".staging", ".locks")
+        assert part[0] not in ". "
+        assert part[-1] not in ". "
+        assert not set(part) & set('/\\:*?"<>|\0\n')
+        assert len(part.encode()) <= 240
+
+
+def test_what_others_put_into_the_root_is_ignored(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    for name in (b".hidden", b"%zz", b"x" * 250, b"\xff\xfe", b"a%2fb", b"caf\xc3\xa9", b" a"):
+        directory = os.path.join(os.fsencode(tmp_path), name, b"1")
+        os.makedirs(directory)
+        with open(os.path.join(directory, b"manifest.json"), "wb") as file:
+            file.write(b"{}")
+    (tmp_path / "file").touch()
+    (tmp_path / "a" / "file").touch()
+    (tmp_path / "a" / "2").mkdir()  # unfinished
+    assert storage.list() == [("a", "1")]
+    assert storage.versions("a") == ["1"]
+    storage.check("a", "1")
+
+
+def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    (tmp_path / "a" / "1").rename(tmp_path / "a" / "2")
+    with pytest.raises(CorruptError, match="belongs to 'a' '1'; it was moved here by hand"):
+        storage.fetch("a", "2")
+
+
+def in_a_child_that_dies(act: Callable[[], Any], operation: int) -> bool:
+    """Kills a forked child as it is about to touch the disk for the `operation`th time; False if it ended."""
+    child = os.fork()
+    if child == 0:
+        left = operation
+
+        def watch(event: str, args: tuple[Any, ...]) -> None:
+            nonlocal left
+            writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if writes or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        status = 1
+        try:
+            sys.addaudithook(watch)
+            act()
+            status = 0
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 60
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            raise TimeoutError(f"the child hangs at operation {operation}")
+        os.sched_yield()
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("what", ["submit", "overwrite", "remove"])
+def test_killed_before_any_operation_a_version_is_there_or_not(tmp_path: Path, what: str) -> None:
+    for operation in range(100):
+        storage = yoga.Storage(tmp_path / str(operation))
+        if what != "submit":
+            storage.submit(OLD, "a", "1")
+        before = [values(OLD_ROWS)] if what != "submit" else [None]
+        after = [None] if what == "remove" else [values(NEW_ROWS)]
+
+        def act(storage: yoga.Storage = storage) -> None:
+            if what == "remove":
+                storage.remove("a", "1")
+            else:
+                storage.submit(NEW, "a", "1", overwrite=True)
+
+        died = in_a_child_that_dies(act, operation)
+        if storage.list():
+            found: list[int] | None = values(storage.fetch("a", "1"))
+            storage.check("a", "1")
+        else:
+            found = None
+            with pytest.raises(NotFoundError):
+                storage.fetch("a", "1")
+        assert found in (before + after if died else after)
+        # Nothing blocks the next one, and it leaves nothing of the one that died.
+        assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
+        storage.check("a", "1")
+        assert len(list((storage.path / "a" / "1").iterdir())) == 2
+        assert not [path for path in (storage.path / ".staging").rglob("*") if path.is_file()]
+        if not died:
+            break
+    assert not died
+    assert operation > 3
+
+
+def test_a_manifest_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    there = set((tmp_path / "a" / "1").iterdir())
+    (tmp_path / "a" / "1" / "manifest.json.new").mkdir()
+    with pytest.raises(OSError, match="manifest"):
+        storage.submit(NEW, "a", "1", overwrite=True)
+    (tmp_path / "a" / "1" / "manifest.json.new").rmdir()
+    assert set((tmp_path / "a" / "1").iterdir()) == there
+    assert not list((tmp_path / ".staging").rglob("*.mdb"))
+    assert values(storage.fetch("a", "1")) == values(OLD_ROWS)
+    storage.check("a", "1")
+
+
+def test_files_of_another_build_are_no_damage_and_go_with_the_next(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    left_over = tmp_path / "a" / "1" / "0123456789abcdef-00000.mdb"
+    left_over.write_bytes(b"half of a file")
+    storage.check("a", "1")
+    storage.submit(NEW, "a", "1", overwrite=True)
+    assert not left_over.exists()
+    (own,) = (tmp_path / "a" / "1").glob("*.mdb")
+    own.with_name(own.name.replace("00000.mdb", "00001.mdb")).write_bytes(b"")
+    with pytest.raises(CorruptError, match=r"-00001\.mdb is not named in the manifest"):
+        storage.check("a", "1")
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from torchyoga.store import Store
+with Store(Path(sys.argv[1])).lock("a", "1"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        message = (
+            rf"'a' '1' is still being built by process {holder.pid} on .* since .*; wait longer, or stop"
+        )
+        with pytest.raises(YogaError, match=message), store.lock("a", "1", timeout=0.05):
+            pass
+        with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
+            pass  # other versions are free
+    finally:
+        holder.kill()
+        holder.communicate(timeout=60)
+    with store.lock("a", "1", timeout=10):
+        pass
+
+
+def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
+    store, inside, most = Store(tmp_path), 0, 0
+    guard = threading.Lock()
+
+    def enter() -> None:
+        nonlocal inside, most
+        for _ in range(5):
+            with store.lock("a", "1", timeout=30):
+                with guard:
+                    inside += 1
+                    most = max(most, inside)
+                os.sched_yield()
+                with guard:
+                    inside -= 1
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (most, inside) == (1, 0)
+
+
+def test_who_fetches_while_others_overwrite_gets_one_or_the_other(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    done = threading.Event()
+
+    def overwrite() -> None:
+        for i in range(40):
+            storage.submit(NEW if i % 2 == 0 else OLD, "a", "1", overwrite=True)
+        done.set()
+
+    writer = threading.Thread(target=overwrite)
+    writer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(tuple(values(storage.fetch("a", "1"))))
+    writer.join(60)
+    assert seen <= {tuple(values(OLD_ROWS)), tuple(values(NEW_ROWS))}
+
+
+def test_a_ref_that_opens_after_an_overwrite_or_a_removal_says_so(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    pickled = pickle.dumps(storage.submit(OLD, "a", "1"))
+    lazy = [pickle.loads(pickled), pickle.loads(pickled)]
+    storage.submit(NEW, "a", "1", overwrite=True)
+    with pytest.raises(NotFoundError, match="has been overwritten since"):
+        lazy[0][0]
+    storage.remove("a", "1")
+    with pytest.raises(NotFoundError, match="has been removed since"):
+        lazy[1][0]
+
+
+def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None:
+    staging = Store(tmp_path).stage("a", "1")
+    assert staging == Staging(tmp_path / ".staging" / "a" / "1")
+    assert staging.load() == {}
+    progress = {"files": [{"rows": 3}], "token": "x"}
+    staging.save(progress)
+    assert staging.load() == progress
+    note = tmp_path / ".staging" / "a" / "1" / "progress.json"
+    whole = note.read_bytes()
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        note.write_bytes(changed)
+        assert staging.load() in ({}, progress)
+    for text in (b"", b"[]", b"5", b"null", b"[" * 100_000, whole[:-1]):
+        note.write_bytes(text)
+        assert staging.load() == {}
+    staging.clear()
+    assert staging.load() == {}
