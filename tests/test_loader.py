@@ -193,7 +193,10 @@ def test_a_failing_row_arrives_and_is_not_counted() -> None:
         next(iterator), next(iterator)
         with pytest.raises(RuntimeError, match="row 9 is broken"):
             next(iterator)
-        assert loader.state_dict()["position"] == 8
+        assert loader.state_dict()["position"] == 8  # a resume would try it again
+        assert next(iterator).tolist() == [12, 13, 14, 15]  # going on leaves it out
+        assert loader.state_dict()["position"] == 16
+        list(iterator)
 
 
 def test_an_iterator_from_before_a_load_says_so(ref: yoga.DataRef) -> None:

@@ -242,7 +242,7 @@ class _Delivery(Iterator[Any]):
         self._loader = loader
         self._batches: Iterator[Any] | None = None
         self._start = Place(0, 0)
-        self._delivered = self._generation = 0
+        self._delivered = self._failed = self._generation = 0
         self._over = False
 
     def __len__(self) -> int:
@@ -264,9 +264,15 @@ class _Delivery(Iterator[Any]):
         except StopIteration:
             self._over = True
             self._batches = None  # ends the workers, if they are not persistent
-            cursor.finished(self._start.epoch)
+            if not self._failed:
+                cursor.finished(self._start.epoch)
             raise
-        self._delivered += 1
+        except Exception:
+            self._failed += 1
+            raise
+        # Who goes on after a batch that failed has left it out.
+        self._delivered += 1 + self._failed
+        self._failed = 0
         cursor.reached(cursor.after(self._start, self._delivered, step[0]), *step)
         return batch
 
