@@ -44,7 +44,7 @@ def assert_rows_equal(found: Any, expected: Any, where: str = "row") -> None:
 
 def _bits(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        flat = leaf.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        flat = leaf.detach().cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
         return (
             flat.dtype,
             flat.shape,
