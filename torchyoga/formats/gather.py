@@ -18,7 +18,8 @@ __all__ = ["MappedFile", "Memory"]
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-_SMALL_ROW = 64  # bytes; below this NumPy's gather beats torch's
+# Bytes of one read: above, threads and reused memory pay; below, threads mostly wait for busy cores.
+_LARGE_READ = 2 * 2**20
 
 
 # torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
@@ -103,7 +104,8 @@ class Memory:
             empty: makes the array for the copies, if they are large.
         """
         places = addresses - self._low
-        by_numpy = row_bytes <= _SMALL_ROW or (_in_forked_child and torch.get_num_threads() > 1)
+        small = row_bytes * len(places) < _LARGE_READ
+        by_numpy = small or (_in_forked_child and torch.get_num_threads() > 1)
         key = row_bytes, by_numpy
         view = self._views.get(key)
         if view is None:
