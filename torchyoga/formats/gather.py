@@ -19,7 +19,7 @@ __all__ = ["MappedFile", "Memory"]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 # Bytes of one read: above, threads and reused memory pay; below, threads mostly wait for busy cores.
-_LARGE_READ = 2 * 2**20
+_LARGE_READ = 8 * 2**20
 
 
 # torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
