@@ -42,6 +42,7 @@ def test_blocks_of_an_array_hold_its_rows(array: Any, step: int, turned: bool) -
         block = source.block(start, min(start + step, len(array)))
         rows = [{"x": row} for row in array[start : start + step]]
         assert_rows_equal(Rows(block).exact(), rows)
+        assert block.data[0].values.dtype == block.schema.columns[0].storage
         # The same as if each row had come alone.
         collector = Collector()
         for i, row in enumerate(rows):

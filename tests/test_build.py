@@ -6,6 +6,8 @@ import itertools
 import logging
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,14 +169,14 @@ def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> 
     store, source = Store(tmp_path), Breakable(list(ROWS))
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1")
+        built(store, MapSource(source), "1", block_bytes=700)
     (data,) = (store.root / ".staging").rglob("*.mdb")
     note = data.with_name("progress.json")
     if damage == "cut":
         data.write_bytes(data.read_bytes()[:-1])
     elif damage == "flip":
         whole = bytearray(data.read_bytes())
-        whole[whole.index(ROWS[29]["fixed"].tobytes()) + 3] ^= 1
+        whole[whole.index(ROWS[14]["fixed"].tobytes()) + 3] ^= 1
         data.write_bytes(whole)
     elif damage == "gone":
         data.unlink()
@@ -190,6 +192,20 @@ def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> 
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), source.given)
     assert set(source.read) == set(range(len(source.given)))
+    checked(store, "1")
+
+
+def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
+    store, source = Store(tmp_path), Breakable(ROWS)
+    source.breaks = {30: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1", block_bytes=700)
+    (data,) = (store.root / ".staging").rglob("*.mdb")
+    data.with_name(data.name.replace("00000.mdb", "00001.mdb")).write_bytes(data.read_bytes()[:5000])
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), ROWS)
+    assert len(source.read) < 15
     checked(store, "1")
 
 
@@ -297,6 +313,57 @@ def test_an_endless_source_says_so_while_it_runs(
     assert "no end known" in caplog.messages[0]
     assert "max_rows would bound it" in caplog.messages[0]
     assert staged(Store(tmp_path)) == []
+
+
+FULL = """
+import itertools, resource, signal, sys
+from pathlib import Path
+import numpy as np
+import torchyoga as yoga
+from torchyoga.adapters.python import source_of_arrays
+from torchyoga.adapters.torch import MapSource
+from torchyoga.build import BuildOptions, build
+from torchyoga.store import Store
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store, storage = Store(Path(sys.argv[1])), yoga.Storage(sys.argv[1])
+storage.submit([1, 2], "a", "1")
+array = np.arange(60_000).reshape(60, 1000)
+refused = 0
+for size, make in itertools.product(
+    (0, 1, 100, 4096, 8192, 9000, 30_000, 60_000, 90_000, 110_000, 10**7),
+    (lambda: source_of_arrays(array), lambda: MapSource(list(array))),
+):
+    options = BuildOptions(progress=False, block_bytes=30_000, file_bytes=100_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        build(make(), store, "a", "1", options)
+        failed = False
+    except OSError as error:
+        assert "free some space" in str(error), error
+        failed = True
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    refused += failed
+    rows = list(storage.fetch("a", "1"))
+    assert rows == [1, 2] if failed else np.array_equal(rows, array)
+    storage.check("a", "1")
+    assert len(list((store.root / "a" / "1").iterdir())) == (2 if failed else 5)
+    assert not [path for path in (store.root / ".staging").rglob("*") if path.is_file()]
+print(refused)
+"""
+
+
+def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert int(told.stdout) == 20
 
 
 def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

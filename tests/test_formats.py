@@ -185,3 +185,57 @@ def test_hostile_offsets_are_refused(tmp_path: Path) -> None:
         entry = FileEntry(**{**vars(entry), "nbytes": (tmp_path / name).stat().st_size})
         with pytest.raises(CorruptError, match="point outside their block"):
             Reader(str(tmp_path), block.schema, [entry]).take(np.arange(3))
+
+
+def test_counts_that_wrap_around_are_refused() -> None:
+    schema = yoga.Schema.of(np.zeros(2))
+
+    def check(counts: list[int], sizes: list[int], num_rows: int) -> None:
+        starts = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])
+        zeros = np.zeros((1, len(counts)), np.int64)
+        formats.Extents(starts, zeros, np.array([sizes]), zeros).check(schema, 10**6, num_rows)
+
+    check([3, 2], [48, 32], 5)
+    for counts, sizes, num_rows in [
+        ([2**62] * 4 + [5], [0, 0, 0, 0, 80], 5),  # 2**64 + 5 in all
+        ([2**60], [0], 2**60),  # of 2**64 bytes
+        ([2**60 + 1], [16], 2**60 + 1),
+        ([6, -1], [96, 0], 5),
+        ([5, 0], [80, 0], 5),
+        ([5], [64], 5),
+    ]:
+        with pytest.raises(CorruptError, match="does not fit its rows and its size"):
+            check(counts, sizes, num_rows)
+
+
+def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    for number, value in enumerate((b"\xff\xfe", np.bytes_(b"\xff\xfe"))):
+        storage = yoga.Storage(tmp_path / str(number))
+        storage.submit([value], "a", "1")
+        manifest = storage.path / "a" / "1" / "manifest.json"
+        content = json.loads(manifest.read_bytes())
+        del content["checksum"]
+        (column,) = content["schema"]["columns"]
+        column["kind"] = column["kind"].replace("bytes", "str")
+        manifest.write_text(json.dumps({**content, "checksum": digest(content)}))
+        with pytest.raises(CorruptError, match="no UTF-8"):
+            storage.fetch("a", "1")[0]
+
+
+def test_a_writer_that_cannot_write_says_so_and_lets_go(tmp_path: Path) -> None:
+    writer = formats.format_named("lmdb").Writer
+    schema = yoga.Schema.of(1)
+    with pytest.raises(OSError, match=r"nowhere.*No such file or directory"):
+        writer(str(tmp_path / "nowhere" / "x.mdb"), schema)
+    # LMDB opens a file once in a process: what is closed or abandoned can be opened again.
+    for end in ("abort", "close", "abort"):
+        getattr(writer(str(tmp_path / "x.mdb"), schema), end)()
+
+
+def test_values_of_any_size_come_back(tmp_path: Path) -> None:
+    # Around the size of a page, and of an LMDB map that has to grow more than once.
+    for size in (0, 1, 4079, 4080, 4081, 4095, 4096, 4097, 8192, 70 * 2**20):
+        pair = [np.full(size, 7, np.uint8), np.full(size, 8, np.uint8)]
+        ref = yoga.Storage(tmp_path).submit(pair, "a", str(size))
+        assert_rows_equal(list(ref), pair)
+        yoga.Storage(tmp_path).remove("a", str(size))

@@ -169,6 +169,8 @@ def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_
             "more blocks than rows, or than the file has room for",
         ),
         (lambda c: c["files"][0].update(name="manifest.json"), "not the name of a data file"),
+        (lambda c: c["schema"]["columns"][0].update(shape=[2**62, 0]), "are too large"),
+        (lambda c: c["schema"]["columns"][0].update(dtype="<U0"), "no such kind and dtype"),
         (lambda c: c.update(rows=6), "its files hold 5 rows, it says 6"),
         (lambda c: c.update(files=[], rows=0, schema={}), "schema in the manifest is damaged"),
     ],

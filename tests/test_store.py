@@ -20,6 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
+from torchyoga.adapters.python import source_of_arrays
+from torchyoga.build import BuildOptions, build
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.store import Staging, Store
 
@@ -119,7 +121,9 @@ def test_killed_before_any_operation_a_version_is_there_or_not(tmp_path: Path, w
     for operation in range(100):
         storage = yoga.Storage(tmp_path / str(operation))
         if what != "submit":
-            storage.submit(OLD, "a", "1")
+            options = BuildOptions(block_bytes=80, file_bytes=1)
+            build(source_of_arrays(OLD), Store(storage.path), "a", "1", options)
+            assert len(list((storage.path / "a" / "1").iterdir())) == 4
         before = [values(OLD_ROWS)] if what != "submit" else [None]
         after = [None] if what == "remove" else [values(NEW_ROWS)]
 

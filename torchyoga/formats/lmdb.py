@@ -144,7 +144,8 @@ class Writer:
 
 def _as_os_error(error: Exception, path: str) -> OSError:
     return OSError(
-        f"writing {path} failed: {error}; free some space on {os.path.dirname(path)} and try again"
+        f"writing {path} failed: {error}; free some space on {os.path.dirname(path)}, or make it writable, "
+        "and try again"
     )
 
 
