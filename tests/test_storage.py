@@ -545,3 +545,26 @@ def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
         [sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True
     )
     assert 0 < int(told.stdout) < 100 * 1024  # KiB, while 400 MB went through
+
+
+def test_loaders_take_an_empty_dataset(storage: yoga.Storage) -> None:
+    for version, data in (("rows", []), ("arrays", {"x": np.zeros((0, 2))})):
+        ref = storage.submit(data, "empty", version)
+        for loader in (yoga.DataLoader(ref, batch_size=4), torch.utils.data.DataLoader(ref, batch_size=4)):
+            assert (list(loader), len(loader)) == ([], 0)
+
+
+def test_rows_without_dimensions_or_elements(tmp_path: Path) -> None:
+    for number, rows in enumerate(
+        [
+            [np.array(i) for i in range(3)],
+            [torch.tensor(i) for i in range(3)],
+            [np.zeros((0, i)) for i in range(3)],
+            [np.zeros([0] * i) for i in range(3)],
+            [torch.zeros(2, 0, 3)] * 3,
+            [{}, {}],
+            [None, None],
+            [((), [])] * 2,
+        ]
+    ):
+        check_source(lambda rows=rows: rows, rows, tmp_path / str(number))
