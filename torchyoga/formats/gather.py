@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +19,8 @@ __all__ = ["MappedFile", "Memory"]
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-# Bytes of one read: above, threads and reused memory pay; below, threads mostly wait for busy cores.
-_LARGE_READ = 8 * 2**20
+_LARGE_READ = 2 * 2**20  # bytes; below, threads are not worth waiting for
+_RETRY = 64  # large reads after which the slower way is tried again
 
 
 # torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
@@ -93,6 +94,8 @@ class Memory:
         high = max(file.address + file.data.size for file in files)
         self._low = low
         self._bytes: npt.NDArray[np.uint8] = np.asarray(_Span(low, high, files))
+        self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
+        self._reads = 0
         self._views: dict[tuple[int, bool], Any] = {}
 
     def gather(self, addresses: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes:
@@ -104,19 +107,34 @@ class Memory:
             empty: makes the array for the copies, if they are large.
         """
         places = addresses - self._low
-        small = row_bytes * len(places) < _LARGE_READ
-        by_numpy = small or (_in_forked_child and torch.get_num_threads() > 1)
+        nbytes = row_bytes * len(places)
+        by_numpy = self._numpy_is_better(nbytes)
         key = row_bytes, by_numpy
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = self._view(row_bytes, by_numpy)
-        if by_numpy:
+        if nbytes < _LARGE_READ:
             found: Bytes = view[places].view(np.uint8)
             return found
-        out = empty(len(places) * row_bytes)
-        # Uses torch's threads, and unlike NumPy's take it neither copies the source first nor checks per row.
-        torch.index_select(view, 0, torch.from_numpy(places), out=torch.from_numpy(out).view(-1, row_bytes))
+        started = time.perf_counter()
+        if by_numpy:
+            out: Bytes = view[places].view(np.uint8)
+        else:
+            out = empty(nbytes)
+            torch.index_select(
+                view, 0, torch.from_numpy(places), out=torch.from_numpy(out).view(-1, row_bytes)
+            )
+        pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
+        self._paces[by_numpy] = 0.75 * before + 0.25 * pace if before else pace
         return out
+
+    def _numpy_is_better(self, nbytes: int) -> bool:
+        """Torch reads with threads into reused memory, and crawls where other work keeps the cores busy."""
+        if nbytes < _LARGE_READ or (_in_forked_child and torch.get_num_threads() > 1):
+            return True
+        self._reads += 1
+        faster = self._paces[True] < self._paces[False]
+        return not faster if self._reads % _RETRY == 0 else faster
 
     def _view(self, row_bytes: int, by_numpy: bool) -> Any:
         """All runs of `row_bytes` bytes, from every address on."""
