@@ -1,12 +1,18 @@
 """torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import errors
+from .adapters.arrays import from_arrays
 from .dataref import DataRef
 from .loader import DataLoader
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .schema import Schema
 from .storage import Storage
 from .stream import Stream
+
+if TYPE_CHECKING:
+    from .adapters.hdf5 import from_hdf5
 
 __all__ = [
     "DataLoader",
@@ -17,5 +23,17 @@ __all__ = [
     "Storage",
     "Stream",
     "errors",
+    "from_arrays",
+    "from_hdf5",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "from_hdf5":  # loads h5py
+        from .adapters.hdf5 import from_hdf5
+
+        return from_hdf5
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __version__ = "0.1.0"

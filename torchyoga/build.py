@@ -65,6 +65,10 @@ class BlockSource(ABC):
     name: str = "the arrays"
 
     @abstractmethod
+    def row_bytes(self) -> float:
+        """Bytes of an average row; asked if there is one."""
+
+    @abstractmethod
     def block(self, start: int, stop: int) -> Block:
         """The rows start..stop-1 as one block."""
 
@@ -74,7 +78,7 @@ class BuildOptions:
     """How to build.
 
     Attributes:
-        format: the file format.
+        format: the file format; `compression`: one that it has.
         schema: of the rows; None learns it from the first block.
         max_rows: more rows than this are an error; the way to catch a source without an end.
         progress: show a progress bar; None shows it on a terminal only.
@@ -82,6 +86,7 @@ class BuildOptions:
     """
 
     format: str = "lmdb"
+    compression: str | None = None
     schema: Schema | None = None
     max_rows: int | None = None
     progress: bool | None = None
@@ -145,11 +150,11 @@ class _Build:
         self.source_broke = False
         self._writing, self._learned = False, True
         self.seekable = isinstance(source, RowSource) and source.seekable
-        self._format = format_named(options.format)
+        self._format = format_named(options.format, options.compression)
         self._collector = Collector(self.schema)
         self._writer: Writer | None = None
         self._checks: list[_Check] = []
-        self._file_rows = self._file_blocks = 0
+        self._file_rows = 0
         self._started = self._file_started = time.monotonic()
 
     def run(self) -> None:
@@ -246,8 +251,8 @@ class _Build:
 
     def _blocks_of_arrays(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, BlockSource)
-        row_bytes = max(1, sum(column.row_bytes for column in self.source.schema.columns))
-        step = min(max(1, self.options.block_bytes // row_bytes), 2**20)
+        row_bytes = max(1.0, self.source.row_bytes()) if self.source.length else 1.0
+        step = min(max(1, int(self.options.block_bytes / row_bytes)), 2**20)
         for start in range(0, self.source.length, step):
             block = self.source.block(start, min(start + step, self.source.length))
             yield block
@@ -260,9 +265,11 @@ class _Build:
         self.schema = self.schema or block.schema
         if self._writer is None:
             name = f"{self.token}-{len(self.files):05d}{self._format.SUFFIX}"
-            self._writer = self._format.Writer(str(self.staging.path / name), self.schema)
+            self._writer = self._format.Writer(
+                str(self.staging.path / name), self.schema, self.options.compression
+            )
             self._checks = [_Check() for column in self.schema.columns for _ in column.parts]
-            self._file_rows = self._file_blocks = 0
+            self._file_rows = 0
             self._file_started = time.monotonic()
         crcs = self._writer.write(block)
         parts = [
@@ -275,7 +282,6 @@ class _Build:
                 crc = zlib.crc32(array.tobytes())
             check.add(array.nbytes, crc)
         self._file_rows += block.num_rows
-        self._file_blocks += 1
         self.rows_done += block.num_rows
         self.nbytes += block.nbytes
         self._writing = False
@@ -297,7 +303,6 @@ class _Build:
             name=name,
             format=self.options.format,
             rows=self._file_rows,
-            blocks=self._file_blocks,
             nbytes=(self.staging.path / name).stat().st_size,
             index=index,
             checks=tuple((check.nbytes, check.crc) for check in self._checks),
@@ -318,7 +323,7 @@ class _Build:
     # -- an interrupted build
 
     def _signature(self) -> list[Any]:
-        return [self.source.name, self.source.length, self.options.format]
+        return [self.source.name, self.source.length, self.options.format, self.options.compression]
 
     def _continue(self) -> None:
         found = self.staging.load() if self.seekable else {}

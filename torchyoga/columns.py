@@ -350,12 +350,6 @@ def _data(column: Column, arrays: list[Array]) -> Data:
     return Data(values, offsets, shapes)
 
 
-def block_of_arrays(schema: Schema, arrays: Sequence[Array]) -> Block:
-    """A block straight from one array (N, *row) a column; copies only what is not contiguous."""
-    data = tuple(Data(np.ascontiguousarray(array)) for array in arrays)
-    return Block(schema, len(data[0].values), data)
-
-
 def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:
     """True if both hold the same bytes in these rows."""
     if one.schema != other.schema or one.num_rows != other.num_rows:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Rows
+from .columns import Block, Data, Rows
 from .errors import CorruptError, NotFoundError
 from .lookahead import Lookahead
 from .manifest import Manifest
@@ -19,7 +21,7 @@ from .reader import Reader
 from .schema import Schema
 from .stream import Stream
 
-__all__ = ["DataRef", "SlicedRef", "VersionRef"]
+__all__ = ["ColumnsRef", "DataRef", "SlicedRef", "VersionRef"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -188,6 +190,64 @@ class SlicedRef(DataRef):
         return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
 
 
+class ColumnsRef(DataRef):
+    """Rows over columns that lie where they always were, such as arrays in memory or in a file of any format.
+
+    Args:
+        name: what this is, for people.
+        schema: what a row looks like.
+        length: number of rows N.
+        columns: for each column of the schema, a function of row numbers (B,) that gives those rows.
+        remade: a function and its arguments that make this DataRef anew, by which it pickles.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Schema,
+        length: int,
+        columns: Sequence[Callable[[Ints], Data]],
+        remade: tuple[Callable[..., Any], tuple[Any, ...]],
+    ) -> None:
+        self._name = name
+        self._schema = schema
+        self._length = length
+        self._columns = columns
+        self._remade = remade
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, rows: Ints) -> Sequence[Any]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        if not len(rows):
+            return []
+        return Rows(Block(self._schema, len(rows), tuple(column(rows) for column in self._columns)))
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self._schema
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for the content, told by its look, its length and 64 rows spread over it."""
+        found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
+        rows = np.unique(np.linspace(0, len(self) - 1, min(64, len(self))).astype(np.int64))
+        if len(rows):
+            for column, take in zip(self._schema.columns, self._columns, strict=True):
+                data = take(rows)
+                for part in column.parts:
+                    found.update(np.ascontiguousarray(data.part(part)).tobytes())
+        return found.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"
+
+    def __reduce__(self) -> Any:
+        return self._remade
+
+
 class VersionRef(DataRef):
     """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
 
@@ -212,9 +272,13 @@ class VersionRef(DataRef):
             try:
                 reader.open_all()
             except CorruptError:
-                # Damaged, or overwritten or removed since?
-                _reopened(self.directory, self.manifest.build, self._verify)
-                raise
+                # Damaged; or overwritten, removed or converted since?
+                found = _reopened(self.directory, self.manifest.fingerprint, self._verify).manifest
+                if found.build == self.manifest.build:
+                    raise
+                reader = Reader(self.directory, self.manifest.schema, found.files, self._verify)
+                reader.open_all()
+                self.manifest = found
             self._reader = reader
         return self._reader
 
@@ -234,10 +298,10 @@ class VersionRef(DataRef):
         return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
 
     def __reduce__(self) -> Any:
-        return _reopened, (self.directory, self.manifest.build, self._verify)
+        return _reopened, (self.directory, self.manifest.fingerprint, self._verify)
 
 
-def _reopened(directory: str, build: str, verify: bool) -> VersionRef:
+def _reopened(directory: str, fingerprint: str, verify: bool) -> VersionRef:
     try:
         with open(os.path.join(directory, "manifest.json"), "rb") as file:
             manifest = Manifest.from_bytes(file.read())
@@ -245,6 +309,6 @@ def _reopened(directory: str, build: str, verify: bool) -> VersionRef:
         raise NotFoundError(
             f"{directory} has been removed since this DataRef was made; fetch or build it again"
         ) from None
-    if manifest.build != build:
+    if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
         raise NotFoundError(f"{directory} has been overwritten since this DataRef was made; fetch it again")
     return VersionRef(directory, manifest, verify)

@@ -28,7 +28,7 @@ class FileEntry:
     Attributes:
         name: within the version's directory.
         format: which of `torchyoga.formats` wrote it.
-        rows: how many rows it holds; `blocks`: in how many blocks; `nbytes`: its size.
+        rows: how many rows it holds; `nbytes`: its size.
         index: where the format keeps its table of blocks.
         checks: for each part of each column, bytes and CRC-32 of all rows of the file, whatever the blocks.
     """
@@ -36,7 +36,6 @@ class FileEntry:
     name: str
     format: str
     rows: int
-    blocks: int
     nbytes: int
     index: dict[str, Any]
     checks: tuple[tuple[int, int], ...]
@@ -49,7 +48,7 @@ class FileEntry:
     @staticmethod
     def from_json(data: Any) -> FileEntry:
         """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
-        numbers = {key: data[key] for key in ("rows", "blocks", "nbytes")}
+        numbers = {key: data[key] for key in ("rows", "nbytes")}
         checks = tuple((size, crc) for size, crc in data["checks"])
         every = [*numbers.values(), *(number for check in checks for number in check)]
         if not all(type(number) is int and 0 <= number < 2**62 for number in every):
@@ -58,9 +57,6 @@ class FileEntry:
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
             raise TypeError("format must be a str and index a dict")
-        # A block has a row, and a place in the file's table of blocks: so readers may allocate by blocks.
-        if not numbers["blocks"] <= min(numbers["rows"], numbers["nbytes"] // 8):
-            raise ValueError("more blocks than rows, or than the file has room for")
         return FileEntry(
             name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers
         )

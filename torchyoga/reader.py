@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,105 @@ import numpy.typing as npt
 from .buffers import BufferPool
 from .columns import Block, Data
 from .errors import CorruptError
-from .formats import Extents, format_named
-from .formats.gather import MappedFile, Memory
+from .formats import Extent, Format, check_extents, format_named
+from .formats.gather import Bytes, MappedFile, Memory
+from .formats.items import Decoded, Items, Mapped
 from .manifest import FileEntry
 from .schema import Column, Schema
 
 __all__ = ["Reader"]
 
 Ints = npt.NDArray[np.int64]
+_DECODED_BYTES = 256 * 2**20  # kept by one open version, shared between its compressed columns
+
+
+class _Opened(NamedTuple):
+    """A file that is mapped."""
+
+    file: MappedFile
+    extents: Sequence[Extent]  # of each part
+    verified: Sequence[npt.NDArray[np.bool_]]  # the blocks of each part
+    names: Sequence[str]  # of the parts
+
+    def check(self, part: int, block: int) -> None:
+        """Raises CorruptError unless the block is what was written."""
+        extent = self.extents[part]
+        offset, nbytes = int(extent.offsets[block]), int(extent.nbytes[block])
+        if self.file.checksum(offset, nbytes) != int(extent.crcs[block]):
+            raise CorruptError(
+                f"{self.file.path}: {self.names[part]} of block {block}, bytes {offset} to {offset + nbytes}, "
+                "is damaged: its checksum does not match; remove the version and build it again"
+            )
+
+
+class _Part:
+    """One part of a column, over all files that are open; one that is not is a block nobody reads."""
+
+    def __init__(
+        self,
+        part: int,
+        size: int,
+        opened: Sequence[_Opened | None],
+        starts: Ints,
+        elements: Ints,
+        memory: Memory,
+        capacity: int,
+    ) -> None:
+        self._part = part
+        self._opened = opened
+        extents = [found and found.extents[part] for found in opened]
+        counts = [len(extent.offsets) if extent else 1 for extent in extents]
+        self._first_block = np.cumsum([0, *counts]).astype(np.int64)
+        columns: list[list[Ints]] = [[], [], [], [], []]
+        for file, (found, extent) in enumerate(zip(opened, extents, strict=True)):
+            nothing = np.zeros(counts[file], np.int64)
+            values: tuple[Ints | None, ...] = (nothing,) * 5
+            if found and extent:
+                offsets = extent.offsets + found.file.address
+                values = extent.starts[:-1], offsets, extent.nbytes, extent.lows, extent.highs
+            shifts = starts[file], 0, 0, elements[file], elements[file]
+            for column, value, shift in zip(columns, values, shifts, strict=True):
+                column.append((nothing if value is None else value) + shift)
+        first, addresses, self.nbytes, self.lows, self.highs = map(np.concatenate, columns)
+        self.verified = np.concatenate(
+            [found.verified[part] if found else np.full(1, False) for found in opened]
+        )
+        self._all_verified = bool(self.verified.all())
+        block_bytes = max((extent.block_bytes for extent in extents if extent), default=0)
+        num_items = int(starts[-1])
+        self.items: Items
+        if any(extent and extent.decode for extent in extents):
+            self.items = Decoded(first, num_items, 1, size, self._decode, block_bytes, capacity)
+        else:
+            self.items = Mapped(first, num_items, addresses[:, None], size, memory, self.touch)
+
+    def touch(self, blocks: Ints) -> None:
+        """Checks these blocks, unless that has been done."""
+        if not self._all_verified:
+            for block in np.unique(blocks[~self.verified[blocks]]).tolist():
+                self._stored(block)
+            self._all_verified = bool(self.verified.all())
+
+    def _stored(self, block: int) -> tuple[Extent, int, Bytes]:
+        """A block as it is stored, checked; its extent, and its number within the file."""
+        file = int(self._first_block.searchsorted(block, "right")) - 1
+        within = block - int(self._first_block[file])
+        opened = self._opened[file]
+        assert opened is not None, "a row is read once its file is open"
+        if not self.verified[block]:
+            opened.check(self._part, within)
+            self.verified[block] = opened.verified[self._part][within] = True
+        extent = opened.extents[self._part]
+        offset = int(extent.offsets[within])
+        return extent, within, opened.file.data[offset : offset + int(extent.nbytes[within])]
+
+    def _decode(self, block: int, piece: int, out: Bytes) -> None:
+        extent, within, stored = self._stored(block)
+        assert extent.decode is not None
+        try:
+            extent.decode(within, stored, out[: extent.block_bytes])
+        except CorruptError as error:
+            raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
 
 
 class Reader:
@@ -33,37 +124,29 @@ class Reader:
     """
 
     def __init__(
-        self, directory: str, schema: Schema, files: Sequence[FileEntry], verify: bool = True
+        self,
+        directory: str,
+        schema: Schema,
+        files: Sequence[FileEntry],
+        verify: bool = True,
+        format_of: Callable[[str], Format] = format_named,
     ) -> None:
         self.directory = directory
         self.schema = schema
         self.files = tuple(files)
         self.num_rows = sum(file.rows for file in files)
-        blocks = sum(file.blocks for file in files)
-        parts = [part for column in schema.columns for part in column.parts]
-        self._first_part = np.cumsum([0, *(len(column.parts) for column in schema.columns)]).tolist()
+        self._verify = verify
+        self._format_of = format_of
         self._file_starts = np.cumsum([0, *(file.rows for file in files)]).astype(np.int64)
-        self._first_block = np.cumsum([0, *(file.blocks for file in files)]).astype(np.int64)
-        # Blocks of files that are not open yet begin where their file does: sorted, so that it can be
-        # searched.
-        self._block_starts: Ints = np.repeat(self._file_starts[:-1], [file.blocks for file in files])
-        self._addresses: Ints = np.zeros((len(parts), blocks), np.int64)
-        # Where row 0 of the whole version would lie, were every block of a fixed column as long as it takes.
-        self._row_zero: Ints = np.zeros((len(parts), blocks), np.int64)
-        self._sizes: Ints = np.zeros((len(parts), blocks), np.int64)
-        self._mapped: list[tuple[MappedFile, Extents] | None] = [None] * len(self.files)
+        self._opened: list[_Opened | None] = [None] * len(self.files)
+        self._parts: tuple[tuple[_Part, ...], ...] = ()  # of each column, over all open files
         self._unopened = len(self.files)
         self._lock, self._lock_process = threading.Lock(), os.getpid()
-        self._block_rows = 0  # of every block but the last, once that is known to be so
-        self._verified = np.full(blocks, not verify)
-        self._all_verified = not verify
-        self._memory: Memory | None = None
         self._pool = BufferPool()
 
     def open_all(self) -> None:
         """Maps every file."""
-        for number in range(len(self.files)):
-            self._open(number)
+        self._open(range(len(self.files)))
 
     def take(self, rows: Ints) -> Block:
         """The rows of these numbers, each in 0..num_rows-1, in this order, as one block.
@@ -72,56 +155,36 @@ class Reader:
             CorruptError: a file is missing, cut or damaged.
         """
         if self._unopened:
-            self._open_for(rows)
-        memory = self._memory
-        assert memory is not None or not len(rows)
-        if self._block_rows:
-            blocks = rows // self._block_rows
-        else:
-            blocks = self._block_starts.searchsorted(rows, "right") - 1
-        if not self._all_verified:
-            self._verify(blocks)
+            self._open(np.unique(self._file_starts.searchsorted(rows, "right") - 1).tolist())
+        if not len(rows):
+            return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
         data = tuple(
-            self._take_ragged(memory, column, part, blocks, rows - self._block_starts.take(blocks))
+            self._take_ragged(column, parts, rows)
             if column.is_ragged
-            else Data(self._take_fixed(memory, column, part, blocks, rows))
-            for column, part in zip(self.schema.columns, self._first_part, strict=False)
+            else Data(self._take_fixed(column, parts[0], rows))
+            for column, parts in zip(self.schema.columns, self._parts, strict=True)
         )
         return Block(self.schema, len(rows), data)
 
-    def _take_fixed(
-        self, memory: Any, column: Column, part: int, blocks: Ints, rows: Ints
-    ) -> npt.NDArray[Any]:
-        size = column.row_bytes
+    def _take_fixed(self, column: Column, part: _Part, rows: Ints) -> npt.NDArray[Any]:
         assert column.shape is not None
-        shape = (len(blocks), *column.shape)
-        if not size or not len(blocks):
-            return np.empty(shape, column.storage)
-        addresses = rows * size
-        addresses += self._row_zero[part].take(blocks)
-        found: npt.NDArray[np.uint8] = memory.gather(addresses, size, self._pool.empty)
-        return found.view(column.storage).reshape(shape)
+        found = part.items.pick(rows, self._pool.empty)
+        shape = (len(rows), *column.shape)
+        return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
 
-    def _take_ragged(self, memory: Any, column: Column, part: int, blocks: Ints, places: Ints) -> Data:
-        count, size = len(blocks), column.row_bytes
-        # Begin and end of a row's values are neighbours in the offsets.
-        ends = memory.gather(self._addresses[part + 1][blocks] + 8 * places, 16, self._pool.empty)
-        first, last = ends.view("<i8").reshape(count, 2).astype(np.int64, copy=False).T
-        lengths = last - first
-        if not bool(((first >= 0) & (lengths >= 0) & (last <= self._sizes[part][blocks] // size)).all()):
+    def _take_ragged(self, column: Column, parts: tuple[_Part, ...], rows: Ints) -> Data:
+        low, high, limit = self._ends(parts[1], rows)
+        lengths = high - low
+        if not bool(((lengths >= 0) & (high <= limit)).all()):
             raise CorruptError(
                 f"{self.directory}: the offsets of column {column.name!r} point outside their block"
             )
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        out = self._pool.empty(int(offsets[-1]) * size)
-        if len(out):
-            memory.gather_runs(self._addresses[part][blocks] + first * size, lengths * size, out)
-        values = out.view(column.storage)
+        values = parts[0].items.spans(low, high, self._pool.empty).view(column.storage)
         if column.ndim == 1:
             return Data(values, offsets)
-        size = 8 * column.ndim
-        found = memory.gather(self._addresses[part + 2][blocks] + size * places, size, self._pool.empty)
-        shapes = found.view("<i8").reshape(count, column.ndim)
+        found = parts[2].items.pick(rows, self._pool.empty)
+        shapes = found.view("<i8").reshape(len(rows), column.ndim)
         known = np.where(shapes < 0, 1, shapes)
         # In floating point, which does not wrap around, before in integers, which are exact.
         sound = known.astype(float).prod(axis=1) < 2**53
@@ -131,79 +194,101 @@ class Reader:
             )
         return Data(values, offsets, shapes)
 
+    def _ends(self, part: _Part, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """First and last element of each row, and what neither may go beyond."""
+        items = part.items
+        assert isinstance(items, Mapped), "no format compresses offsets"
+        blocks = items.blocks(rows)
+        begin = items.addresses[:, 0].take(blocks)
+        begin += 8 * (rows - items.starts.take(blocks))
+        end = begin + 8
+        following = end >= items.addresses[:, 0].take(blocks) + part.nbytes.take(blocks)
+        part.touch(blocks)
+        if following.any():
+            end[following] = items.addresses[blocks[following] + 1, 0]
+            part.touch(blocks[following] + 1)
+        found = items.memory.gather(np.concatenate([begin, end]), 8, self._pool.empty)
+        first, last = found.view("<i8").reshape(2, -1).astype(np.int64, copy=False)
+        low = part.lows.take(blocks)
+        # A hostile number must not wrap around: none of them is near 2**62.
+        first, last = np.clip(first, -1, 2**61), np.clip(last, -1, 2**61)
+        return low + np.where(first < 0, 2**61, first), low + last, part.highs.take(blocks)
+
     def verify_all(self) -> list[str]:
         """What is damaged, file by file; empty if nothing is. Reads everything."""
         problems = []
         for number, entry in enumerate(self.files):
             try:
-                file, extents = self._open(number)
-                for block in range(len(extents.starts) - 1):
-                    _check_block(file, extents, block, self.schema)
+                (opened,) = self._open([number])
+                for part, extent in enumerate(opened.extents):
+                    for block in range(len(extent.offsets)):
+                        opened.check(part, block)
             except (CorruptError, OSError) as error:
                 problems.append(f"{entry.name}: {error}")
         return problems
 
-    def _open_for(self, rows: Ints) -> None:
-        for number in np.unique(self._file_starts.searchsorted(rows, "right") - 1).tolist():
-            self._open(number)
+    # -- opening
 
-    def _open(self, number: int) -> tuple[MappedFile, Extents]:
+    def _open(self, numbers: Sequence[int]) -> list[_Opened]:
         if self._lock_process != os.getpid():
             # A thread that held the lock when this process was forked is not here to release it.
             self._lock, self._lock_process = threading.Lock(), os.getpid()
         with self._lock:
-            opened = self._mapped[number]
-            if opened is None:
-                opened = self._mapped[number] = self._opened(number)
-                self._unopened -= 1
-            return opened
+            new = [number for number in numbers if self._opened[number] is None]
+            for number in new:
+                self._opened[number] = self._map(number)
+            if new:
+                # First what threads read with, then that there is nothing left to open.
+                self._parts = self._join()
+                self._unopened = self._opened.count(None)
+            return [opened for number in numbers if (opened := self._opened[number])]
 
-    def _opened(self, number: int) -> tuple[MappedFile, Extents]:
+    def _map(self, number: int) -> _Opened:
         entry = self.files[number]
         file = MappedFile(os.path.join(self.directory, entry.name), entry.nbytes)
         try:
-            extents = format_named(entry.format).read_extents(file.data, entry.index, self.schema)
-            extents.check(self.schema, entry.nbytes, entry.rows)
-            if len(extents.starts) - 1 != entry.blocks:
-                raise CorruptError(
-                    f"it has {len(extents.starts) - 1} blocks, the manifest says {entry.blocks}"
-                )
+            extents = self._format_of(entry.format).read_extents(file.data, entry.index, self.schema)
+            check_extents(extents, self.schema, entry.nbytes, entry.rows)
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
-        # First the memory, then the addresses in it: other threads are reading.
-        self._memory = Memory([file, *(found[0] for found in self._mapped if found)])
-        first, last = self._first_block[number], self._first_block[number + 1]
-        starts = extents.starts[:-1] + self._file_starts[number]
-        self._block_starts[first:last] = starts
-        self._addresses[:, first:last] = extents.offsets + file.address
-        self._sizes[:, first:last] = extents.nbytes
-        for column, part in zip(self.schema.columns, self._first_part, strict=False):
-            self._row_zero[part, first:last] = self._addresses[part, first:last] - starts * column.row_bytes
-        if self._unopened == 1:
-            self._block_rows = self._even_block_rows()
-        return file, extents
+        names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
+        verified = [np.full(len(extent.offsets), not self._verify) for extent in extents]
+        return _Opened(file, extents, verified, names)
 
-    def _even_block_rows(self) -> int:
-        lengths = np.diff(self._block_starts, append=self.num_rows)
-        even = bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
-        return int(lengths[0]) if even else 0
-
-    def _verify(self, blocks: Ints) -> None:
-        touched = np.unique(blocks)
-        for block in touched[~self._verified[touched]].tolist():
-            number = int(self._first_block.searchsorted(block, "right")) - 1
-            file, extents = self._open(number)
-            _check_block(file, extents, block - int(self._first_block[number]), self.schema)
-            self._verified[block] = True
-        self._all_verified = bool(self._verified.all())
-
-
-def _check_block(file: MappedFile, extents: Extents, block: int, schema: Schema) -> None:
-    names = [f"{column.name}/{part}" for column in schema.columns for part in column.parts]
-    for part, name in enumerate(names):
-        offset, nbytes = int(extents.offsets[part, block]), int(extents.nbytes[part, block])
-        if file.checksum(offset, nbytes) != int(extents.crcs[part, block]):
-            raise CorruptError(
-                f"{file.path}: {name} of block {block} (bytes {offset} to {offset + nbytes}) is damaged: "
-                "its checksum does not match; remove the version and build it again"
+    def _join(self) -> tuple[tuple[_Part, ...], ...]:
+        """The parts of all columns, over all files."""
+        mapped = [opened for opened in self._opened if opened]
+        memory = Memory([opened.file.data for opened in mapped])
+        parts = [extent for opened in mapped[:1] for extent in opened.extents]
+        capacity = _DECODED_BYTES // max(1, sum(extent.decode is not None for extent in parts))
+        joined: list[tuple[_Part, ...]] = []
+        number = 0
+        for column in self.schema.columns:
+            counts = [int(opened.extents[number].starts[-1]) if opened else 0 for opened in self._opened]
+            elements = np.cumsum([0, *counts]).astype(np.int64) if column.is_ragged else self._file_starts
+            sizes = {"values": column.row_bytes, "offsets": 8, "shapes": 8 * column.ndim}
+            joined.append(
+                tuple(
+                    _Part(
+                        number + i,
+                        sizes[name],
+                        tuple(self._opened),
+                        elements if name == "values" else self._file_starts,
+                        elements,
+                        memory,
+                        capacity,
+                    )
+                    for i, name in enumerate(column.parts)
+                )
             )
+            number += len(column.parts)
+        return tuple(joined)
+
+
+def _nothing(column: Column) -> Data:
+    values = np.empty((0, *(column.shape or ())), column.storage)
+    if not column.is_ragged:
+        return Data(values)
+    return Data(
+        values, np.zeros(1, np.int64), np.empty((0, column.ndim), np.int64) if column.ndim != 1 else None
+    )

@@ -11,7 +11,9 @@ from typing import Any, ParamSpec
 
 from torch.utils.data import IterableDataset
 
-from .adapters.python import IteratorSource, is_arrays, source_of_arrays
+from .adapters.arrays import from_arrays, is_arrays
+from .adapters.python import IteratorSource
+from .adapters.ref import RefSource
 from .adapters.torch import IterableSource, MapSource, is_map_style
 from .build import BlockSource, BuildOptions, RowSource, build
 from .dataref import DataRef, VersionRef
@@ -34,7 +36,8 @@ class Storage:
 
     Args:
         url: a directory; `~` is the home directory. It is made when something is first submitted.
-        format: the file format of new datasets; `lmdb`.
+        format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
+        compression: of new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
 
     Example:
         >>> storage = Storage(tmp_path / "storage")
@@ -43,12 +46,15 @@ class Storage:
         (2, {'x': 2})
     """
 
-    def __init__(self, url: str | os.PathLike[str], format: str = "lmdb") -> None:
+    def __init__(
+        self, url: str | os.PathLike[str], format: str = "lmdb", compression: str | None = None
+    ) -> None:
         text = os.fspath(url)
         if "://" in text:
             raise ValueError(f"{text!r}: this version keeps datasets in local directories only; pass a path")
-        format_named(format)
+        format_named(format, compression)
         self.format = format
+        self.compression = compression
         self._store = Store(Path(text).expanduser().absolute())
 
     @property
@@ -57,7 +63,8 @@ class Storage:
         return self._store.root
 
     def __repr__(self) -> str:
-        return f"Storage({str(self.path)!r}, format={self.format!r})"
+        compression = f", compression={self.compression!r}" if self.compression else ""
+        return f"Storage({str(self.path)!r}, format={self.format!r}{compression})"
 
     def submit(
         self,
@@ -70,13 +77,15 @@ class Storage:
         schema: Schema | None = None,
         max_rows: int | None = None,
         progress: bool | None = None,
+        format: str | None = None,
+        compression: str | None = None,
     ) -> DataRef:
         """Reads `data` once, keeps it, and returns it as a DataRef.
 
         Args:
             data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a
-                torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), an
-                iterable, or a function that returns any of these, such as a generator function.
+                torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), a
+                DataRef, an iterable, or a function that returns any of these, such as a generator function.
             id: which dataset; any non-empty text.
             version: which version of it; any non-empty text.
             overwrite: replace that version if it is there. Who has opened it keeps what it opened.
@@ -85,6 +94,8 @@ class Storage:
                 ragged=["tokens"])`.
             max_rows: more rows than this are an error: for a source that may have no end.
             progress: show a progress bar; by default on a terminal.
+            format: another file format than the storage's.
+            compression: another compression than the storage's.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -97,11 +108,11 @@ class Storage:
         """
         if not overwrite:
             self._refuse_existing(id, version)
-        options = BuildOptions(self.format, schema, max_rows, progress)
+        options = self._options(schema, max_rows, progress, format, compression)
         with self._store.lock(id, version):
             if not overwrite:
                 self._refuse_existing(id, version)
-            manifest = build(_source(data, num_workers), self._store, id, version, options)
+            manifest = build(_source(data, num_workers, schema), self._store, id, version, options)
             return self._ref(manifest, verify=True)
 
     def fetch(self, id: str, version: str, verify: bool = True) -> DataRef:
@@ -133,6 +144,8 @@ class Storage:
         schema: Schema | None = None,
         max_rows: int | None = None,
         progress: bool | None = None,
+        format: str | None = None,
+        compression: str | None = None,
     ) -> Callable[[Callable[P, Any]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process,
         reads.
@@ -149,21 +162,61 @@ class Storage:
             9
         """
 
+        options = self._options(schema, max_rows, progress, format, compression)
+
         def decorate(function: Callable[P, Any]) -> Callable[P, DataRef]:
             @functools.wraps(function)
             def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
                 with contextlib.suppress(NotFoundError):
                     return self.fetch(id, version)
-                options = BuildOptions(self.format, schema, max_rows, progress)
                 with self._store.lock(id, version):
                     with contextlib.suppress(NotFoundError):
                         return self.fetch(id, version)
-                    source = _source(function(*args, **kwargs), num_workers)
+                    source = _source(function(*args, **kwargs), num_workers, schema)
                     return self._ref(build(source, self._store, id, version, options), verify=True)
 
             return cached
 
         return decorate
+
+    def convert(
+        self,
+        id: str,
+        version: str,
+        *,
+        format: str | None = None,
+        compression: str | None = None,
+        to: str | None = None,
+        progress: bool | None = None,
+    ) -> DataRef:
+        """Writes a version in another format: the same rows, the same fingerprint.
+
+        Args:
+            id: which dataset.
+            version: which version of it; replaced in one step, and who has opened it keeps what it opened.
+            format: the file format, by default the storage's.
+            compression: one that the format has, or None.
+            to: publish under this version instead and keep the old one.
+            progress: show a progress bar; by default on a terminal.
+
+        Raises:
+            NotFoundError: it is not published.
+            ExistsError: `to` is published already.
+            CorruptError: it is damaged. Nothing is published.
+
+        Example:
+            >>> before = storage.submit({"x": np.arange(5)}, "x", "1.0", format="lmdb")
+            >>> after = storage.convert("x", "1.0", format="hdf5", compression="gzip")
+            >>> after.fingerprint == before.fingerprint, after[3]["x"]
+            (True, np.int64(3))
+        """
+        options = self._options(None, None, progress, format, compression)
+        target = version if to is None else to
+        with self._store.lock(id, target):
+            if to is not None:
+                self._refuse_existing(id, to)
+            whole = self.fetch(id, version)
+            return self._ref(build(_source(whole, 0), self._store, id, target, options), verify=True)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
@@ -198,6 +251,19 @@ class Storage:
                 f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
             )
 
+    def _options(
+        self,
+        schema: Schema | None,
+        max_rows: int | None,
+        progress: bool | None,
+        format: str | None,
+        compression: str | None,
+    ) -> BuildOptions:
+        if format is None or format == self.format:
+            format, compression = self.format, compression or self.compression
+        format_named(format, compression)
+        return BuildOptions(format, compression, schema, max_rows, progress)
+
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:
             raise ExistsError(
@@ -212,11 +278,13 @@ class Storage:
         return ref
 
 
-def _source(data: Any, num_workers: int) -> RowSource | BlockSource:
+def _source(data: Any, num_workers: int, schema: Schema | None = None) -> RowSource | BlockSource:
     if isinstance(data, (RowSource, BlockSource)):
         return data
     if is_arrays(data):
-        return source_of_arrays(data)
+        data = from_arrays(data)
+    if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):
+        return RefSource(data, data.schema)
     if isinstance(data, IterableDataset):
         return IterableSource(data, num_workers)
     if isinstance(data, (str, bytes, bytearray, dict, set, frozenset)):
@@ -228,7 +296,7 @@ def _source(data: Any, num_workers: int) -> RowSource | BlockSource:
     if isinstance(data, Iterable):
         return IteratorSource(data)
     if callable(data):
-        return _source(data(), num_workers)
+        return _source(data(), num_workers, schema)
     raise TypeError(
         f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
     )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ import torch
 from .columns import Block, Collector, Rows
 from .errors import CorruptError
 from .formats import Format
-from .formats.gather import MappedFile
+from .manifest import FileEntry
+from .reader import Reader
 from .schema import Schema
 from .storage import Storage
 
@@ -80,12 +83,13 @@ def check_source(
         raise AssertionError("reading the source twice gave two different contents")
 
 
-def check_format(format: Format, directory: Path) -> None:
+def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
     """Checks that a format keeps blocks of every kind of column, says where they lie, and survives damage.
 
     Args:
         format: a module such as `torchyoga.formats.lmdb`.
         directory: an empty directory that the check may fill.
+        compression: one of the format's.
     """
     for name, rows in _sample_rows().items():
         path = directory / f"{name}{format.SUFFIX}"
@@ -96,46 +100,53 @@ def check_format(format: Format, directory: Path) -> None:
                 collector.add(row, i)
             blocks.append(collector.take())
         schema = blocks[0].schema
-        writer = format.Writer(str(path), schema)
-        crcs = [writer.write(block) for block in blocks]
+        writer = format.Writer(str(path), schema, compression)
+        for number, block in enumerate(blocks):
+            _compare_checksums(writer.write(block), block, f"{path.name}: block {number}")
         index = json.loads(json.dumps(writer.close()))
-        num_rows = sum(block.num_rows for block in blocks)
-        _check_file(format, path, schema, index, blocks, crcs)
-        data = path.read_bytes()
-        for cut_at in (0, 1, len(data) // 2, len(data) - 1):
-            _expect_corrupt(format, path, data[:cut_at], len(data), schema, index, num_rows)
+        expected = [row for block in blocks for row in Rows(block).exact()]
+        entry = FileEntry(path.name, "", len(expected), path.stat().st_size, index, ())
+        _check_file(format, path, schema, entry, expected)
 
 
-def _check_file(
-    format: Format, path: Path, schema: Schema, index: Any, blocks: list[Block], crcs: list[list[int]]
-) -> None:
-    file = MappedFile(str(path), path.stat().st_size)
-    extents = format.read_extents(file.data, index, schema)
-    extents.check(schema, file.data.size, sum(block.num_rows for block in blocks))
-    for number, block in enumerate(blocks):
-        part = 0
-        for column, data in zip(schema.columns, block.data, strict=True):
-            for name in column.parts:
-                offset, nbytes = int(extents.offsets[part, number]), int(extents.nbytes[part, number])
-                where = f"{path.name}: block {number}, {column.name}/{name}"
-                if file.data[offset : offset + nbytes].tobytes() != data.part(name).tobytes():
-                    raise AssertionError(f"{where}: the bytes are not those that were written")
-                if not file.checksum(offset, nbytes) == int(extents.crcs[part, number]) == crcs[number][part]:
-                    raise AssertionError(f"{where}: the checksum is not that of the bytes")
-                part += 1
+def _compare_checksums(found: list[int], block: Block, where: str) -> None:
+    names = [(i, name) for i, column in enumerate(block.schema.columns) for name in column.parts]
+    for (i, name), crc in zip(names, found, strict=True):
+        if crc != zlib.crc32(block.data[i].part(name).tobytes()):
+            where = f"{where}, {block.schema.columns[i].name}/{name}"
+            raise AssertionError(f"{where}: the checksum is not that of the bytes")
+
+
+def _check_file(format: Format, path: Path, schema: Schema, entry: FileEntry, expected: list[Any]) -> None:
+    numbers = np.arange(len(expected))
+    for order in (numbers, numbers[::-1], np.random.default_rng(0).permutation(np.tile(numbers, 3))):
+        found = Rows(_reader(format, path, schema, entry).take(order)).exact()
+        for number, row in zip(order.tolist(), found, strict=True):
+            assert_rows_equal(row, expected[number], f"{path.name}: row {number}")
+    data = path.read_bytes()
+    for cut_at in (0, 1, len(data) // 2, len(data) - 1):
+        _expect_corrupt(format, path, data[:cut_at], schema, entry, f"cut to {cut_at} of {len(data)} bytes")
+    for extent in format.read_extents(np.frombuffer(data, np.uint8), entry.index, schema):
+        for offset, nbytes in zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True):
+            for place in {offset, offset + nbytes - 1} if nbytes else ():
+                flipped = data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
+                _expect_corrupt(format, path, flipped, schema, entry, f"with byte {place} changed")
+
+
+def _reader(format: Format, path: Path, schema: Schema, entry: FileEntry) -> Reader:
+    return Reader(str(path.parent), schema, [replace(entry, name=path.name)], format_of=lambda _: format)
 
 
 def _expect_corrupt(
-    format: Format, path: Path, data: bytes, nbytes: int, schema: Schema, index: Any, num_rows: int
+    format: Format, path: Path, data: bytes, schema: Schema, entry: FileEntry, what: str
 ) -> None:
     broken = path.with_name("broken" + format.SUFFIX)
     broken.write_bytes(data)
     try:
-        file = MappedFile(str(broken), nbytes)
-        format.read_extents(file.data, index, schema).check(schema, file.data.size, num_rows)
+        _reader(format, broken, schema, entry).take(np.arange(entry.rows))
     except CorruptError:
         return
-    raise AssertionError(f"a file cut to {len(data)} of {nbytes} bytes was not refused")
+    raise AssertionError(f"{path.name}: a file {what} was not refused")
 
 
 def _sample_rows() -> dict[str, list[Any]]:

@@ -15,7 +15,7 @@ import torch
 
 from ..errors import CorruptError
 
-__all__ = ["MappedFile", "Memory"]
+__all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -41,10 +41,10 @@ class MappedFile:
     """A finished file as memory. Mappings survive a fork, need no lock and keep an unlinked file readable.
 
     Raises:
-        CorruptError: the file is missing, or has not the size it was published with.
+        CorruptError: the file is missing, or has not the size it was published with, if that is given.
     """
 
-    def __init__(self, path: str, nbytes: int) -> None:
+    def __init__(self, path: str, nbytes: int | None = None) -> None:
         try:
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
         except FileNotFoundError:
@@ -53,6 +53,7 @@ class MappedFile:
             ) from None
         try:
             found = os.fstat(handle).st_size
+            nbytes = found if nbytes is None else nbytes
             if found != nbytes or not nbytes:
                 raise CorruptError(
                     f"{path} has {found} bytes where {nbytes} were published; "
@@ -63,7 +64,7 @@ class MappedFile:
             os.close(handle)
         self.path = path
         self.data: npt.NDArray[np.uint8] = np.frombuffer(self.map, np.uint8)
-        self.address: int = self.data.__array_interface__["data"][0]
+        self.address = address_of(self.data)
 
     def checksum(self, offset: int, nbytes: int) -> int:
         """CRC-32 of a run of bytes."""
@@ -71,29 +72,42 @@ class MappedFile:
 
 
 class _Span:
-    """The address range that some mapped files lie in, as an array; only their own bytes may be touched.
+    """The address range that some arrays lie in, as an array; only their own bytes may be touched.
 
-    Called writable, though it is not, for torch knows no read-only tensors and would warn.
+    Called writable, though it may not be, for torch knows no read-only tensors and would warn.
     """
 
-    def __init__(self, low: int, high: int, files: Sequence[MappedFile]) -> None:
+    def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
         self.__array_interface__ = {
             "data": (low, False),
             "shape": (high - low,),
             "typestr": "|u1",
             "version": 3,
         }
-        self.files = files  # the arrays made from this keep the mappings alive
+        self.arrays = arrays  # they keep what they lie in alive, and the span keeps them
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Where an array begins in memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def bytes_from(array: np.ndarray[Any, Any], nbytes: int) -> Bytes:
+    """(nbytes,) memory from the begin of an array on, which stays alive as long as this does."""
+    start = address_of(array)
+    return np.asarray(_Span(start, start + nbytes, [array]))
 
 
 class Memory:
-    """Several mapped files as one range of addresses."""
+    """Several runs of bytes, such as mapped files, as one range of addresses."""
 
-    def __init__(self, files: Sequence[MappedFile]) -> None:
-        low = min(file.address for file in files)
-        high = max(file.address + file.data.size for file in files)
+    def __init__(self, arrays: Sequence[Bytes]) -> None:
+        lows = [address_of(array) for array in arrays]
+        low = min(lows)
+        high = max(start + array.nbytes for start, array in zip(lows, arrays, strict=True))
         self._low = low
-        self._bytes: npt.NDArray[np.uint8] = np.asarray(_Span(low, high, files))
+        self._bytes: npt.NDArray[np.uint8] = np.asarray(_Span(low, high, arrays))
         self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
         self._reads = 0
         self._views: dict[tuple[int, bool], Any] = {}

@@ -21,11 +21,13 @@ import numpy.typing as npt
 from ..columns import Block
 from ..errors import CorruptError
 from ..schema import Schema
-from . import Extents
+from . import Extent, Ints, read_table
+from .gather import Bytes
 
-__all__ = ["SUFFIX", "Writer", "read_extents"]
+__all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 
 SUFFIX = ".mdb"
+COMPRESSIONS = ()
 _PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u64), pad, flags, page count
 _OVERFLOW = 0x04
 _FIRST_MAP = 64 * 2**20
@@ -35,7 +37,8 @@ _INDEX_KEY = b"index"
 class Writer:
     """Writes blocks into a new LMDB file, one transaction each."""
 
-    def __init__(self, path: str, schema: Schema) -> None:
+    def __init__(self, path: str, schema: Schema, compression: str | None = None) -> None:
+        assert compression is None, "LMDB files are not compressed"
         self.nbytes = 0
         self._path = path
         self._schema = schema
@@ -149,18 +152,30 @@ def _as_os_error(error: Exception, path: str) -> OSError:
     )
 
 
-def read_extents(data: npt.NDArray[np.uint8], index: Mapping[str, Any], schema: Schema) -> Extents:
+def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[Extent]:
     """Where the blocks lie, from the table that `Writer.close` put into the file."""
-    found: list[Any] = [index.get(key) for key in ("offset", "nbytes", "crc32")]
-    if not all(type(number) is int and number >= 0 for number in found):
-        raise CorruptError(f"the manifest's index entry is damaged: {dict(index)!r:.200}")
-    offset, nbytes, crc = found
     num_parts = sum(len(column.parts) for column in schema.columns)
-    width = 8 * (1 + 3 * num_parts)
-    blob = data[offset : offset + nbytes]
-    if blob.nbytes != nbytes or nbytes % width or zlib.crc32(blob.data) != crc:
+    table = read_table(data, index)
+    width = 1 + 3 * num_parts
+    if len(table) % width:
         raise CorruptError("the index of blocks inside the file is damaged")
-    table = np.frombuffer(blob.tobytes(), "<i8").reshape(-1, 1 + 3 * num_parts).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum(table[:, 0])]).astype(np.int64)
+    table = table.reshape(-1, width)
+    starts = _from_zero(table[:, 0])
     offsets, sizes, crcs = (np.ascontiguousarray(part.T) for part in np.split(table[:, 1:], 3, axis=1))
-    return Extents(starts, offsets, sizes, crcs)
+    extents: list[Extent] = []
+    for column in schema.columns:
+        for name in column.parts:
+            i = len(extents)
+            if name == "values" and column.is_ragged:
+                elements = _from_zero(sizes[i] // column.row_bytes)
+                extents.append(Extent(elements, offsets[i], sizes[i], crcs[i]))
+            elif name == "offsets":  # they count from the first element of their block
+                lows, highs = elements[:-1], elements[1:]
+                extents.append(Extent(starts, offsets[i], sizes[i], crcs[i], lows, highs))
+            else:
+                extents.append(Extent(starts, offsets[i], sizes[i], crcs[i]))
+    return extents
+
+
+def _from_zero(counts: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

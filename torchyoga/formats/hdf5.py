@@ -1,0 +1,441 @@
+"""Block <-> HDF5 file: one chunked dataset a part of a column, for any HDF5 tool to read.
+
+    /columns/image             (N, 28, 28)
+    /columns/meta/size         (N, 2)         nesting is groups
+    /columns/text              a group: values, offsets (N + 1), and shapes (N, ndim) where rows have shapes
+    /index                     where each chunk lies, for the reader below
+
+Chunks are noted when the file is finished; uncompressed they are read through the mapped file, without HDF5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5s, h5t
+
+from ..checksum import combine_crc32
+from ..columns import Block
+from ..errors import CorruptError, SchemaError
+from ..schema import Column, Schema
+from . import Extent, Ints, read_table
+from .filters import COMPRESSIONS, GZIP_LEVEL, Pipeline, compression_arguments, memory_file, shuffled
+from .gather import Bytes
+
+__all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
+
+SUFFIX = ".h5"
+_CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
+_COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
+_LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
+_MOST_DIMENSIONS = 32  # likewise, rows and elements of text counted in
+# Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
+_LIBRARY = ("v108", "v108")
+
+
+class Writer:
+    """Writes blocks into a new HDF5 file."""
+
+    def __init__(self, path: str, schema: Schema, compression: str | None = None) -> None:
+        self.nbytes = 0
+        self._path = path
+        self._schema = schema
+        self._rows = 0
+        self._compression = compression
+        for column in schema.columns:
+            _refuse_what_hdf5_cannot_hold(column)
+        try:
+            self._output = _Output(path)
+        except OSError as error:
+            raise _explained(error, path) from error
+        self._file: Any = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
+        self._file.create_group("columns", track_order=True)
+        self._compressing = ThreadPoolExecutor(os.cpu_count() or 1) if compression == "gzip" else None
+        self._parts = [[_Part(self, column, name) for name in column.parts] for column in schema.columns]
+
+    def write(self, block: Block) -> list[int]:
+        """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
+        crcs = []
+        for parts, data in zip(self._parts, block.data, strict=True):
+            elements = parts[0].num_items
+            for part in parts:
+                array = data.part(part.name)
+                if part.name == "offsets":  # in the file they count from its beginning
+                    crcs.append(zlib.crc32(np.ascontiguousarray(array).data))
+                    part.add(np.asarray(array[min(1, part.num_items) :] + elements, "<i8"))
+                else:
+                    crcs.append(part.add(array))
+                self.nbytes += array.nbytes
+        self._rows += block.num_rows
+        self._output.check()
+        return crcs
+
+    def close(self) -> dict[str, Any]:
+        """Syncs the file and returns plain data by which `read_extents` finds the chunks again."""
+        try:
+            index = self._close()
+            self._file.close()
+            self._output.check()
+            try:
+                os.fsync(self._output.fileno())
+            except OSError as error:
+                raise _explained(error, self._path) from error
+            return index
+        finally:
+            self.abort()
+
+    def _close(self) -> dict[str, Any]:
+        for parts in self._parts:
+            for part in parts:
+                part.finish()
+        self._output.check()
+        attributes = self._file.attrs
+        attributes["torchyoga"] = 1
+        attributes["rows"] = self._rows
+        attributes["schema"] = json.dumps(self._schema.to_json())
+        for column in self._schema.columns:
+            about = self._file[f"columns/{column.name}"].attrs
+            about["kind"], about["dtype"] = column.kind, column.dtype
+            if column.kind in ("str", "numpy.str"):
+                about["encoding"] = "utf-8"
+        table = np.concatenate(
+            [np.zeros(0, "<i8"), *(part.places() for parts in self._parts for part in parts)]
+        )
+        index = self._file.create_dataset("index", data=table.astype("<i8"))
+        self._file.flush()
+        self._output.check()
+        return {
+            "offset": index.id.get_offset() or 0,  # None without any chunk
+            "nbytes": table.nbytes,
+            "crc32": zlib.crc32(table.tobytes()),
+            "compression": self._compression,
+        }
+
+    def abort(self) -> None:
+        """Closes the file, whatever has been written."""
+        if self._compressing is not None:
+            self._compressing.shutdown(cancel_futures=True)
+        self._output.give_up()
+        with contextlib.suppress(Exception):  # of a file that nobody will read
+            self._file.close()
+        self._output.close()
+
+
+class _Output(io.FileIO):
+    """The file under HDF5, which cannot be closed once a write has failed: so none fails for it.
+
+    The first failure is kept for `check`, and what comes after it is thrown away.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "w+b")
+        self._path = path
+        self._failure: OSError | None = None
+        self._end = 0
+
+    def check(self) -> None:
+        """Raises the first failure."""
+        if self._failure is not None:
+            raise _explained(self._failure, self._path) from self._failure
+
+    def give_up(self) -> None:
+        """Writes nothing from now on."""
+        self._failure = self._failure or OSError("the file was abandoned")
+
+    def write(self, data: Any) -> int:
+        """Writes all of it, or notes why not."""
+        left = memoryview(data).cast("B")
+        while len(left) and self._failure is None:
+            try:
+                left = left[super().write(left) or 0 :]
+            except OSError as error:
+                self._failure = error
+        return int(memoryview(data).nbytes)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Sets the size of the file, or notes why not."""
+        try:
+            if self._failure is None:
+                super().truncate(size)
+        except OSError as error:
+            self._failure = error
+        return size or 0
+
+
+def _explained(error: OSError, path: str) -> OSError:
+    return type(error)(
+        error.errno,
+        f"writing failed ({error.strerror or error}); free some space on {os.path.dirname(path)}, or make it "
+        "writable, and try again",
+        path,
+    )
+
+
+class _Part:
+    """One dataset on its way into the file, chunk by chunk."""
+
+    def __init__(self, writer: Writer, column: Column, name: str) -> None:
+        self.name = name
+        self.num_items = 0
+        self._writer = writer
+        self._path = f"columns/{column.name}" + (f"/{name}" if column.is_ragged else "")
+        self._layout = _layout_of(column, name)
+        # Places are read more often than they take space: only what they lead to is compressed.
+        self._compression = writer._compression if name == "values" else None
+        self._chunk_items = self._layout.chunk_items(self._compression)
+        self._dataset: Any = None
+        self._waiting: list[Bytes] = []  # the items of a chunk that is not full yet
+        self._num_waiting = 0
+        self._chunk_crc = self._whole_crc = 0
+        self._crcs: list[int] = []
+        self._under_way: deque[tuple[int, Future[bytes]]] = deque()
+
+    def add(self, array: np.ndarray[Any, Any]) -> int:
+        """Appends items; returns the CRC-32 of their bytes."""
+        array = self._layout.as_bytes(array)
+        crc = start = 0
+        while start < len(array):
+            stop = min(len(array), start + self._chunk_items - self._num_waiting)
+            piece = array[start:stop]
+            piece_crc = zlib.crc32(piece.data) if piece.nbytes else 0
+            crc = combine_crc32(crc, piece_crc, piece.nbytes)
+            self._chunk_crc = combine_crc32(self._chunk_crc, piece_crc, piece.nbytes)
+            self._waiting.append(piece)
+            self._num_waiting += stop - start
+            if self._num_waiting == self._chunk_items:
+                self._write_chunk()
+            start = stop
+        if self._waiting and self._num_waiting:
+            # The caller may use its memory again; what waits is less than a chunk.
+            self._waiting[-1] = self._waiting[-1].copy()
+        self.num_items += len(array)
+        self._whole_crc = combine_crc32(self._whole_crc, crc, array.nbytes)
+        return crc
+
+    def _write_chunk(self) -> None:
+        chunk = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+        start = len(self._crcs) * self._chunk_items
+        if self._dataset is None:
+            self._dataset = self._create(self._chunk_items)
+        self._dataset.resize(start + len(chunk), 0)
+        if self._compression is None:
+            self._write_direct(start, self._padded(chunk))
+        elif self._compression == "gzip":
+            self._compress(start, chunk)
+        else:
+            items = chunk.view(self._layout.dtype).reshape(len(chunk), *self._layout.item_shape)
+            space = self._dataset.id.get_space()
+            space.select_hyperslab((start, *(0,) * (items.ndim - 1)), items.shape)
+            self._dataset.id.write(h5s.create_simple(items.shape), space, items, self._layout.type)
+        self._crcs.append(self._chunk_crc)
+        self._waiting, self._num_waiting, self._chunk_crc = [], 0, 0
+
+    def _create(self, chunk_items: int) -> Any:
+        return _create_dataset(self._writer._file, self._path, self._layout, chunk_items, self._compression)
+
+    def _write_direct(self, start: int, data: Any) -> None:
+        self._dataset.id.write_direct_chunk((start, *(0,) * len(self._layout.item_shape)), data)
+
+    def _padded(self, chunk: Bytes) -> Bytes:
+        missing = self._chunk_items - len(chunk)
+        return np.pad(chunk, ((0, missing), (0, 0))) if missing else chunk
+
+    def _compress(self, start: int, chunk: Bytes) -> None:
+        assert self._writer._compressing is not None
+        # A copy, for the caller may use its memory again.
+        data = self._padded(chunk).reshape(-1).copy()
+        self._under_way.append(
+            (start, self._writer._compressing.submit(_deflated, data, self._layout.dtype.itemsize))
+        )
+        while len(self._under_way) > 2 * (os.cpu_count() or 1):
+            self._write_compressed()
+
+    def _write_compressed(self) -> None:
+        start, done = self._under_way.popleft()
+        self._write_direct(start, done.result())
+
+    def finish(self) -> None:
+        """Writes what waits, and the checksum of it all."""
+        if not self._crcs:
+            self._chunk_items = max(1, self._num_waiting)  # all of it: no larger than need be
+        if self._num_waiting and self._layout.item_bytes:
+            self._write_chunk()
+        while self._under_way:
+            self._write_compressed()
+        if self._dataset is None:
+            shape = (self.num_items, *self._layout.item_shape)
+            self._dataset = self._writer._file.create_dataset(
+                self._path, shape, h5py.Datatype(self._layout.type), track_order=None
+            )
+        self._dataset.attrs["crc32"] = np.uint32(self._whole_crc)
+
+    def places(self) -> Ints:
+        """The line of this dataset in the index: chunk length, items, chunks; for each chunk its place."""
+        found: list[Any] = []
+        if self._crcs:
+            self._dataset.flush()
+            self._dataset.id.chunk_iter(found.append)
+            found.sort(key=lambda chunk: chunk.chunk_offset[0])
+        assert len(found) == len(self._crcs), "every chunk that was written is there"
+        line = [self._chunk_items, self.num_items, len(found)]
+        for number, (chunk, crc) in enumerate(zip(found, self._crcs, strict=True)):
+            items = min(self._chunk_items, self.num_items - number * self._chunk_items)
+            nbytes = items * self._layout.item_bytes
+            if self._compression is not None:
+                nbytes = chunk.size
+                _, stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)
+                crc = zlib.crc32(stored)
+            line += [chunk.byte_offset, nbytes, crc, chunk.filter_mask]
+        return np.array(line, "<i8")
+
+
+class _Layout:
+    """How the items of a part look in HDF5."""
+
+    def __init__(self, type: h5t.TypeID, dtype: np.dtype[Any], item_shape: tuple[int, ...]) -> None:
+        self.type = type
+        self.dtype = dtype  # of the same bytes
+        self.item_shape = item_shape
+        self.item_bytes = dtype.itemsize * int(np.prod(item_shape, dtype=np.int64))
+
+    def chunk_items(self, compression: str | None) -> int:
+        """How many items to store together."""
+        target = _CHUNK_BYTES if compression is None else _COMPRESSED_CHUNK_BYTES
+        return max(1, target // max(1, self.item_bytes))
+
+    def as_bytes(self, array: np.ndarray[Any, Any]) -> Bytes:
+        """(items, item_bytes) of it."""
+        if not array.nbytes:
+            return np.empty((len(array), self.item_bytes), np.uint8)
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), self.item_bytes)
+
+
+def _layout_of(column: Column, part: str) -> _Layout:
+    if part == "offsets":
+        return _Layout(h5t.STD_I64LE, np.dtype("<i8"), ())
+    if part == "shapes":
+        return _Layout(h5t.STD_I64LE, np.dtype("<i8"), (column.ndim,))
+    shape = column.shape or ()
+    dtype = column.storage
+    if column.kind == "tensor" and column.dtype == "bfloat16":
+        return _Layout(_bfloat16(), dtype, shape)
+    if dtype.kind in "mM":  # HDF5 has no type for times: their counts, as `dtype` says
+        dtype = np.dtype(f"{dtype.str[0]}i8")
+    elif dtype.kind == "U":  # nor for fixed text of more than bytes: code points
+        shape = (*shape, dtype.itemsize // 4)
+        dtype = np.dtype(f"{dtype.str[0]}u4")
+    return _Layout(h5t.py_create(dtype, logical=True), dtype, shape)
+
+
+def _bfloat16() -> h5t.TypeID:
+    found = h5t.IEEE_F32LE.copy()
+    found.set_fields(15, 7, 8, 0, 7)  # sign; exponent, its bits; mantissa, its bits
+    found.set_size(2)
+    found.set_ebias(127)
+    return found
+
+
+def _refuse_what_hdf5_cannot_hold(column: Column) -> None:
+    layout = _layout_of(column, "values")
+    if len(layout.item_shape) + 1 > _MOST_DIMENSIONS or layout.item_bytes > _LARGEST_CHUNK:
+        raise SchemaError(
+            f"column {column.name!r}: HDF5 holds rows of up to {_MOST_DIMENSIONS - 1} dimensions and 4 GiB, "
+            f"found shape {column.shape}; reshape them, or use format='lmdb'"
+        )
+
+
+def _create_dataset(group: Any, path: str, layout: _Layout, chunk_items: int, compression: str | None) -> Any:
+    return group.create_dataset(
+        path,
+        (0, *layout.item_shape),
+        h5py.Datatype(layout.type),
+        maxshape=(None, *layout.item_shape),
+        chunks=(chunk_items, *layout.item_shape),
+        **(compression_arguments(compression) if compression else {}),
+    )
+
+
+def _deflated(data: Bytes, element_bytes: int) -> bytes:
+    return zlib.compress(shuffled(data, element_bytes).data, GZIP_LEVEL)
+
+
+def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[Extent]:
+    """Where the chunks lie, from the table that `Writer.close` put into the file."""
+    compression = index.get("compression")
+    if compression is not None and compression not in COMPRESSIONS:
+        raise CorruptError(f"the manifest names an unknown compression: {compression!r:.80}")
+    table = read_table(data, index)
+    extents: list[Extent] = []
+    at = 0
+    for column in schema.columns:
+        elements = 0
+        for name in column.parts:
+            if len(table) < at + 3:
+                raise CorruptError("the index of chunks inside the file is too short")
+            chunk_items, num_items, count = table[at : at + 3].tolist()
+            lines = table[at + 3 : at + 3 + 4 * max(0, count)].reshape(-1, 4) if count >= 0 else table[:0]
+            at += 3 + 4 * count
+            if (
+                count < 0
+                or len(lines) != count
+                or not 0 < chunk_items < 2**62 // (count + 1)
+                or num_items < 0
+            ):
+                raise CorruptError("the index of chunks inside the file is damaged")
+            layout = _layout_of(column, name)
+            rows = max(0, num_items - 1) if name == "offsets" else num_items
+            if not layout.item_bytes:
+                count, lines = 1, np.zeros((1, 4), np.int64)
+                chunk_items = max(1, num_items)
+            starts = np.minimum(np.arange(count + 1) * chunk_items, rows)
+            starts[-1] = rows
+            offsets, nbytes, crcs, masks = (np.ascontiguousarray(line) for line in lines.T)
+            if name == "offsets":
+                lows, highs = np.zeros(count, np.int64), np.full(count, elements)
+                extents.append(Extent(starts, offsets, nbytes, crcs, lows, highs))
+            elif name == "values" and compression is not None and layout.item_bytes:
+                decode = _Decoder(layout, chunk_items, compression, masks)
+                extents.append(
+                    Extent(starts, offsets, nbytes, crcs, None, None, chunk_items * layout.item_bytes, decode)
+                )
+            else:
+                extents.append(Extent(starts, offsets, nbytes, crcs))
+            elements = num_items if name == "values" else elements
+    if at != len(table):
+        raise CorruptError("the index of chunks inside the file is too long")
+    return extents
+
+
+class _Decoder:
+    """Undoes the compression of the chunks of one dataset."""
+
+    def __init__(self, layout: _Layout, chunk_items: int, compression: str, masks: Ints) -> None:
+        self._layout = layout
+        self._chunk_items = chunk_items
+        self._compression = compression
+        self._masks = masks
+
+    def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
+        self._pipeline.decode(stored, int(self._masks[block]), out)
+
+    @functools.cached_property
+    def _pipeline(self) -> Pipeline:
+        if self._chunk_items * self._layout.item_bytes > _LARGEST_CHUNK:
+            raise CorruptError("the index of the file names a chunk larger than HDF5 allows")
+        with memory_file() as file:
+            try:
+                dataset = _create_dataset(file, "x", self._layout, self._chunk_items, self._compression)
+            except ValueError as error:
+                raise SchemaError(str(error)) from error
+            return Pipeline(dataset.id.get_create_plist(), self._layout.type, self._layout.dtype)
