@@ -1,10 +1,10 @@
 """One run, one table: torchyoga against the limit of the machine and the naive way.
 
-    make bench        (about two minutes; 2 GB of temporary files, deleted at the end)
+    make bench        (about four minutes; 3 GB of temporary files, deleted at the end)
 
 Everything is interleaved and repeated; figures are medians, ratios are within this run. The limit is one
-thread of `np.take` from a memory-mapped file into a reused buffer; the naive way is a Dataset over LMDB with
-one pickled row a key and default_collate.
+thread of `np.take` from a memory-mapped file into a reused buffer; the naive ways are a Dataset over LMDB with
+one pickled row a key, and one over h5py's `dataset[i]`, both with default_collate.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import lmdb
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ import torch.utils.data
 
 import torchyoga as yoga
 from torchyoga.columns import Rows
+from torchyoga.formats import FORMATS
+from torchyoga.formats.filters import COMPRESSIONS
 
 BATCH = 256
 SIZES = {"784 B": (784, 200_000), "12 KiB": (12_288, 40_000)}
@@ -51,6 +54,20 @@ class NaiveLmdb(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         with self.env.begin(buffers=True) as transaction:
             return pickle.loads(transaction.get(b"%d" % index))
+
+
+class NaiveH5py(torch.utils.data.Dataset[Any]):
+    """`dataset[i]`, as in many a script."""
+
+    def __init__(self, path: str) -> None:
+        self.file = h5py.File(path, "r")
+        self.images, self.labels = self.file["image"], self.file["label"]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        return {"image": self.images[index], "label": self.labels[index]}
 
 
 def write_naive(path: str, images: np.ndarray, labels: np.ndarray) -> None:
@@ -109,60 +126,147 @@ def raw_write(path: Path, data: np.ndarray) -> float:
     return data.nbytes / seconds / 1e6
 
 
+def write_h5py(path: Path, images: np.ndarray, labels: np.ndarray, **options: Any) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("image", data=images, **options)
+        file.create_dataset("label", data=labels, **options)
+
+
+def building(folder: Path, storage: yoga.Storage, size: str, data: dict[str, Any]) -> list[list[Any]]:
+    """Builds the same arrays in both formats, in turns with raw writes of as many bytes."""
+    nbytes = sum(array.nbytes for array in data.values())
+    rates: dict[str, list[float]] = {"raw": [], **{format: [] for format in FORMATS}}
+    for repetition in range(3):
+        rates["raw"].append(raw_write(folder / "raw-write", data["image"]))
+        for format in FORMATS:
+            started = time.perf_counter()
+            storage.submit(data, size, format, overwrite=repetition > 0, progress=False, format=format)
+            rates[format].append(nbytes / (time.perf_counter() - started) / 1e6)
+    raw = statistics.median(rates["raw"])
+    rows = []
+    for format in FORMATS:
+        built = statistics.median(rates[format])
+        verdict = f"{'reached' if built >= 500 else 'MISSED'} (500 MB/s)"
+        name = f"building from arrays, synced: {format}"
+        rows.append([size, name, f"{built:,.0f} MB/s", f"{built / raw:.2f} of raw", "", "", verdict])
+    return [*rows, [size, "raw write and fsync", f"{raw:,.0f} MB/s", "", "", "", ""]]
+
+
+def loaders(ref: yoga.DataRef, name: str) -> dict[str, Callable[[], int]]:
+    """The ways to read a DataRef whole, shuffled."""
+    sampler = yoga.ResumableSampler(ref, seed=1)
+    plain = torch.utils.data.DataLoader(ref, batch_size=BATCH, sampler=sampler)
+    ours = yoga.DataLoader(ref, batch_size=BATCH, shuffle=True, seed=1)
+    return {
+        f"torch DataLoader + ResumableSampler: {name}": epoch(lambda: iter(plain)),
+        f"torchyoga.DataLoader: {name}": epoch(lambda: iter(ours)),
+        f"stream batches: {name}": epoch(lambda: ref.stream(shuffle=True).batches(BATCH)),
+    }
+
+
 def reading(folder: Path, size: str, repetitions: int) -> tuple[list[list[Any]], yoga.DataRef]:
     row_bytes, length = SIZES[size]
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (length, row_bytes), dtype=np.uint8)
     labels = rng.integers(0, 10, length)
-    images.tofile(folder / "raw")
-    mapped = np.memmap(folder / "raw", np.uint8, "r", shape=images.shape)
+    np.save(folder / "raw.npy", images)
+    mapped = np.load(folder / "raw.npy", mmap_mode="r")
     write_naive(str(folder / "naive"), images, labels)
     naive = NaiveLmdb(str(folder / "naive"), length)
+    write_h5py(folder / "own.h5", images, labels)
+    write_h5py(folder / "chunked.h5", images, labels, chunks=True)
+    h5 = NaiveH5py(str(folder / "own.h5"))
     storage = yoga.Storage(folder / "storage")
-    builds, raws = [], []
-    for repetition in range(3):
-        raws.append(raw_write(folder / "raw-write", images))
-        started = time.perf_counter()
-        ref = storage.submit(
-            {"image": images, "label": labels}, size, "1", overwrite=repetition > 0, progress=False
-        )
-        builds.append((images.nbytes + labels.nbytes) / (time.perf_counter() - started) / 1e6)
-    sampler = yoga.ResumableSampler(ref, seed=1)
-    plain = torch.utils.data.DataLoader(ref, batch_size=BATCH, sampler=sampler)
-    ours = yoga.DataLoader(ref, batch_size=BATCH, shuffle=True, seed=1)
-    workers = yoga.DataLoader(ref, batch_size=BATCH, shuffle=True, num_workers=2, persistent_workers=True)
+    builds = building(folder, storage, size, {"image": images, "label": labels})
+    refs = {format: storage.fetch(size, format) for format in FORMATS}
+    workers = yoga.DataLoader(
+        refs["lmdb"], batch_size=BATCH, shuffle=True, num_workers=2, persistent_workers=True
+    )
+    own = {
+        "from_hdf5, contiguous": yoga.from_hdf5(folder / "own.h5"),
+        "from_hdf5, chunks=True": yoga.from_hdf5(folder / "chunked.h5"),
+        "from_arrays, .npy": yoga.from_arrays({"image": folder / "raw.npy", "label": labels}),
+    }
     ways = {
         "limit: np.take from a memmap": take_limit(mapped),
         "naive: LMDB, a pickle a row": epoch(
             lambda: iter(torch.utils.data.DataLoader(naive, batch_size=BATCH, shuffle=True)), most=20_000
         ),
-        "torch DataLoader + ResumableSampler": epoch(lambda: iter(plain)),
-        "torchyoga.DataLoader": epoch(lambda: iter(ours)),
-        "torchyoga.DataLoader, 2 workers": epoch(lambda: iter(workers)),
-        "stream batches": epoch(lambda: ref.stream(shuffle=True).batches(BATCH)),
+        "naive: h5py, dataset[i]": epoch(
+            lambda: iter(torch.utils.data.DataLoader(h5, batch_size=BATCH, shuffle=True)), most=5_000
+        ),
     }
+    # The formats side by side, one after the other in every round.
+    both = [loaders(ref, format) for format, ref in refs.items()]
+    for same in zip(*(found.items() for found in both), strict=True):
+        ways |= dict(same)
+    for name, ref in own.items():
+        ways |= {k: v for k, v in loaders(ref, name).items() if k.startswith("torchyoga")}
+    ways["torchyoga.DataLoader, 2 workers: lmdb"] = epoch(lambda: iter(workers))
     rates = interleaved(ways, repetitions)
-    limit, slow = (rates[name] for name in list(ways)[:2])
+    limit, slow, slower = (rates[name] for name in list(ways)[:3])
     rows: list[list[Any]] = []
     for name, found in rates.items():
-        share = statistics.median(a / b for a, b in zip(found, limit, strict=True))
-        times = statistics.median(a / b for a, b in zip(found, slow, strict=True))
-        goal = GOALS.get(name, {}).get(size)
-        verdict = "" if goal is None else f"{'reached' if share >= goal else 'MISSED'} ({goal})"
-        rows.append(
-            [size, name, f"{statistics.median(found):,.0f} rows/s", f"{share:.2f}", f"{times:.1f}", verdict]
-        )
-        if name.startswith("torch DataLoader") and size == "784 B":
-            rows[-1][-1] += f", {'reached' if times >= 10 else 'MISSED'} (10 x naive)"
-    built, raw = statistics.median(builds), statistics.median(raws)
-    verdict = f"{'reached' if built >= 500 else 'MISSED'} (500 MB/s)"
-    rows.append(
-        [size, "building from arrays, synced", f"{built:,.0f} MB/s", f"{built / raw:.2f} of raw", "", verdict]
-    )
-    rows.append([size, "raw write and fsync", f"{raw:,.0f} MB/s", "", "", ""])
-    (folder / "raw").unlink()
-    (folder / "naive").unlink()
-    return rows, ref
+        share, times, times_h5py = (ratio(found, other) for other in (limit, slow, slower))
+        what, _, where = name.partition(": ")
+        goals = []
+        goal = GOALS.get(what, {}).get(size) if where in FORMATS else None
+        if goal is not None:
+            goals.append((share >= goal, f"{goal}"))
+        if goal is not None and size == "784 B":
+            goals += [(times >= 10, "10 x naive"), (times_h5py >= 30, "30 x h5py")]
+        if where == "hdf5":
+            of_lmdb = ratio(found, rates[f"{what}: lmdb"])
+            goals.append((of_lmdb >= 0.9, f"0.9 of lmdb: {of_lmdb:.2f}"))
+        verdict = ", ".join(f"{'reached' if good else 'MISSED'} ({text})" for good, text in goals)
+        median = f"{statistics.median(found):,.0f} rows/s"
+        rows.append([size, name, median, f"{share:.2f}", f"{times:.1f}", f"{times_h5py:.0f}", verdict])
+    for path in ("raw.npy", "naive", "own.h5", "chunked.h5"):
+        (folder / path).unlink()
+    return rows + builds, refs["lmdb"]
+
+
+def ratio(found: list[float], other: list[float]) -> float:
+    """The median of the ratios, round by round."""
+    return statistics.median(a / b for a, b in zip(found, other, strict=True))
+
+
+def compressed(folder: Path, repetitions: int) -> list[list[Any]]:
+    """Rows that compress to about half, kept by a cache that holds all of them, or an eighth."""
+    length, row_bytes = 40_000, 784
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (length, row_bytes), dtype=np.uint8)
+    images[:, ::2] = 0
+    data = {"image": images, "label": rng.integers(0, 10, length)}
+    rows: list[list[Any]] = []
+    storage = yoga.Storage(folder / "storage")
+    for compression in (None, *COMPRESSIONS):
+        try:
+            started = time.perf_counter()
+            ref = storage.submit(
+                data, "compressed", str(compression), progress=False, format="hdf5", compression=compression
+            )
+            seconds = time.perf_counter() - started
+        except ValueError:
+            continue  # needs hdf5plugin
+        (path,) = (storage.path / "compressed" / str(compression)).glob("*.h5")
+        share = path.stat().st_size / images.nbytes
+        names = {"image": "columns/image", "label": "columns/label"}
+        ways = {
+            "cached": (ref, length),
+            "cache of 1/8": (yoga.from_hdf5(path, names, cache_bytes=2 * images.nbytes // 8), 8_000),
+        }
+        text = f"{compression or 'uncompressed'}, {share:.2f} of the size"
+        building = images.nbytes / seconds / 1e6
+        rows.append(["784 B", f"building: {text}", f"{building:,.0f} MB/s", "", "", "", ""])
+        for name, (each, most) in ways.items():
+            if compression is None and name != "cached":
+                continue
+            loader = yoga.DataLoader(each, batch_size=BATCH, shuffle=True)
+            rates = interleaved({"": epoch(lambda loader=loader: iter(loader), most)}, repetitions)[""]
+            median = f"{statistics.median(rates):,.0f} rows/s"
+            rows.append(["784 B", f"torchyoga.DataLoader, {name}: {text}", median, "", "", "", ""])
+    return rows
 
 
 def first_batch(ref: yoga.DataRef) -> list[list[Any]]:
@@ -182,11 +286,12 @@ def first_batch(ref: yoga.DataRef) -> list[list[Any]]:
     cold, resumed = (statistics.median(found) for found in seconds.values())
     verdict = "reached" if resumed <= 1.1 * cold else "MISSED"
     return [
-        ["784 B", "first batch, cold (opens, verifies)", f"{cold * 1e3:.1f} ms", "", "", ""],
+        ["784 B", "first batch, cold (opens, verifies)", f"{cold * 1e3:.1f} ms", "", "", "", ""],
         [
             "784 B",
             "first batch, resumed at half an epoch",
             f"{resumed * 1e3:.1f} ms",
+            "",
             "",
             "",
             f"{verdict} (cold)",
@@ -216,12 +321,14 @@ def order_of_a_billion() -> list[list[Any]]:
             f"{found:.2f} ms",
             "",
             "",
+            "",
             "reached" if found < 1 else "MISSED",
         ],
         [
             "10^9",
             "order: peak memory of 100,000",
             f"{peak:.1f} MB",
+            "",
             "",
             "",
             "reached" if peak < 10 else "MISSED",
@@ -241,14 +348,14 @@ def seeding() -> list[list[Any]]:
                 pass
             times[flag].append((time.perf_counter() - started) / len(data) * 1e6)
     cost = statistics.median(times[True]) - statistics.median(times[False])
-    return [["-", "seed_rows: cost of a row", f"{cost:.1f} us", "", "", ""]]
+    return [["-", "seed_rows: cost of a row", f"{cost:.1f} us", "", "", "", ""]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repetitions", type=int, default=5)
     repetitions = parser.parse_args().repetitions
-    table = [["rows of", "what", "median", "of limit", "x naive", "goal"]]
+    table = [["rows of", "what", "median", "of limit", "x naive", "x h5py", "goal"]]
     with tempfile.TemporaryDirectory() as folder:
         first = None
         for size in SIZES:
@@ -257,6 +364,7 @@ def main() -> None:
             first = first or ref
         assert first is not None
         table += first_batch(first)
+        table += compressed(Path(folder), min(3, repetitions))
     table += order_of_a_billion() + seeding()
     widths = [max(len(str(row[i])) for row in table) for i in range(len(table[0]))]
     for row in table:

@@ -184,7 +184,11 @@ WAYS: dict[str, Callable[[Any], None]] = {
     "bool": create("?", (N, 2), RNG.random((N, 2)) < 0.5),
     "enum": create(h5py.enum_dtype({"red": 1, "green": 42}, "<i2"), (N,), 42),
     "array type": create(np.dtype(("<f4", (2, 3))), (N,), RNG.random((N, 2, 3)), chunks=(5,)),
-    "dates": create(h5py.opaque_dtype(np.dtype("M8[s]")), (N,), np.arange(N).astype("M8[s]")),
+    "dates": create(
+        h5py.opaque_dtype(np.dtype("M8[s]")),
+        (N,),
+        np.arange(N).astype("M8[s]").astype(h5py.opaque_dtype(np.dtype("M8[s]"))),
+    ),
     "fill values": partly("i4", -1),
     "fill values, gzip": partly("i4", 77, compression="gzip"),
     "fill values of 0": partly("f8", None),
@@ -590,7 +594,8 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
     "a name inside a dataset": (WAYS["contiguous"], "x/y", NotFoundError, "no 'x/y'"),
     "nothing there": (lambda file: None, "x", NotFoundError, "it has no datasets"),
     "nothing at the root": (
-        lambda file: file.create_dataset("a/b", data=[1]), None, NotFoundError, r"no dataset at its root.*'a/b' \(1,\)"
+        lambda file: file.create_dataset("a/b", data=[1]), None, NotFoundError, 
+        r"no dataset at its root.*'a/b' \(1,\)",
     ),
     "a group": (soft_link, "deep", NotFoundError, "'deep' is a group, not a dataset"),
     "a type": (committed, "type", NotFoundError, "'type' is a type, not a dataset"),
@@ -605,16 +610,16 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
         lambda f: f.__setitem__("g", h5py.ExternalLink("o.h5", "y")), "g/x/y", SchemaError, "external link",
     ),
     "links without end": (endless_links, "x", SchemaError, "more than 32 soft links"),
-    "external storage": (external_storage, "x", SchemaError, r"other files, \['/etc/passwd'\] .external storage"),
+    "external storage": (external_storage, "x", SchemaError, r"other files, \['/etc/passwd'\] .external st"),
     "an external source": (external_source, "x", SchemaError, r"other files, \['/etc/passwd.h5'\]"),
     "an unknown filter": (unknown_filter, "x", SchemaError, "filter 305 .*not installed.*hdf5plugin"),
     "references": (create(h5py.ref_dtype), "x", SchemaError, "'/x' holds references to other objects"),
-    "references inside": (create([("a", "i4"), ("r", h5py.ref_dtype)]), "x", SchemaError, "field 'r' holds ref"),
+    "references inside": (create([("a", "i4"), ("r", h5py.ref_dtype)]), "x", SchemaError, "field 'r' holds"),
     "texts inside": (
-        create([("a", "i4"), ("t", h5py.string_dtype())]), "x", SchemaError, "field 't' holds values of varying",
+        create([("a", "i4"), ("t", h5py.string_dtype())]), "x", SchemaError, "field 't' holds values",
     ),
     "opaque values": (create("V5"), "x", SchemaError, r"values of type .*V5.* which cannot be rows"),
-    "texts in a grid": (create(h5py.string_dtype(), (3, 2)), "x", SchemaError, "several values of varying length"),
+    "texts in a grid": (create(h5py.string_dtype(), (3, 2)), "x", SchemaError, "several values of varying"),
     "big-endian values of varying length": (
         create(h5py.vlen_dtype(np.dtype(">i4"))), "x", SchemaError, "varying length in another byte order",
     ),
@@ -650,7 +655,7 @@ def test_text_that_is_none_is_refused_by_its_row(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="no file .*x.h5"):
+    with pytest.raises(NotFoundError, match=r"no file .*x\.h5"):
         yoga.from_hdf5(tmp_path / "x.h5", "x")
     with pytest.raises(CorruptError, match="no HDF5 file"):
         yoga.from_hdf5(tmp_path, "x")

@@ -111,6 +111,8 @@ def test_the_public_names() -> None:
         "Storage",
         "Stream",
         "errors",
+        "from_arrays",
+        "from_hdf5",
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)
     assert set(errors.__all__) == {

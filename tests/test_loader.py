@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, WeightedRandomSam
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
+from torchyoga.formats import FORMATS
 from torchyoga.testing import assert_rows_equal, check_resume
 
 
@@ -39,10 +40,10 @@ class Broken(Dataset[int]):
         return index
 
 
-@pytest.fixture
-def ref(tmp_path: Path) -> yoga.DataRef:
+@pytest.fixture(params=FORMATS)
+def ref(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.DataRef:
     rows = [{"x": np.full(3, i, np.float32), "y": i, "s": str(i)} for i in range(23)]
-    return yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+    return yoga.Storage(tmp_path, request.param).submit(rows, "rows", "1", progress=False)
 
 
 def rows_of(batches: Any) -> list[int]:

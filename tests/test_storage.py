@@ -23,6 +23,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
+from torchyoga.formats import FORMATS, format_named
 from torchyoga.testing import assert_rows_equal, check_source
 
 ROWS = [{"x": np.full((2, 3), i, np.float32), "y": (i, str(i)), "t": torch.arange(i % 4)} for i in range(40)]
@@ -56,9 +57,19 @@ class Endless(IterableDataset[Any]):
         return iter(ROWS)
 
 
+FORMAT = "lmdb"
+
+
+@pytest.fixture(autouse=True, params=FORMATS)
+def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here runs with every file format."""
+    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
+    return str(request.param)
+
+
 @pytest.fixture
 def storage(tmp_path: Path) -> yoga.Storage:
-    return yoga.Storage(tmp_path / "storage")
+    return yoga.Storage(tmp_path / "storage", FORMAT)
 
 
 SOURCES: dict[str, Any] = {
@@ -75,16 +86,16 @@ SOURCES: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_kind_of_source(kind: str, tmp_path: Path) -> None:
-    check_source(SOURCES[kind], ROWS, tmp_path)
+    check_source(SOURCES[kind], ROWS, tmp_path, format=FORMAT)
 
 
 def test_worker_processes_read_a_map_style_source(tmp_path: Path) -> None:
-    check_source(Map, ROWS, tmp_path, num_workers=2)
+    check_source(Map, ROWS, tmp_path, num_workers=2, format=FORMAT)
 
 
 def test_a_cached_dataset_is_a_source_too(storage: yoga.Storage, tmp_path: Path) -> None:
     ref = storage.submit(ROWS, "a", "1")
-    check_source(lambda: ref[10:30:2], ROWS[10:30:2], tmp_path)
+    check_source(lambda: ref[10:30:2], ROWS[10:30:2], tmp_path, format=FORMAT)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +115,10 @@ def test_a_cached_dataset_is_a_source_too(storage: yoga.Storage, tmp_path: Path)
     ids=lambda array: f"{array.dtype} {tuple(array.shape)}",
 )
 def test_rows_of_arrays(array: Any, tmp_path: Path) -> None:
-    check_source(lambda: array, [array[i] for i in range(len(array))], tmp_path / "one")
+    check_source(lambda: array, [array[i] for i in range(len(array))], tmp_path / "one", format=FORMAT)
     many = {"a": array, "b": np.arange(len(array))}
     expected = [{"a": array[i], "b": many["b"][i]} for i in range(len(array))]
-    check_source(lambda: many, expected, tmp_path / "many")
+    check_source(lambda: many, expected, tmp_path / "many", format=FORMAT)
 
 
 def test_real_images(mnist: tuple[np.ndarray, np.ndarray], storage: yoga.Storage) -> None:
@@ -167,7 +178,7 @@ def test_a_row_that_does_not_fit_publishes_nothing(storage: yoga.Storage) -> Non
     with pytest.raises(SchemaError, match=message):
         storage.submit(rows(), "a", "1")
     assert storage.list() == []
-    assert not list(storage.path.rglob("*.mdb"))
+    assert not list(storage.path.rglob("*" + format_named(FORMAT).SUFFIX))
 
 
 def test_a_shape_that_varies_late_needs_a_schema(storage: yoga.Storage) -> None:
@@ -231,7 +242,7 @@ def test_missing_versions_say_what_there_is(storage: yoga.Storage) -> None:
 @given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
 def test_any_text_is_an_id_and_none_leaves_the_root(tmp_path_factory: Any, id: str, version: str) -> None:
     root = tmp_path_factory.mktemp("root")
-    storage = yoga.Storage(root / "storage")
+    storage = yoga.Storage(root / "storage", FORMAT)
     try:
         storage.submit([1], id, version)
     except ValueError:  # lone surrogates, or longer than a directory's name may be
@@ -292,7 +303,7 @@ def test_a_dataset_that_has_changed_is_built_anew(storage: yoga.Storage, tmp_pat
         storage.submit(Map(fuse=fuse), "a", "1")
     ref = storage.submit(Changed(), "a", "1")
     assert [row["y"][0] for row in ref] == [-i for i in range(40)]
-    assert not list((storage.path / ".staging").rglob("*.mdb"))
+    assert not list((storage.path / ".staging").rglob("*" + format_named(FORMAT).SUFFIX))
 
 
 def flip(path: Path, at: int) -> None:
@@ -323,7 +334,7 @@ def test_a_flipped_bit_anywhere_gives_an_error_or_the_right_rows(storage: yoga.S
 
 def test_cut_missing_and_extra_files_are_found(storage: yoga.Storage) -> None:
     storage.submit(ROWS, "a", "1")
-    manifest, data = sorted((storage.path / "a" / "1").iterdir(), key=lambda path: path.suffix)
+    manifest, data = sorted((storage.path / "a" / "1").iterdir(), key=lambda path: path.suffix != ".json")
     whole = data.read_bytes()
     for size in (0, 1, 4096, len(whole) // 2, len(whole) - 1):
         data.write_bytes(whole[:size])
@@ -358,7 +369,7 @@ class Slow:
 from torchyoga import build
 build._FILE_SECONDS = 0.05
 print("ready", flush=True)
-yoga.Storage(sys.argv[1]).submit(Slow(), "a", "1", progress=False)
+yoga.Storage(sys.argv[1], sys.argv[2]).submit(Slow(), "a", "1", progress=False)
 print("done", flush=True)
 """
 
@@ -366,7 +377,8 @@ print("done", flush=True)
 def test_killed_at_any_moment_nothing_or_everything_is_there(storage: yoga.Storage) -> None:
     rng = random.Random(1)
     for _ in range(8):
-        builder = subprocess.Popen([sys.executable, "-c", BUILDER, str(storage.path)], stdout=subprocess.PIPE)
+        arguments = [sys.executable, "-c", BUILDER, str(storage.path), FORMAT]
+        builder = subprocess.Popen(arguments, stdout=subprocess.PIPE)
         assert builder.stdout is not None
         builder.stdout.readline()
         time.sleep(rng.random() * 0.5)  # the random moment
@@ -397,7 +409,7 @@ def test_killed_at_any_moment_nothing_or_everything_is_there(storage: yoga.Stora
 def _cache(root: str, log: str, start: Any) -> int:
     start.wait(60)
 
-    @yoga.Storage(root).cacheable("numbers", "1")
+    @yoga.Storage(root, FORMAT).cacheable("numbers", "1")
     def numbers() -> Any:
         with open(log, "a") as file:
             file.write("built\n")
@@ -441,10 +453,10 @@ import resource, signal, sys
 import numpy as np
 import torchyoga as yoga
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-storage = yoga.Storage(sys.argv[1])
+storage = yoga.Storage(sys.argv[1], sys.argv[2])
 storage.submit([1, 2], "old", "1")
-if len(sys.argv) > 2:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+if len(sys.argv) > 3:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
     storage.submit(np.zeros((30, 1_000_000), np.uint8), "new", "1")
 except OSError as error:
@@ -452,14 +464,14 @@ except OSError as error:
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 assert storage.list() == [("old", "1")], storage.list()
 assert list(storage.fetch("old", "1")) == [1, 2]
-assert not list(storage.path.rglob("*new*/**/*.mdb"))
+assert not list(storage.path.rglob("*new*/**/*-0*"))
 storage.submit(np.zeros((3, 1000), np.uint8), "new", "1")
 storage.check("new", "1")
 """
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", FULL, str(tmp_path), str(8 * 2**20)]
+    arguments = [sys.executable, "-c", FULL, str(tmp_path), FORMAT, str(8 * 2**20)]
     told = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert told.returncode == 0, told.stderr
     assert "free some space" in told.stdout
@@ -475,7 +487,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("mounting is not allowed here")
     try:
-        arguments = [sys.executable, "-c", FULL, str(tmp_path / "s")]
+        arguments = [sys.executable, "-c", FULL, str(tmp_path / "s"), FORMAT]
         told = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
         assert told.returncode == 0, told.stderr
         assert "free some space" in told.stdout
@@ -486,7 +498,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(OSError, match="cannot write to the storage"):
-        yoga.Storage(tmp_path / "file" / "s").submit([1], "a", "1")
+        yoga.Storage(tmp_path / "file" / "s", FORMAT).submit([1], "a", "1")
     with pytest.raises(ValueError, match="local directories only"):
         yoga.Storage("s3://bucket/prefix")
     with pytest.raises(ValueError, match="format='zip' is not known"):
@@ -502,6 +514,7 @@ def test_the_fingerprint_is_of_the_rows(storage: yoga.Storage, monkeypatch: pyte
     monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 7)
     monkeypatch.setattr("torchyoga.build._ROWS_TO_LEARN", 4)
     monkeypatch.setattr("torchyoga.build._FILE_SECONDS", 0.0)  # a file a block
+    monkeypatch.setattr("torchyoga.build._FILE_SHARE", 0.0)
     small = storage.submit(ROWS, "a", "5")
     assert len(list((storage.path / "a" / "5").iterdir())) > 5
     assert small.fingerprint == one
@@ -534,16 +547,15 @@ def rows():
         yield np.full(100_000, i % 256, np.uint8)
 
 peak = before = anonymous()
-yoga.Storage(sys.argv[1]).submit(rows, "a", "1")
+yoga.Storage(sys.argv[1], sys.argv[2]).submit(rows, "a", "1")
 print(peak - before)
 """
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells its memory there")
 def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True
-    )
+    arguments = [sys.executable, "-c", MEMORY, str(tmp_path), FORMAT]
+    told = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
     assert 0 < int(told.stdout) < 100 * 1024  # KiB, while 400 MB went through
 
 
@@ -567,4 +579,4 @@ def test_rows_without_dimensions_or_elements(tmp_path: Path) -> None:
             [((), [])] * 2,
         ]
     ):
-        check_source(lambda rows=rows: rows, rows, tmp_path / str(number))
+        check_source(lambda rows=rows: rows, rows, tmp_path / str(number), format=FORMAT)

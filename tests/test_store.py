@@ -20,13 +20,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torchyoga as yoga
-from torchyoga.adapters.python import source_of_arrays
+from torchyoga.adapters.arrays import from_arrays
+from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.store import Staging, Store
 
 OLD = {"x": np.arange(30)}
 NEW = {"x": np.arange(50, 90)}
+
+
+def source_of_arrays(arrays: Any) -> RefSource:
+    ref = from_arrays(arrays)
+    assert ref.schema is not None
+    return RefSource(ref, ref.schema)
+
+
 OLD_ROWS = [{"x": x} for x in OLD["x"]]
 NEW_ROWS = [{"x": x} for x in NEW["x"]]
 

@@ -13,6 +13,7 @@ import pytest
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
+from torchyoga.formats import FORMATS
 from torchyoga.testing import check_resume
 
 
@@ -29,9 +30,11 @@ class Squares(yoga.DataRef):
         return [int(row) ** 2 for row in rows]
 
 
-@pytest.fixture
-def ref(tmp_path: Path) -> yoga.DataRef:
-    return yoga.Storage(tmp_path).submit([{"x": np.full(2, i), "y": i} for i in range(20)], "rows", "1")
+@pytest.fixture(params=FORMATS)
+def ref(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.DataRef:
+    return yoga.Storage(tmp_path, request.param).submit(
+        [{"x": np.full(2, i), "y": i} for i in range(20)], "rows", "1"
+    )
 
 
 def numbers(rows: Any) -> list[int]:

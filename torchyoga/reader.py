@@ -39,8 +39,9 @@ class _Opened(NamedTuple):
         offset, nbytes = int(extent.offsets[block]), int(extent.nbytes[block])
         if self.file.checksum(offset, nbytes) != int(extent.crcs[block]):
             raise CorruptError(
-                f"{self.file.path}: {self.names[part]} of block {block}, bytes {offset} to {offset + nbytes}, "
-                "is damaged: its checksum does not match; remove the version and build it again"
+                f"{self.file.path}: {self.names[part]} of block {block} (bytes {offset} to "
+                f"{offset + nbytes}) is damaged: its checksum does not match; remove the version and build "
+                "it again"
             )
 
 

@@ -31,4 +31,9 @@ def rows() -> list[Any]:
 
 
 if __name__ == "__main__":
-    yoga.Storage(Path(__file__).parent / "v1").submit(rows(), "golden", "1")
+    storage = yoga.Storage(Path(__file__).parent / "v1")
+    if not storage.versions("golden"):
+        storage.submit(rows(), "golden", "1")
+    for version, compression in (("hdf5", None), ("hdf5 gzip", "gzip"), ("hdf5 lzf", "lzf")):
+        if version not in storage.versions("golden"):
+            storage.submit(rows(), "golden", version, format="hdf5", compression=compression)

@@ -273,8 +273,8 @@ class _Opening:
             raise SchemaError(f"{where} holds values of type {inner or dtype}, which cannot be rows")
         if not inner.isnative:  # h5py 3.16 gives their bytes unswapped, as native numbers
             raise SchemaError(
-                f"{where} holds values of varying length in another byte order than this machine's, which h5py "
-                "does not read right; write it again in this one"
+                f"{where} holds values of varying length in another byte order than this machine's, which "
+                "h5py does not read right; write it again in this one"
             )
         native = inner
         return _Leaf("ndarray", native.str, None, lambda rows: _joined(rows_of(rows).tolist(), native))
@@ -333,12 +333,12 @@ def _is_plain(stored: h5t.TypeID, dtype: np.dtype[Any]) -> bool:
     """True if the bytes of values in the file are those that NumPy holds."""
     if dtype.fields:
         members = enumerate(dtype.fields[name] for name in dtype.names or ())
-        return stored.get_size() == dtype.itemsize and all(
+        return bool(stored.get_size() == dtype.itemsize) and all(
             stored.get_member_offset(i) == at and _is_plain(stored.get_member_type(i), inner)
             for i, (inner, at, *_) in members
         )
     if dtype.kind in "mM":  # kept as opaque bytes, for HDF5 has no such type
-        return stored.get_class() == h5t.OPAQUE and stored.get_size() == dtype.itemsize
+        return bool(stored.get_class() == h5t.OPAQUE and stored.get_size() == dtype.itemsize)
     return bool(stored.equal(h5t.py_create(dtype, logical=True)))
 
 
