@@ -56,6 +56,12 @@ def from_arrays(data: Any) -> DataRef:
     """
     given = data if isinstance(data, dict) else {"the array": data}
     arrays = {name: _loaded(value) for name, value in given.items()}
+    packed = {name: _packed(array) for name, array in arrays.items()}
+    return _over(arrays, packed, isinstance(data, dict))
+
+
+def _over(arrays: dict[Any, Any], packed: dict[Any, Any], in_dicts: bool) -> DataRef:
+    """A DataRef over arrays, which pickles as `packed`."""
     for name, array in arrays.items():
         if array.ndim == 0:
             raise SchemaError(
@@ -71,15 +77,14 @@ def from_arrays(data: Any) -> DataRef:
             f"the arrays have different numbers of rows: {lengths}; rows go along the first axis"
         )
     firsts = {name: _first_row(array) for name, array in arrays.items()}
-    schema = Schema.of(firsts if isinstance(data, dict) else firsts["the array"])
+    schema = Schema.of(firsts if in_dicts else firsts["the array"])
     pool = BufferPool()
     columns = [
         _column(column, _readable(array), pool)
         for column, array in zip(schema.columns, arrays.values(), strict=True)
     ]
-    packed = {name: _packed(array) for name, array in arrays.items()}
-    remade = (_remade, (packed if isinstance(data, dict) else packed["the array"],))
-    return ColumnsRef("arrays", schema, lengths.popitem()[1], columns, remade)
+    length = next(iter(lengths.values()))
+    return ColumnsRef("arrays", schema, length, columns, (_remade, (packed, in_dicts)))
 
 
 def _loaded(value: Any) -> Any:
@@ -184,7 +189,5 @@ def _unpacked(packed: Any) -> Any:
     return np.lib.stride_tricks.as_strided(first, packed.shape, packed.strides, subok=True, writeable=False)
 
 
-def _remade(packed: Any) -> DataRef:
-    if isinstance(packed, dict):
-        return from_arrays({name: _unpacked(value) for name, value in packed.items()})
-    return from_arrays(_unpacked(packed))
+def _remade(packed: dict[Any, Any], in_dicts: bool) -> DataRef:
+    return _over({name: _unpacked(value) for name, value in packed.items()}, packed, in_dicts)
