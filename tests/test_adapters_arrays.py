@@ -182,7 +182,7 @@ def test_what_lies_in_a_file_pickles_by_its_path(tmp_path: Path) -> None:
             again = pickle.loads(packed)
             assert_rows_equal(list(again), list(ref))
             assert len(pickle.dumps(again)) < 1000
-    assert_rows_equal(list(pickle.loads(pickle.dumps(from_arrays(mapped[::-1])))), list(mapped[::-1]))
+    assert_rows_equal(list(pickle.loads(pickle.dumps(from_arrays(mapped[::-1])))), list(whole[::-1]))
     ref = from_arrays(tmp_path / "x.npy")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert_rows_equal(pool.apply_async(_rows, (ref,)).get(60), list(whole))

@@ -1,8 +1,8 @@
 """Stored bytes of an HDF5 chunk -> its items.
 
-Deflate and shuffle are undone here, so that reading needs no HDF5 and no handle. Any other filter, and any
-type whose bytes are not NumPy's, is left to HDF5: it gets the stored bytes as the one chunk of a dataset in
-memory. So its library never sees the file, and nothing of a file is open when a process forks.
+Deflate, shuffle and Fletcher checksums are undone here, so that reading needs no HDF5 and no handle. Any
+other filter, and any type whose bytes are not NumPy's, is left to HDF5: it gets the stored bytes as the one
+chunk of a dataset in memory. So its library never sees the file, and none is open when a process forks.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
     "shuffled",
 ]
 
+_BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
 GZIP_LEVEL = 4  # HDF5's own default
@@ -107,21 +108,23 @@ class Pipeline:
         """
         filters = [self.properties.get_filter(i) for i in range(self.properties.get_nfilters())]
         codes = [code for code, *_ in filters]
-        if self.converts or not set(codes) <= {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE}:
-            self._decode_by_hdf5(data, mask, out)
+        if self.converts or not set(codes) <= _BY_HAND:
+            self._decode_by_hdf5(data, codes, mask, out)
             return
         for i in reversed(range(len(filters))):
             if mask >> i & 1:
                 continue
             if codes[i] == h5z.FILTER_DEFLATE:
-                data = _inflated(data, out.nbytes)
+                data = _inflated(data, out.nbytes + 4)  # a checksum may be inside
+            elif codes[i] == h5z.FILTER_FLETCHER32:
+                data = _checked(data)
             else:
                 data = _unshuffled(data, filters[i][2][0] if filters[i][2] else self.dtype.itemsize)
         if data.nbytes != out.nbytes:
             raise CorruptError(f"a chunk holds {data.nbytes} bytes instead of {out.nbytes}")
         out[:] = data
 
-    def _decode_by_hdf5(self, data: Bytes, mask: int, out: Bytes) -> None:
+    def _decode_by_hdf5(self, data: Bytes, codes: list[int], mask: int, out: Bytes) -> None:
         key = os.getpid(), mask
         scratch = self._scratches.get(key)
         if scratch is None:
@@ -129,6 +132,8 @@ class Pipeline:
         lock, dataset, _ = scratch
         found = np.ndarray(self.properties.get_chunk(), self.dtype, out.data)
         wanted = h5t.py_create(self.dtype, logical=True) if self.converts else self.stored
+        if h5z.FILTER_FLETCHER32 in codes and data.nbytes < 4:
+            raise CorruptError("a chunk is shorter than its checksum")  # which would end the process
         with lock:
             try:
                 dataset.write_direct_chunk((0,) * found.ndim, data.tobytes())
@@ -155,16 +160,29 @@ def memory_file() -> Any:
 _names = itertools.count()
 
 
-def _inflated(data: Bytes, nbytes: int) -> Bytes:
+def _inflated(data: Bytes, most: int) -> Bytes:
+    engine = zlib.decompressobj()
     try:
         # Bounded: a small chunk must not be able to fill the memory.
-        engine = zlib.decompressobj()
-        found = engine.decompress(data.data, nbytes)
+        found = engine.decompress(data.data, most + 1)
     except zlib.error as error:
         raise CorruptError(f"a chunk cannot be decompressed: {error}") from error
-    if len(found) != nbytes or not (engine.eof or not engine.decompress(engine.unconsumed_tail, 1)):
-        raise CorruptError(f"a chunk does not decompress to {nbytes} bytes")
+    if not engine.eof:
+        raise CorruptError(f"a chunk is cut, or decompresses to more than {most} bytes")
     return np.frombuffer(found, np.uint8)
+
+
+def _checked(data: Bytes) -> Bytes:
+    """What stands before the checksum of HDF5's Fletcher filter: sums modulo 65535 of big-endian words."""
+    body, stored = data[:-4], data[-4:].tobytes()
+    words = np.frombuffer(body.tobytes() + b"\0" * (body.nbytes % 2), ">u2").astype(np.uint64)
+    weights = np.arange(len(words), 0, -1, dtype=np.uint64) % 65535
+    sums = int((words * weights % 65535).sum()) % 65535, int(words.sum()) % 65535
+    halves = [int.from_bytes(half, "little") for half in (stored[2:], stored[:2])]
+    turned = [int.from_bytes(half, "big") for half in (stored[2:], stored[:2])]  # by HDF5 before 1.6.3
+    if len(stored) != 4 or sums not in [(a % 65535, b % 65535) for a, b in (halves, turned)]:
+        raise CorruptError("a chunk does not match its checksum")
+    return body
 
 
 def shuffled(data: Bytes, size: int) -> Bytes:
