@@ -580,3 +580,120 @@ def test_rows_without_dimensions_or_elements(tmp_path: Path) -> None:
         ]
     ):
         check_source(lambda rows=rows: rows, rows, tmp_path / str(number), format=FORMAT)
+
+
+# -- from one format to the other
+
+OTHER = {"lmdb": "hdf5", "hdf5": "lmdb"}
+
+
+def test_a_version_is_converted_in_place(storage: yoga.Storage) -> None:
+    before = storage.submit(ROWS, "a", "1")
+    assert_rows_equal(before[3], ROWS[3])
+    opened, pickled = pickle.loads(pickle.dumps(before)), pickle.dumps(before)
+    opened.open()
+    after = storage.convert("a", "1", format=OTHER[FORMAT])
+    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
+    assert data.suffix == format_named(OTHER[FORMAT]).SUFFIX
+    assert (after.fingerprint, after.schema) == (before.fingerprint, before.schema)
+    # Whoever has it open reads on, and whoever names it finds the same rows.
+    unopened = pickle.loads(pickled)
+    for ref in (before, opened, unopened, after, storage.fetch("a", "1")):
+        assert_rows_equal(list(ref), ROWS)
+    again = storage.convert("a", "1", format=FORMAT)
+    assert again.fingerprint == before.fingerprint
+    for ref in (unopened, again, pickle.loads(pickled)):
+        assert_rows_equal(list(ref), ROWS)
+    storage.check("a", "1")
+    sampler = yoga.ResumableSampler(before, seed=1)
+    sampler.load_state_dict(yoga.ResumableSampler(again, seed=1).state_dict())
+
+
+def test_a_ref_that_was_not_open_follows_a_conversion(storage: yoga.Storage) -> None:
+    storage.submit(ROWS, "a", "1")
+    ref = pickle.loads(pickle.dumps(storage.fetch("a", "1")))
+    storage.convert("a", "1", format=OTHER[FORMAT])
+    assert_rows_equal(list(ref), ROWS)
+    assert pickle.loads(pickle.dumps(ref)).fingerprint == ref.fingerprint
+
+
+def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> None:
+    old = storage.submit(ROWS, "a", "1")
+    for compression in ("gzip", "lzf", None):
+        version = f"1 {compression}"
+        new = storage.convert("a", "1", format="hdf5", compression=compression, to=version)
+        assert_rows_equal(list(new), ROWS)
+        assert new.fingerprint == old.fingerprint
+        storage.check("a", version)
+        back = storage.convert("a", version, format="lmdb", to=f"{version} back")
+        assert (back.fingerprint, list(back.schema.columns)) == (old.fingerprint, list(old.schema.columns))
+    with pytest.raises(ExistsError, match="'1 gzip' is published already"):
+        storage.convert("a", "1", format="lmdb", to="1 gzip")
+    with pytest.raises(NotFoundError, match="no version '2'"):
+        storage.convert("a", "2", format="lmdb")
+    with pytest.raises(ValueError, match="format='zip' is not known"):
+        storage.convert("a", "1", format="zip")
+    assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
+
+
+def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
+    storage.submit({"x": np.arange(5000)}, "a", "1")
+    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
+    whole = bytearray(data.read_bytes())
+    whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
+    data.write_bytes(whole)
+    with pytest.raises(CorruptError, match="checksum does not match"):
+        storage.convert("a", "1", format=OTHER[FORMAT])
+    assert data.read_bytes() == whole
+    assert [path.name for path in (storage.path / ".staging").rglob("*") if path.is_file()] == []
+
+
+def test_an_empty_version_is_converted(storage: yoga.Storage) -> None:
+    for version, data in (("rows", []), ("arrays", np.zeros((0, 3)))):
+        old = storage.submit(data, "empty", version)
+        new = storage.convert("empty", version, format=OTHER[FORMAT])
+        assert (len(new), new.schema, new.fingerprint) == (0, old.schema, old.fingerprint)
+
+
+def test_many_files_of_other_formats_in_one_storage(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 3)
+    monkeypatch.setattr("torchyoga.build._ROWS_TO_LEARN", 4)
+    monkeypatch.setattr("torchyoga.build._FILE_SECONDS", 0.0)  # a file a block
+    monkeypatch.setattr("torchyoga.build._FILE_SHARE", 0.0)
+    for compression in (None, "gzip") if FORMAT == "hdf5" else (None,):
+        version = str(compression)
+        schema = yoga.Schema.of(ROWS[1], ragged=["t"])
+        ref = storage.submit(ROWS, "a", version, compression=compression, schema=schema)
+        assert len(list((storage.path / "a" / version).iterdir())) > 10
+        order = random.Random(0).choices(range(40), k=200)
+        for number, row in zip(order, ref[order], strict=True):
+            assert_rows_equal(row, ROWS[number])
+        assert_rows_equal(list(ref), ROWS)
+        storage.check("a", version)
+
+
+def test_the_format_of_a_call_comes_before_that_of_the_storage(storage: yoga.Storage) -> None:
+    other = OTHER[FORMAT]
+    storage.submit([1, 2], "a", "1", format=other)
+
+    @storage.cacheable("a", "2", format=other)
+    def numbers() -> Any:
+        yield from range(5)
+
+    assert list(numbers()) == [0, 1, 2, 3, 4]
+    for version in ("1", "2"):
+        assert list((storage.path / "a" / version).glob("*" + format_named(other).SUFFIX))
+    with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'"):
+        storage.submit([1], "a", "3", format="lmdb", compression="gzip")
+    with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'"):
+        yoga.Storage(storage.path, "lmdb", "gzip")
+    squeezed = yoga.Storage(storage.path, "hdf5", "gzip")
+    assert repr(squeezed).endswith("format='hdf5', compression='gzip')")
+    zeros = np.zeros((1000, 100))
+    sizes = {}
+    for version, options in {"gzip": {}, "lmdb": {"format": "lmdb"}, "lzf": {"compression": "lzf"}}.items():
+        assert_rows_equal(list(squeezed.submit(zeros, "zeros", version, **options)), list(zeros))
+        sizes[version] = squeezed.fetch("zeros", version).manifest.nbytes
+    assert sizes["gzip"] < sizes["lzf"] < 100_000 < 800_000 < sizes["lmdb"]

@@ -34,6 +34,7 @@ __all__ = [
 _BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
+_BLOSC, _ZSTD = 32001, 32015  # as registered with The HDF Group
 GZIP_LEVEL = 4  # HDF5's own default
 
 
@@ -107,24 +108,23 @@ class Pipeline:
             CorruptError: the chunk is damaged.
         """
         filters = [self.properties.get_filter(i) for i in range(self.properties.get_nfilters())]
-        codes = [code for code, *_ in filters]
-        if self.converts or not set(codes) <= _BY_HAND:
-            self._decode_by_hdf5(data, codes, mask, out)
+        used = [(code, values) for i, (code, _, values, _) in enumerate(filters) if not mask >> i & 1]
+        if self.converts or not {code for code, _ in used} <= _BY_HAND:
+            _check_length(data, [code for code, _ in used], out.nbytes)
+            self._decode_by_hdf5(data, mask, out)
             return
-        for i in reversed(range(len(filters))):
-            if mask >> i & 1:
-                continue
-            if codes[i] == h5z.FILTER_DEFLATE:
+        for code, values in reversed(used):
+            if code == h5z.FILTER_DEFLATE:
                 data = _inflated(data, out.nbytes + 4)  # a checksum may be inside
-            elif codes[i] == h5z.FILTER_FLETCHER32:
+            elif code == h5z.FILTER_FLETCHER32:
                 data = _checked(data)
             else:
-                data = _unshuffled(data, filters[i][2][0] if filters[i][2] else self.dtype.itemsize)
+                data = _unshuffled(data, values[0] if values else self.dtype.itemsize)
         if data.nbytes != out.nbytes:
             raise CorruptError(f"a chunk holds {data.nbytes} bytes instead of {out.nbytes}")
         out[:] = data
 
-    def _decode_by_hdf5(self, data: Bytes, codes: list[int], mask: int, out: Bytes) -> None:
+    def _decode_by_hdf5(self, data: Bytes, mask: int, out: Bytes) -> None:
         key = os.getpid(), mask
         scratch = self._scratches.get(key)
         if scratch is None:
@@ -132,8 +132,6 @@ class Pipeline:
         lock, dataset, _ = scratch
         found = np.ndarray(self.properties.get_chunk(), self.dtype, out.data)
         wanted = h5t.py_create(self.dtype, logical=True) if self.converts else self.stored
-        if h5z.FILTER_FLETCHER32 in codes and data.nbytes < 4:
-            raise CorruptError("a chunk is shorter than its checksum")  # which would end the process
         with lock:
             try:
                 dataset.write_direct_chunk((0,) * found.ndim, data.tobytes())
@@ -158,6 +156,31 @@ def memory_file() -> Any:
 
 
 _names = itertools.count()
+
+
+def _check_length(data: Bytes, codes: list[int], nbytes: int) -> None:
+    """Raises CorruptError for what HDF5 would read beyond the end of, without looking."""
+    if codes and codes[-1] == h5z.FILTER_FLETCHER32 and data.nbytes < 4:
+        raise CorruptError("a chunk is shorter than its checksum")
+    if codes[-1:] == [_BLOSC]:
+        announced: int | None = int.from_bytes(data[4:8].tobytes(), "little")
+    elif codes[-1:] == [_ZSTD]:
+        announced = _announced_by_zstd(data[:18].tobytes())
+    else:
+        return
+    if announced != nbytes:
+        raise CorruptError(f"a chunk decompresses to {announced} bytes instead of {nbytes}")
+
+
+def _announced_by_zstd(head: bytes) -> int | None:
+    """The size of its content in the header of a Zstandard frame (RFC 8878, 3.1.1.1)."""
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
+        return None
+    flags = head[4]
+    single = flags >> 5 & 1
+    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    size = (single, 2, 4, 8)[flags >> 6]
+    return int.from_bytes(head[at : at + size], "little") + 256 * (size == 2) if size else None
 
 
 def _inflated(data: Bytes, most: int) -> Bytes:

@@ -38,6 +38,7 @@ __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 SUFFIX = ".h5"
 _CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
 _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
+_WIDTH = 5  # numbers of a chunk in the index: offset, bytes, CRC-32, filters left out, CRC-32 of the items
 _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
 _MOST_DIMENSIONS = 32  # likewise, rows and elements of text counted in
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
@@ -291,12 +292,11 @@ class _Part:
         line = [self._chunk_items, self.num_items, len(found)]
         for number, (chunk, crc) in enumerate(zip(found, self._crcs, strict=True)):
             items = min(self._chunk_items, self.num_items - number * self._chunk_items)
-            nbytes = items * self._layout.item_bytes
+            nbytes, stored_crc = items * self._layout.item_bytes, crc
             if self._compression is not None:
                 nbytes = chunk.size
-                _, stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)
-                crc = zlib.crc32(stored)
-            line += [chunk.byte_offset, nbytes, crc, chunk.filter_mask]
+                stored_crc = zlib.crc32(self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1])
+            line += [chunk.byte_offset, nbytes, stored_crc, chunk.filter_mask, crc]
         return np.array(line, "<i8")
 
 
@@ -384,8 +384,9 @@ def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[
             if len(table) < at + 3:
                 raise CorruptError("the index of chunks inside the file is too short")
             chunk_items, num_items, count = table[at : at + 3].tolist()
-            lines = table[at + 3 : at + 3 + 4 * max(0, count)].reshape(-1, 4) if count >= 0 else table[:0]
-            at += 3 + 4 * count
+            lines = table[at + 3 : at + 3 + _WIDTH * max(0, count)]
+            lines = lines[: len(lines) // _WIDTH * _WIDTH].reshape(-1, _WIDTH)
+            at += 3 + _WIDTH * count
             if (
                 count < 0
                 or len(lines) != count
@@ -394,18 +395,20 @@ def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[
             ):
                 raise CorruptError("the index of chunks inside the file is damaged")
             layout = _layout_of(column, name)
+            if chunk_items * layout.item_bytes > max(_LARGEST_CHUNK, layout.item_bytes):
+                raise CorruptError("the index of the file names chunks larger than HDF5 allows")
             rows = max(0, num_items - 1) if name == "offsets" else num_items
             if not layout.item_bytes:
-                count, lines = 1, np.zeros((1, 4), np.int64)
+                count, lines = 1, np.zeros((1, _WIDTH), np.int64)
                 chunk_items = max(1, num_items)
             starts = np.minimum(np.arange(count + 1) * chunk_items, rows)
             starts[-1] = rows
-            offsets, nbytes, crcs, masks = (np.ascontiguousarray(line) for line in lines.T)
+            offsets, nbytes, crcs, masks, item_crcs = (np.ascontiguousarray(line) for line in lines.T)
             if name == "offsets":
                 lows, highs = np.zeros(count, np.int64), np.full(count, elements)
                 extents.append(Extent(starts, offsets, nbytes, crcs, lows, highs))
             elif name == "values" and compression is not None and layout.item_bytes:
-                decode = _Decoder(layout, chunk_items, compression, masks)
+                decode = _Decoder(layout, chunk_items, compression, masks, starts, item_crcs)
                 extents.append(
                     Extent(starts, offsets, nbytes, crcs, None, None, chunk_items * layout.item_bytes, decode)
                 )
@@ -420,19 +423,30 @@ def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[
 class _Decoder:
     """Undoes the compression of the chunks of one dataset."""
 
-    def __init__(self, layout: _Layout, chunk_items: int, compression: str, masks: Ints) -> None:
+    def __init__(
+        self,
+        layout: _Layout,
+        chunk_items: int,
+        compression: str,
+        masks: Ints,
+        starts: Ints,
+        item_crcs: Ints,
+    ) -> None:
         self._layout = layout
         self._chunk_items = chunk_items
         self._compression = compression
         self._masks = masks
+        self._nbytes = np.diff(starts) * layout.item_bytes
+        self._item_crcs = item_crcs
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
         self._pipeline.decode(stored, int(self._masks[block]), out)
+        # HDF5 does not tell when a chunk decompresses to less than it should.
+        if zlib.crc32(out[: int(self._nbytes[block])].data) != int(self._item_crcs[block]):
+            raise CorruptError("what it decompresses to does not match its checksum")
 
     @functools.cached_property
     def _pipeline(self) -> Pipeline:
-        if self._chunk_items * self._layout.item_bytes > _LARGEST_CHUNK:
-            raise CorruptError("the index of the file names a chunk larger than HDF5 allows")
         with memory_file() as file:
             try:
                 dataset = _create_dataset(file, "x", self._layout, self._chunk_items, self._compression)
