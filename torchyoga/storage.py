@@ -104,7 +104,7 @@ class Storage:
             OSError: the disk is full or cannot be written.
 
         Whatever is raised, nothing is published and an older version stays. An interrupted build of a
-        map-style dataset is continued by the next call.
+        map-style dataset is continued by the next call; arrays and DataRefs, which go in fast, start over.
         """
         if not overwrite:
             self._refuse_existing(id, version)

@@ -88,7 +88,7 @@ def _opened_as(path: Any, columns: Any, cache_bytes: int, identity: tuple[int, i
                 f"{place}: the datasets have different numbers of rows: {lengths}; rows go along the first "
                 "axis"
             )
-        opening = _Opening(place, cache_bytes // len(datasets))
+        opening = _Opening(place, cache_bytes)
         leaves = {key: opening.leaves(dataset) for key, dataset in datasets.items()}
         # Mapped only now: a writer may have made the file longer while its layout was read.
         about = os.stat(place)
@@ -225,8 +225,9 @@ class _Opening:
 
     def __init__(self, place: Path, cache_bytes: int) -> None:
         self.place = place
-        self.cache_bytes = cache_bytes
+        self.num_decoded = 0  # datasets that share the cache
         self.pool = BufferPool()
+        self._cache_bytes = cache_bytes
         self._mapped: MappedFile | None = None
 
     @property
@@ -234,6 +235,11 @@ class _Opening:
         """The file; rows are read once it is mapped."""
         assert self._mapped is not None
         return self._mapped
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of one dataset, once all are known."""
+        return self._cache_bytes // max(1, self.num_decoded)
 
     def map(self) -> None:
         """Maps the file as it is now."""
@@ -294,6 +300,7 @@ class _Opening:
             value = _fill(dataset, dtype, 1, where)
             return lambda rows, offset, size: np.tile(value[offset : offset + size], len(rows) * count)
         chunks = _Chunks(dataset, dtype, properties, where)
+        self.num_decoded += chunks.are_decoded
         if chunks.hold_rows and count == 1:  # a field of a compound value is read alone
             return lambda rows, offset, size: chunks.items(self).pick(rows, self.pool.empty, offset, size)
         return lambda rows, offset, size: _part(chunks.rows(self, rows), dtype.itemsize, offset, size)
@@ -443,6 +450,11 @@ class _Chunks:
         numbers = np.ravel_multi_index(tuple(places[inside].T), (len(self._starts), *self._grid))
         facts = np.array([(c.byte_offset, c.size, c.filter_mask) for c in found], np.int64)[inside]
         self._offsets[numbers], self._nbytes[numbers], self._masks[numbers] = facts.T
+
+    @property
+    def are_decoded(self) -> bool:
+        """True if their bytes are not those of the values."""
+        return self._pipeline is not None
 
     @property
     def hold_rows(self) -> bool:
