@@ -24,6 +24,7 @@ from torchyoga.columns import Collector, Data
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.manifest import FileEntry, Manifest, digest
 from torchyoga.reader import Reader
+from torchyoga.schema import Column, Node, Schema
 from torchyoga.testing import assert_rows_equal, check_format
 
 GOLDEN = Path(__file__).parent / "golden" / "v1"
@@ -341,8 +342,9 @@ def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
     assert_rows_equal(list(storage.submit(deep, "deep", "1")), deep)
     with pytest.raises(SchemaError, match="up to 31 dimensions and 4 GiB"):
         storage.submit([np.zeros((1,) * 32)], "deeper", "1")
-    with pytest.raises(SchemaError, match="column 'x': HDF5 holds rows of up to"):
-        storage.submit({"x": np.broadcast_to(np.uint8(0), (2, 2**32))}, "huge", "1")
+    huge = Schema(Node("leaf"), (Column("value", "ndarray", "|u1", (2**32,), 1),))
+    with pytest.raises(SchemaError, match="column 'value': HDF5 holds rows of up to"):
+        formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), huge)
     assert storage.list() == [("deep", "1")]
 
 
@@ -363,7 +365,7 @@ from torchyoga.dataref import VersionRef
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.manifest import Manifest, digest
 from torchyoga.testing import assert_rows_equal
-sys.path.insert(0, sys.argv[4])
+sys.path.insert(0, sys.argv[3])
 from golden.make import rows
 
 directory, scratch = Path(sys.argv[1]), Path(sys.argv[2])
@@ -386,12 +388,13 @@ for place in range(len(table)):
         del content["checksum"]
         content["checksum"] = digest(content)
         manifest = Manifest.from_bytes(json.dumps(content).encode())
-        ref = VersionRef(str(scratch), manifest, sys.argv[3] == "True")
+        verify = bool(place % 2)
+        ref = VersionRef(str(scratch), manifest, verify)
         (scratch / "manifest.json").write_text(json.dumps(content))
         try:
             found = list(ref)
             ref[[4, 0, 2]]
-            if sys.argv[3] == "True":
+            if verify:
                 assert_rows_equal(found, rows())
             outcomes["read"] += 1
         except CorruptError:
@@ -401,10 +404,9 @@ print(json.dumps(outcomes))
 
 
 @pytest.mark.parametrize("version", HDF5_GOLDEN)
-@pytest.mark.parametrize("verify", [True, False])
-def test_hostile_tables_of_chunks_crash_nothing(version: str, verify: bool, tmp_path: Path) -> None:
+def test_hostile_tables_of_chunks_crash_nothing(version: str, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
-    arguments = [str(directory), str(tmp_path), str(verify), str(GOLDEN.parents[1])]
+    arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1])]
     told = subprocess.run(
         [sys.executable, "-c", READ_FORGED, *arguments],
         capture_output=True,
