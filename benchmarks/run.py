@@ -177,7 +177,7 @@ def reading(folder: Path, size: str, repetitions: int) -> tuple[list[list[Any]],
     write_h5py(folder / "chunked.h5", images, labels, chunks=True)  # cuts rows, too
     with h5py.File(folder / "rows.h5", "w") as file:
         file.create_dataset("image", data=images, chunks=(2**20 // row_bytes, row_bytes))
-        file.create_dataset("label", data=labels, chunks=(2**17,))
+        file.create_dataset("label", data=labels, chunks=(length // 8,))
     h5 = NaiveH5py(str(folder / "own.h5"))
     storage = yoga.Storage(folder / "storage")
     builds = building(folder, storage, size, {"image": images, "label": labels})
