@@ -17,7 +17,7 @@ import json
 import os
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -68,39 +68,35 @@ class Writer:
     def write(self, block: Block) -> list[int]:
         """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
         crcs = []
-        for parts, data in zip(self._parts, block.data, strict=True):
-            elements = parts[0].num_items
-            for part in parts:
-                array = data.part(part.name)
-                if part.name == "offsets":  # in the file they count from its beginning
-                    crcs.append(zlib.crc32(np.ascontiguousarray(array).data))
-                    part.add(np.asarray(array[min(1, part.num_items) :] + elements, "<i8"))
-                else:
-                    crcs.append(part.add(array))
-                self.nbytes += array.nbytes
+        with self._output.checked():
+            for parts, data in zip(self._parts, block.data, strict=True):
+                elements = parts[0].num_items
+                for part in parts:
+                    array = data.part(part.name)
+                    if part.name == "offsets":  # in the file they count from its beginning
+                        crcs.append(zlib.crc32(np.ascontiguousarray(array).data))
+                        part.add(np.asarray(array[min(1, part.num_items) :] + elements, "<i8"))
+                    else:
+                        crcs.append(part.add(array))
+                    self.nbytes += array.nbytes
         self._rows += block.num_rows
-        self._output.check()
         return crcs
 
     def close(self) -> dict[str, Any]:
         """Syncs the file and returns plain data by which `read_extents` finds the chunks again."""
         try:
-            index = self._close()
-            self._file.close()
-            self._output.check()
-            try:
-                os.fsync(self._output.fileno())
-            except OSError as error:
-                raise _explained(error, self._path) from error
+            with self._output.checked():
+                index = self._finish()
+                self._file.close()
+            self._output.sync()
             return index
         finally:
             self.abort()
 
-    def _close(self) -> dict[str, Any]:
+    def _finish(self) -> dict[str, Any]:
         for parts in self._parts:
             for part in parts:
                 part.finish()
-        self._output.check()
         attributes = self._file.attrs
         attributes["torchyoga"] = 1
         attributes["rows"] = self._rows
@@ -115,7 +111,6 @@ class Writer:
         )
         index = self._file.create_dataset("index", data=table.astype("<i8"))
         self._file.flush()
-        self._output.check()
         return {
             "offset": index.id.get_offset() or 0,  # None without any chunk
             "nbytes": table.nbytes,
@@ -136,19 +131,34 @@ class Writer:
 class _Output(io.FileIO):
     """The file under HDF5, which cannot be closed once a write has failed: so none fails for it.
 
-    The first failure is kept for `check`, and what comes after it is thrown away.
+    The first failure is kept, and what comes after it is thrown away.
     """
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "w+b")
         self._path = path
         self._failure: OSError | None = None
-        self._end = 0
 
-    def check(self) -> None:
-        """Raises the first failure."""
+    @contextlib.contextmanager
+    def checked(self) -> Iterator[None]:
+        """Raises the first failure at the end, instead of what HDF5 may have stumbled over after it."""
+        try:
+            yield
+        except Exception:
+            self._check()
+            raise
+        self._check()
+
+    def _check(self) -> None:
         if self._failure is not None:
             raise _explained(self._failure, self._path) from self._failure
+
+    def sync(self) -> None:
+        """Waits until it is on the disk."""
+        try:
+            os.fsync(self.fileno())
+        except OSError as error:
+            raise _explained(error, self._path) from error
 
     def give_up(self) -> None:
         """Writes nothing from now on."""
@@ -277,7 +287,7 @@ class _Part:
         if self._dataset is None:
             shape = (self.num_items, *self._layout.item_shape)
             self._dataset = self._writer._file.create_dataset(
-                self._path, shape, h5py.Datatype(self._layout.type), track_order=None
+                self._path, shape, h5py.Datatype(self._layout.type)
             )
         self._dataset.attrs["crc32"] = np.uint32(self._whole_crc)
 
