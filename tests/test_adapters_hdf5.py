@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -554,6 +555,22 @@ def test_a_cache_of_chunks_is_bounded_and_decodes_once(
     assert len(decoded) == 110
     assert [row[0] for row in tight[[999, 5]]] == [99900, 500]
     assert len(decoded) == 111  # the least recently used one made room
+
+
+@pytest.mark.parametrize("way", ["contiguous", "chunked across rows", "gzip", "lzf", "virtual, in the file"])
+def test_the_file_is_let_go_of_at_once(way: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5", WAYS[way])
+    gc.disable()
+    try:
+        ref = yoga.from_hdf5(path, "x")
+        assert len(list(ref)) == N
+        maps = Path("/proc/self/maps")
+        if maps.exists():
+            assert str(path) in maps.read_text()
+            del ref
+            assert str(path) not in maps.read_text()
+    finally:
+        gc.enable()
 
 
 # -- what is refused

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,17 @@ def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
     for numbers, values in held:
         assert values[:, 0].tolist() == numbers.tolist()
         assert bool((values == values[:, :1]).all())
+
+
+def test_files_are_let_go_of_at_once(tmp_path: Path) -> None:
+    # Not when the garbage collector finds a circle: a deleted file takes up its space until then.
+    gc.disable()
+    try:
+        reader = write(tmp_path, [[4, 4], [3]])
+        assert_rows(reader, np.arange(11))
+        (opened, *_) = reader._open([0])
+        kept = weakref.ref(opened.file)
+        del opened, reader, _
+        assert kept() is None
+    finally:
+        gc.enable()

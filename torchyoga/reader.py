@@ -45,53 +45,25 @@ class _Opened(NamedTuple):
             )
 
 
-class _Part:
-    """One part of a column, over all files that are open; one that is not is a block nobody reads."""
+class _Blocks:
+    """The blocks of one part of a column as they are stored, over all files; checked when first touched."""
 
-    def __init__(
-        self,
-        part: int,
-        size: int,
-        opened: Sequence[_Opened | None],
-        starts: Ints,
-        elements: Ints,
-        memory: Memory,
-        capacity: int,
-    ) -> None:
+    def __init__(self, part: int, opened: Sequence[_Opened | None]) -> None:
         self._part = part
         self._opened = opened
-        extents = [found and found.extents[part] for found in opened]
-        counts = [len(extent.offsets) if extent else 1 for extent in extents]
+        counts = [len(found.extents[part].offsets) if found else 1 for found in opened]
         self._first_block = np.cumsum([0, *counts]).astype(np.int64)
-        columns: list[list[Ints]] = [[], [], [], [], []]
-        for file, (found, extent) in enumerate(zip(opened, extents, strict=True)):
-            nothing = np.zeros(counts[file], np.int64)
-            values: tuple[Ints | None, ...] = (nothing,) * 5
-            if found and extent:
-                offsets = extent.offsets + found.file.address
-                values = extent.starts[:-1], offsets, extent.nbytes, extent.lows, extent.highs
-            shifts = starts[file], 0, 0, elements[file], elements[file]
-            for column, value, shift in zip(columns, values, shifts, strict=True):
-                column.append((nothing if value is None else value) + shift)
-        first, addresses, self.nbytes, self.lows, self.highs = map(np.concatenate, columns)
-        self.verified = np.concatenate(
+        self._verified = np.concatenate(
             [found.verified[part] if found else np.full(1, False) for found in opened]
         )
-        self._all_verified = bool(self.verified.all())
-        block_bytes = max((extent.block_bytes for extent in extents if extent), default=0)
-        num_items = int(starts[-1])
-        self.items: Items
-        if any(extent and extent.decode for extent in extents):
-            self.items = Decoded(first, num_items, 1, size, self._decode, block_bytes, capacity)
-        else:
-            self.items = Mapped(first, num_items, addresses[:, None], size, memory, self.touch)
+        self._all_verified = bool(self._verified.all())
 
     def touch(self, blocks: Ints) -> None:
         """Checks these blocks, unless that has been done."""
         if not self._all_verified:
-            for block in np.unique(blocks[~self.verified[blocks]]).tolist():
+            for block in np.unique(blocks[~self._verified[blocks]]).tolist():
                 self._stored(block)
-            self._all_verified = bool(self.verified.all())
+            self._all_verified = bool(self._verified.all())
 
     def _stored(self, block: int) -> tuple[Extent, int, Bytes]:
         """A block as it is stored, checked; its extent, and its number within the file."""
@@ -99,20 +71,67 @@ class _Part:
         within = block - int(self._first_block[file])
         opened = self._opened[file]
         assert opened is not None, "a row is read once its file is open"
-        if not self.verified[block]:
+        if not self._verified[block]:
             opened.check(self._part, within)
-            self.verified[block] = opened.verified[self._part][within] = True
+            self._verified[block] = opened.verified[self._part][within] = True
         extent = opened.extents[self._part]
         offset = int(extent.offsets[within])
         return extent, within, opened.file.data[offset : offset + int(extent.nbytes[within])]
 
-    def _decode(self, block: int, piece: int, out: Bytes) -> None:
+    def decode(self, block: int, piece: int, out: Bytes) -> None:
+        """Writes the items of a block into `out`."""
         extent, within, stored = self._stored(block)
         assert extent.decode is not None
         try:
             extent.decode(within, stored, out[: extent.block_bytes])
         except CorruptError as error:
             raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
+
+
+class _Part(NamedTuple):
+    """One part of a column, over all files that are open; one that is not is a block nobody reads."""
+
+    items: Items
+    blocks: _Blocks  # nothing in it leads back here: a mapped file is let go of as soon as nobody reads it
+    nbytes: Ints  # of each block, as it is stored
+    lows: Ints  # of each block, as in Extent
+    highs: Ints
+
+
+def _joined(
+    part: int,
+    size: int,
+    opened: Sequence[_Opened | None],
+    starts: Ints,
+    elements: Ints,
+    memory: Memory,
+    capacity: int,
+) -> _Part:
+    """A part of a column; `starts` and `elements` are the first item and the first element of each file."""
+    columns: list[list[Ints]] = [[], [], [], [], []]
+    extents = [found.extents[part] for found in opened if found]
+    for file, found in enumerate(opened):
+        nothing = np.zeros(len(found.extents[part].offsets) if found else 1, np.int64)
+        values: tuple[Ints | None, ...] = (nothing,) * 5
+        if found:
+            extent = found.extents[part]
+            offsets = extent.offsets + found.file.address
+            values = extent.starts[:-1], offsets, extent.nbytes, extent.lows, extent.highs
+        shifts = starts[file], 0, 0, elements[file], elements[file]
+        for column, value, shift in zip(columns, values, shifts, strict=True):
+            column.append((nothing if value is None else value) + shift)
+    first, addresses, nbytes, lows, highs = map(np.concatenate, columns)
+    blocks = _Blocks(part, opened)
+    num_items = int(starts[-1])
+    items: Items
+    if not any(extent.decode for extent in extents):
+        items = Mapped(first, num_items, addresses[:, None], size, memory, blocks.touch)
+    elif all(extent.decode for extent in extents):
+        most = max(extent.block_bytes for extent in extents)
+        items = Decoded(first, num_items, 1, size, blocks.decode, most, capacity)
+    else:
+        raise CorruptError("some of the files are compressed and some are not; no writer does that")
+    return _Part(items, blocks, nbytes, lows, highs)
 
 
 class Reader:
@@ -204,10 +223,10 @@ class Reader:
         begin += 8 * (rows - items.starts.take(blocks))
         end = begin + 8
         following = end >= items.addresses[:, 0].take(blocks) + part.nbytes.take(blocks)
-        part.touch(blocks)
+        part.blocks.touch(blocks)
         if following.any():
             end[following] = items.addresses[blocks[following] + 1, 0]
-            part.touch(blocks[following] + 1)
+            part.blocks.touch(blocks[following] + 1)
         found = items.memory.gather(np.concatenate([begin, end]), 8, self._pool.empty)
         first, last = found.view("<i8").reshape(2, -1).astype(np.int64, copy=False)
         low = part.lows.take(blocks)
@@ -270,7 +289,7 @@ class Reader:
             sizes = {"values": column.row_bytes, "offsets": 8, "shapes": 8 * column.ndim}
             joined.append(
                 tuple(
-                    _Part(
+                    _joined(
                         number + i,
                         sizes[name],
                         tuple(self._opened),

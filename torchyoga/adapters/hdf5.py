@@ -301,9 +301,12 @@ class _Opening:
             return lambda rows, offset, size: np.tile(value[offset : offset + size], len(rows) * count)
         chunks = _Chunks(dataset, dtype, properties, where)
         self.num_decoded += chunks.are_decoded
+        items = functools.cache(lambda: chunks.items(self.mapped, self.cache_bytes))
         if chunks.hold_rows and count == 1:  # a field of a compound value is read alone
-            return lambda rows, offset, size: chunks.items(self).pick(rows, self.pool.empty, offset, size)
-        return lambda rows, offset, size: _part(chunks.rows(self, rows), dtype.itemsize, offset, size)
+            return lambda rows, offset, size: items().pick(rows, self.pool.empty, offset, size)
+        return lambda rows, offset, size: _part(
+            chunks.rows(items().pick(rows, self.pool.empty), len(rows)), dtype.itemsize, offset, size
+        )
 
 
 _Read = Callable[[Ints, int, int], Bytes]  # row numbers; which bytes of each value: offset, size
@@ -438,7 +441,6 @@ class _Chunks:
             self._pipeline = Pipeline(properties, stored, dtype, self._converts)
         elif chunked and (self._nbytes[self._offsets >= 0] != self._stored_bytes).any():
             raise CorruptError(f"{where} has chunks that are not {self._stored_bytes} bytes long")
-        self._items: Items | None = None
 
     def _note_chunks(self, dataset: Any) -> None:
         found: list[Any] = []
@@ -461,14 +463,9 @@ class _Chunks:
         """True if every row lies in one piece, and nothing else in it."""
         return bool(self._chunk[1:] == self._shape[1:])
 
-    def items(self, opening: _Opening) -> Items:
+    def items(self, file: MappedFile, cache_bytes: int) -> Items:
         """The rows of the dataset, in pieces of chunks."""
-        if self._items is None:
-            self._items = self._make_items(opening)
-        return self._items
-
-    def _make_items(self, opening: _Opening) -> Items:
-        file, there = opening.mapped, self._offsets >= 0
+        there = self._offsets >= 0
         if (self._offsets[there] > file.data.size - self._nbytes[there]).any():
             raise CorruptError(f"{self._where} has chunks beyond the end of the file; it is cut or damaged")
         piece_bytes = int(np.prod(self._chunk, dtype=np.int64)) * self._itemsize
@@ -476,7 +473,7 @@ class _Chunks:
         if self._pipeline is not None:
             decode = functools.partial(self._decode, file)
             return Decoded(
-                self._starts, self._shape[0], self._pieces, stride, decode, piece_bytes, opening.cache_bytes
+                self._starts, self._shape[0], self._pieces, stride, decode, piece_bytes, cache_bytes
             )
         memory, fill = [file.data], 0
         if self._fill is not None:
@@ -500,13 +497,12 @@ class _Chunks:
         except CorruptError as error:
             raise CorruptError(f"{self._where}, from row {self._starts[block]} on: {error}") from error
 
-    def rows(self, opening: _Opening, rows: Ints) -> Bytes:
-        """The rows of these numbers, put together from their pieces; (rows * row bytes,)."""
-        found = self.items(opening).pick(rows, opening.pool.empty)
+    def rows(self, found: Bytes, num_rows: int) -> Bytes:
+        """Rows put together from their pieces; (rows * row bytes,)."""
         if self.hold_rows:
             return found
         inner, rank = self._chunk[1:], len(self._grid)
-        pieces = found.reshape(len(rows), *self._grid, *inner, self._itemsize)
+        pieces = found.reshape(num_rows, *self._grid, *inner, self._itemsize)
         # (rows, piece, place in the piece), axis by axis; chunks may stand out at the end of an axis.
         axes = [
             axis
@@ -514,9 +510,9 @@ class _Chunks:
             for axis in pair
         ]
         full = pieces.transpose(0, *axes, 2 * rank + 1).reshape(
-            len(rows), *(g * c for g, c in zip(self._grid, inner, strict=True)), self._itemsize
+            num_rows, *(g * c for g, c in zip(self._grid, inner, strict=True)), self._itemsize
         )
-        return np.ascontiguousarray(full[tuple(map(slice, (len(rows), *self._shape[1:])))]).reshape(-1)
+        return np.ascontiguousarray(full[tuple(map(slice, (num_rows, *self._shape[1:])))]).reshape(-1)
 
 
 class _ByHdf5:

@@ -17,7 +17,7 @@ import json
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -39,6 +39,7 @@ SUFFIX = ".h5"
 _CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
 _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
 _WIDTH = 5  # numbers of a chunk in the index: offset, bytes, CRC-32, filters left out, CRC-32 of the items
+_MOST_UNDER_WAY = 16  # chunks
 _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
 _MOST_DIMENSIONS = 32  # likewise, rows and elements of text counted in
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
@@ -60,15 +61,19 @@ class Writer:
             self._output = _Output(path)
         except OSError as error:
             raise _explained(error, path) from error
-        self._file: Any = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
-        self._file.create_group("columns", track_order=True)
-        self._compressing = ThreadPoolExecutor(os.cpu_count() or 1) if compression == "gzip" else None
+        self.file: Any = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
+        self.file.create_group("columns", track_order=True)
+        # While one core prepares chunks, another writes; all calls of HDF5 but the last ones come from there.
+        self._writing = ThreadPoolExecutor(1)
+        self._under_way: deque[Future[None]] = deque()
+        self.compressing = ThreadPoolExecutor(os.cpu_count() or 1) if compression == "gzip" else None
         self._parts = [[_Part(self, column, name) for name in column.parts] for column in schema.columns]
 
     def write(self, block: Block) -> list[int]:
         """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
         crcs = []
         with self._output.checked():
+            self._settle(0)  # the caller may now use the memory of the block before again
             for parts, data in zip(self._parts, block.data, strict=True):
                 elements = parts[0].num_items
                 for part in parts:
@@ -82,12 +87,21 @@ class Writer:
         self._rows += block.num_rows
         return crcs
 
+    def later(self, task: Callable[[], None]) -> None:
+        """Runs this after what was given before, and soon."""
+        self._under_way.append(self._writing.submit(task))
+        self._settle(_MOST_UNDER_WAY)
+
+    def _settle(self, most: int) -> None:
+        while len(self._under_way) > most:
+            self._under_way.popleft().result()
+
     def close(self) -> dict[str, Any]:
         """Syncs the file and returns plain data by which `read_extents` finds the chunks again."""
         try:
             with self._output.checked():
                 index = self._finish()
-                self._file.close()
+                self.file.close()
             self._output.sync()
             return index
         finally:
@@ -96,21 +110,25 @@ class Writer:
     def _finish(self) -> dict[str, Any]:
         for parts in self._parts:
             for part in parts:
+                part.write_rest()
+        self._settle(0)
+        for parts in self._parts:
+            for part in parts:
                 part.finish()
-        attributes = self._file.attrs
+        attributes = self.file.attrs
         attributes["torchyoga"] = 1
         attributes["rows"] = self._rows
         attributes["schema"] = json.dumps(self._schema.to_json())
         for column in self._schema.columns:
-            about = self._file[f"columns/{column.name}"].attrs
+            about = self.file[f"columns/{column.name}"].attrs
             about["kind"], about["dtype"] = column.kind, column.dtype
             if column.kind in ("str", "numpy.str"):
                 about["encoding"] = "utf-8"
         table = np.concatenate(
             [np.zeros(0, "<i8"), *(part.places() for parts in self._parts for part in parts)]
         )
-        index = self._file.create_dataset("index", data=table.astype("<i8"))
-        self._file.flush()
+        index = self.file.create_dataset("index", data=table.astype("<i8"))
+        self.file.flush()
         return {
             "offset": index.id.get_offset() or 0,  # None without any chunk
             "nbytes": table.nbytes,
@@ -120,11 +138,13 @@ class Writer:
 
     def abort(self) -> None:
         """Closes the file, whatever has been written."""
-        if self._compressing is not None:
-            self._compressing.shutdown(cancel_futures=True)
         self._output.give_up()
+        self._parts = []  # they know this writer; nobody should have to find the circle
+        for pool in (self.compressing, self._writing):
+            if pool is not None:
+                pool.shutdown(cancel_futures=True)
         with contextlib.suppress(Exception):  # of a file that nobody will read
-            self._file.close()
+            self.file.close()
         self._output.close()
 
 
@@ -210,7 +230,6 @@ class _Part:
         self._num_waiting = 0
         self._chunk_crc = self._whole_crc = 0
         self._crcs: list[int] = []
-        self._under_way: deque[tuple[int, Future[bytes]]] = deque()
 
     def add(self, array: np.ndarray[Any, Any]) -> int:
         """Appends items; returns the CRC-32 of their bytes."""
@@ -227,7 +246,7 @@ class _Part:
             if self._num_waiting == self._chunk_items:
                 self._write_chunk()
             start = stop
-        if self._waiting and self._num_waiting:
+        if self._waiting:
             # The caller may use its memory again; what waits is less than a chunk.
             self._waiting[-1] = self._waiting[-1].copy()
         self.num_items += len(array)
@@ -236,57 +255,49 @@ class _Part:
 
     def _write_chunk(self) -> None:
         chunk = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
-        start = len(self._crcs) * self._chunk_items
-        if self._dataset is None:
-            self._dataset = self._create(self._chunk_items)
-        self._dataset.resize(start + len(chunk), 0)
-        if self._compression is None:
-            self._write_direct(start, self._padded(chunk))
-        elif self._compression == "gzip":
-            self._compress(start, chunk)
+        start, chunk_items = len(self._crcs) * self._chunk_items, self._chunk_items
+        stop = start + len(chunk)
+        if self._compression in (None, "gzip") and len(chunk) < chunk_items:
+            chunk = np.pad(chunk, ((0, chunk_items - len(chunk)), (0, 0)))
+        if self._compression == "gzip":
+            assert self._writer.compressing is not None
+            packed = self._writer.compressing.submit(_deflated, chunk, self._layout.dtype.itemsize)
+            self._writer.later(lambda: self._store(start, stop, packed.result()))
         else:
-            items = chunk.view(self._layout.dtype).reshape(len(chunk), *self._layout.item_shape)
-            space = self._dataset.id.get_space()
-            space.select_hyperslab((start, *(0,) * (items.ndim - 1)), items.shape)
-            self._dataset.id.write(h5s.create_simple(items.shape), space, items, self._layout.type)
+            self._writer.later(lambda: self._store(start, stop, chunk))
         self._crcs.append(self._chunk_crc)
         self._waiting, self._num_waiting, self._chunk_crc = [], 0, 0
 
-    def _create(self, chunk_items: int) -> Any:
-        return _create_dataset(self._writer._file, self._path, self._layout, chunk_items, self._compression)
+    def _store(self, start: int, stop: int, chunk: Bytes | bytes) -> None:
+        """Writes a chunk: as it is to be stored, or for HDF5 to compress."""
+        layout = self._layout
+        if self._dataset is None:
+            self._dataset = _create_dataset(
+                self._writer.file, self._path, layout, self._chunk_items, self._compression
+            )
+        self._dataset.resize(stop, 0)
+        place = (start, *(0,) * len(layout.item_shape))
+        if self._compression in (None, "gzip"):
+            self._dataset.id.write_direct_chunk(place, chunk)
+            return
+        assert isinstance(chunk, np.ndarray)
+        items = chunk.view(layout.dtype).reshape(len(chunk), *layout.item_shape)
+        space = self._dataset.id.get_space()
+        space.select_hyperslab(place, items.shape)
+        self._dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
 
-    def _write_direct(self, start: int, data: Any) -> None:
-        self._dataset.id.write_direct_chunk((start, *(0,) * len(self._layout.item_shape)), data)
-
-    def _padded(self, chunk: Bytes) -> Bytes:
-        missing = self._chunk_items - len(chunk)
-        return np.pad(chunk, ((0, missing), (0, 0))) if missing else chunk
-
-    def _compress(self, start: int, chunk: Bytes) -> None:
-        assert self._writer._compressing is not None
-        # A copy, for the caller may use its memory again.
-        data = self._padded(chunk).reshape(-1).copy()
-        self._under_way.append(
-            (start, self._writer._compressing.submit(_deflated, data, self._layout.dtype.itemsize))
-        )
-        while len(self._under_way) > 2 * (os.cpu_count() or 1):
-            self._write_compressed()
-
-    def _write_compressed(self) -> None:
-        start, done = self._under_way.popleft()
-        self._write_direct(start, done.result())
-
-    def finish(self) -> None:
-        """Writes what waits, and the checksum of it all."""
+    def write_rest(self) -> None:
+        """Writes what waits."""
         if not self._crcs:
             self._chunk_items = max(1, self._num_waiting)  # all of it: no larger than need be
         if self._num_waiting and self._layout.item_bytes:
             self._write_chunk()
-        while self._under_way:
-            self._write_compressed()
+
+    def finish(self) -> None:
+        """Notes the checksum of it all."""
         if self._dataset is None:
             shape = (self.num_items, *self._layout.item_shape)
-            self._dataset = self._writer._file.create_dataset(
+            self._dataset = self._writer.file.create_dataset(
                 self._path, shape, h5py.Datatype(self._layout.type)
             )
         self._dataset.attrs["crc32"] = np.uint32(self._whole_crc)
@@ -376,8 +387,8 @@ def _create_dataset(group: Any, path: str, layout: _Layout, chunk_items: int, co
     )
 
 
-def _deflated(data: Bytes, element_bytes: int) -> bytes:
-    return zlib.compress(shuffled(data, element_bytes).data, GZIP_LEVEL)
+def _deflated(chunk: Bytes, element_bytes: int) -> bytes:
+    return zlib.compress(shuffled(chunk.reshape(-1), element_bytes).data, GZIP_LEVEL)
 
 
 def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[Extent]:
