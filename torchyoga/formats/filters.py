@@ -8,6 +8,7 @@ chunk of a dataset in memory. So its library never sees the file, and none is op
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 import zlib
@@ -94,7 +95,7 @@ class Pipeline:
     stored: h5t.TypeID
     dtype: np.dtype[Any]
     converts: bool = False
-    _scratches: dict[tuple[int, int], tuple[threading.Lock, h5d.DatasetID, Any]] = field(default_factory=dict)
+    _scratches: dict[Any, tuple[threading.Lock, h5d.DatasetID, Any]] = field(default_factory=dict)
 
     def decode(self, data: Bytes, mask: int, out: Bytes) -> None:
         """Writes the items of a chunk into `out`, as bytes of `dtype`.
@@ -107,30 +108,34 @@ class Pipeline:
         Raises:
             CorruptError: the chunk is damaged.
         """
-        filters = [self.properties.get_filter(i) for i in range(self.properties.get_nfilters())]
-        used = [(code, values) for i, (code, _, values, _) in enumerate(filters) if not mask >> i & 1]
-        if self.converts or not {code for code, _ in used} <= _BY_HAND:
-            _check_length(data, [code for code, _ in used], out.nbytes)
-            self._decode_by_hdf5(data, mask, out)
-            return
-        for code, values in reversed(used):
-            if code == h5z.FILTER_DEFLATE:
-                data = _inflated(data, out.nbytes + 4)  # a checksum may be inside
-            elif code == h5z.FILTER_FLETCHER32:
-                data = _checked(data)
-            else:
-                data = _unshuffled(data, values[0] if values else self.dtype.itemsize)
+        every = [self.properties.get_filter(i) for i in range(self.properties.get_nfilters())]
+        used = [i for i in range(len(every)) if not mask >> i & 1]
+        # They are undone from the last to the first. HDF5 gets as few as possible: after shuffle, for one, it
+        # reads beyond the end of what a filter before has made too short.
+        strange = used if self.converts else [i for i in used if every[i][0] not in _BY_HAND]
+        kept = tuple(i for i in used if strange[0] <= i <= strange[-1]) if strange else ()
+        hdf5_is_due = bool(kept) or self.converts
+        for i in reversed(used):
+            if i not in kept:
+                data = _undone(every[i][0], every[i][2], data, out.nbytes)
+            elif hdf5_is_due:
+                data, hdf5_is_due = self._undone_by_hdf5(data, kept, out.nbytes), False
+        if hdf5_is_due:
+            data = self._undone_by_hdf5(data, kept, out.nbytes)
         if data.nbytes != out.nbytes:
             raise CorruptError(f"a chunk holds {data.nbytes} bytes instead of {out.nbytes}")
         out[:] = data
 
-    def _decode_by_hdf5(self, data: Bytes, mask: int, out: Bytes) -> None:
-        key = os.getpid(), mask
+    def _undone_by_hdf5(self, data: Bytes, kept: tuple[int, ...], nbytes: int) -> Bytes:
+        codes = [self.properties.get_filter(i)[0] for i in kept]
+        size = self.stored.get_size() * math.prod(self.properties.get_chunk())
+        _check_length(data, codes, size)
+        key = os.getpid(), kept
         scratch = self._scratches.get(key)
         if scratch is None:
-            scratch = self._scratches[key] = (threading.Lock(), *self._make_scratch(mask))
+            scratch = self._scratches[key] = (threading.Lock(), *self._make_scratch(kept))
         lock, dataset, _ = scratch
-        found = np.ndarray(self.properties.get_chunk(), self.dtype, out.data)
+        found = np.empty(self.properties.get_chunk(), self.dtype)
         wanted = h5t.py_create(self.dtype, logical=True) if self.converts else self.stored
         with lock:
             try:
@@ -138,12 +143,13 @@ class Pipeline:
                 dataset.read(h5s.ALL, h5s.ALL, found, mtype=wanted)
             except (OSError, RuntimeError, ValueError) as error:
                 raise CorruptError(f"HDF5 cannot decode a chunk: {error}") from error
+        return found.reshape(-1).view(np.uint8)
 
-    def _make_scratch(self, mask: int) -> tuple[h5d.DatasetID, Any]:
-        # A dataset without the filters that were left out: HDF5 forgets the mask of a chunk just written.
+    def _make_scratch(self, kept: tuple[int, ...]) -> tuple[h5d.DatasetID, Any]:
+        # Without the filters left out for a chunk: HDF5 forgets the mask of one that was just written.
         properties = self.properties.copy()
         for i in range(self.properties.get_nfilters()):
-            if mask >> i & 1:
+            if i not in kept:
                 properties.remove_filter(self.properties.get_filter(i)[0])
         file = memory_file()
         space = h5s.create_simple(properties.get_chunk())
@@ -160,16 +166,18 @@ _names = itertools.count()
 
 def _check_length(data: Bytes, codes: list[int], nbytes: int) -> None:
     """Raises CorruptError for what HDF5 would read beyond the end of, without looking."""
-    if codes and codes[-1] == h5z.FILTER_FLETCHER32 and data.nbytes < 4:
+    last = codes[-1] if codes else None
+    if last == h5z.FILTER_FLETCHER32 and data.nbytes < 4:
         raise CorruptError("a chunk is shorter than its checksum")
-    if codes[-1:] == [_BLOSC]:
-        announced: int | None = int.from_bytes(data[4:8].tobytes(), "little")
-    elif codes[-1:] == [_ZSTD]:
-        announced = _announced_by_zstd(data[:18].tobytes())
-    else:
-        return
-    if announced != nbytes:
-        raise CorruptError(f"a chunk decompresses to {announced} bytes instead of {nbytes}")
+    found: int | None = nbytes
+    if not set(codes) - {h5z.FILTER_SHUFFLE}:
+        found = data.nbytes
+    elif last == _BLOSC:
+        found = int.from_bytes(data[4:8].tobytes(), "little")
+    elif last == _ZSTD:
+        found = _announced_by_zstd(data[:18].tobytes())
+    if found != nbytes:
+        raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
 
 
 def _announced_by_zstd(head: bytes) -> int | None:
@@ -181,6 +189,14 @@ def _announced_by_zstd(head: bytes) -> int | None:
     at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
     size = (single, 2, 4, 8)[flags >> 6]
     return int.from_bytes(head[at : at + size], "little") + 256 * (size == 2) if size else None
+
+
+def _undone(code: int, values: tuple[int, ...], data: Bytes, nbytes: int) -> Bytes:
+    if code == h5z.FILTER_DEFLATE:
+        return _inflated(data, 2 * nbytes + 64)  # other filters may be inside
+    if code == h5z.FILTER_FLETCHER32:
+        return _checked(data)
+    return _unshuffled(data, values[0] if values and values[0] else 1)
 
 
 def _inflated(data: Bytes, most: int) -> Bytes:
