@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -96,6 +97,7 @@ class _Part(NamedTuple):
     nbytes: Ints  # of each block, as it is stored
     lows: Ints  # of each block, as in Extent
     highs: Ints
+    cut: bytes  # the same for parts whose blocks begin with the same items
 
 
 def _joined(
@@ -131,7 +133,8 @@ def _joined(
         items = Decoded(first, num_items, 1, size, blocks.decode, most, capacity)
     else:
         raise CorruptError("some of the files are compressed and some are not; no writer does that")
-    return _Part(items, blocks, nbytes, lows, highs)
+    cut = hashlib.blake2b(first.tobytes(), digest_size=16).digest()
+    return _Part(items, blocks, nbytes, lows, highs, cut)
 
 
 class Reader:
@@ -178,17 +181,21 @@ class Reader:
             self._open(np.unique(self._file_starts.searchsorted(rows, "right") - 1).tolist())
         if not len(rows):
             return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
-        data = tuple(
-            self._take_ragged(column, parts, rows)
-            if column.is_ragged
-            else Data(self._take_fixed(column, parts[0], rows))
-            for column, parts in zip(self.schema.columns, self._parts, strict=True)
-        )
-        return Block(self.schema, len(rows), data)
+        data: list[Data] = []
+        known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
+        for column, parts in zip(self.schema.columns, self._parts, strict=True):
+            if column.is_ragged:
+                data.append(self._take_ragged(column, parts, rows))
+                continue
+            blocks = known.get(parts[0].cut)
+            if blocks is None:
+                blocks = known[parts[0].cut] = parts[0].items.blocks(rows)
+            data.append(Data(self._take_fixed(column, parts[0], rows, blocks)))
+        return Block(self.schema, len(rows), tuple(data))
 
-    def _take_fixed(self, column: Column, part: _Part, rows: Ints) -> npt.NDArray[Any]:
+    def _take_fixed(self, column: Column, part: _Part, rows: Ints, blocks: Ints) -> npt.NDArray[Any]:
         assert column.shape is not None
-        found = part.items.pick(rows, self._pool.empty)
+        found = part.items.pick(rows, self._pool.empty, blocks=blocks)
         shape = (len(rows), *column.shape)
         return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
 

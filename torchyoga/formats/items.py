@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +44,14 @@ class Items(ABC):
         """What all addresses lie in."""
 
     @abstractmethod
-    def _origins(self, blocks: Ints) -> AbstractContextManager[Ints]:
-        """(all blocks, pieces) where item 0 would lie, did it belong to the block; true of these blocks."""
+    def _hold(self, blocks: Ints) -> Ints:
+        """(all blocks, pieces) where item 0 would lie, did it belong to the block.
+
+        True of these blocks until `_let_go`; (all blocks,) if items are of one piece.
+        """
+
+    def _let_go(self) -> None:  # noqa: B027
+        """The items are copied."""
 
     def blocks(self, items: Ints) -> Ints:
         """The block of each item."""
@@ -54,7 +59,14 @@ class Items(ABC):
             return items // self._block_items
         return self.starts.searchsorted(items, "right") - 1
 
-    def pick(self, items: Ints, empty: Empty, offset: int = 0, size: int | None = None) -> Bytes:
+    def pick(
+        self,
+        items: Ints,
+        empty: Empty,
+        offset: int = 0,
+        size: int | None = None,
+        blocks: Ints | None = None,
+    ) -> Bytes:
         """Copies of these items, one after the other, as bytes.
 
         Args:
@@ -62,24 +74,29 @@ class Items(ABC):
             empty: makes the array for the copies, if they are large.
             offset: where to begin in each piece.
             size: how many bytes of each piece, all by default.
+            blocks: (N,) the block of each, if it is known.
         """
         size = self.stride if size is None else size
         if not len(items) or not size:
             return np.empty(0, np.uint8)
-        blocks = self.blocks(items)
+        if blocks is None:
+            blocks = self.blocks(items)
         if len(items) > self._most_blocks:
             touched = len(np.unique(blocks))
             if touched > self._most_blocks:
                 return self._pick_in_turns(items, empty, offset, size)
-        with self._origins(blocks) as origins:
+        addresses = items * self.stride
+        origins = self._hold(blocks)
+        try:
             if self.pieces == 1:
-                addresses = items * self.stride
-                addresses += origins[:, 0].take(blocks)
+                addresses += origins.take(blocks)
             else:
-                addresses = ((items * self.stride)[:, None] + origins.take(blocks, 0)).reshape(-1)
+                addresses = (addresses[:, None] + origins.take(blocks, 0)).reshape(-1)
             if offset:
                 addresses += offset
             return self.memory.gather(addresses, size, empty)
+        finally:
+            self._let_go()
 
     def _pick_in_turns(self, items: Ints, empty: Empty, offset: int, size: int) -> Bytes:
         # Item after item in their order, so that a block is wanted once, as few blocks at a time as fit.
@@ -113,9 +130,12 @@ class Items(ABC):
             turn = slice(start, start + self._most_blocks)
             sizes = (last[turn] - first[turn]) * self.stride
             stop = done + int(sizes.sum())
-            with self._origins(blocks[turn]) as origins:
-                addresses = first[turn] * self.stride + origins[:, 0].take(blocks[turn])
+            origins = self._hold(blocks[turn])
+            try:
+                addresses = first[turn] * self.stride + origins.take(blocks[turn])
                 self.memory.gather_runs(addresses, sizes, out[done:stop])
+            finally:
+                self._let_go()
             done = stop
         return out
 
@@ -151,7 +171,8 @@ class Mapped(Items):
         super().__init__(starts, num_items, addresses.shape[1], stride)
         self.addresses = addresses
         self._memory = memory
-        self._zero = addresses - (starts * stride)[:, None]
+        zero = addresses - (starts * stride)[:, None]
+        self._zero = zero if self.pieces > 1 else zero.reshape(-1)
         self._touch = touch
 
     @property
@@ -159,10 +180,10 @@ class Mapped(Items):
         """What all addresses lie in."""
         return self._memory
 
-    def _origins(self, blocks: Ints) -> AbstractContextManager[Ints]:
+    def _hold(self, blocks: Ints) -> Ints:
         if self._touch is not None:
             self._touch(blocks)
-        return nullcontext(self._zero)
+        return self._zero
 
 
 class Decoded(Items):
@@ -197,7 +218,7 @@ class Decoded(Items):
         self._held_in = np.full(slots, -1)
         self._used = np.zeros(slots, np.int64)
         self._clock = 0
-        self._zero = np.zeros((len(starts), pieces), np.int64)
+        self._zero = np.zeros(count, np.int64)  # of each piece of each block
         self._lock, self._lock_process = threading.Lock(), os.getpid()
 
     @property
@@ -205,24 +226,32 @@ class Decoded(Items):
         """Where decoded blocks are kept."""
         return self._memory
 
-    @contextmanager
-    def _origins(self, blocks: Ints) -> Iterator[Ints]:
+    def _hold(self, blocks: Ints) -> Ints:
         if self._lock_process != os.getpid():
             # A thread that held the lock when this process was forked is not here to release it.
             self._lock, self._lock_process = threading.Lock(), os.getpid()
-        with self._lock:  # until the rows are copied, nobody may reuse the slots
-            wanted = np.unique(blocks)
-            if self.pieces > 1:
-                wanted = (wanted[:, None] * self.pieces + np.arange(self.pieces)).reshape(-1)
-            self._clock += 1
-            slots = self._slot_of[wanted]
-            missing = wanted[slots < 0]
-            self._used[slots[slots >= 0]] = self._clock
-            if len(missing):
-                oldest = np.argpartition(self._used, len(missing) - 1)[: len(missing)]
-                for piece, slot in zip(missing.tolist(), oldest.tolist(), strict=True):
-                    self._load(piece, slot)
-            yield self._zero
+        self._lock.acquire()  # until the items are copied, nobody may use the slots for others
+        try:
+            self._make_present(np.unique(blocks))
+        except BaseException:
+            self._lock.release()
+            raise
+        return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
+
+    def _let_go(self) -> None:
+        self._lock.release()
+
+    def _make_present(self, wanted: Ints) -> None:
+        if self.pieces > 1:
+            wanted = (wanted[:, None] * self.pieces + np.arange(self.pieces)).reshape(-1)
+        self._clock += 1
+        slots = self._slot_of[wanted]
+        missing = wanted[slots < 0]
+        self._used[slots[slots >= 0]] = self._clock
+        if len(missing):
+            oldest = np.argpartition(self._used, len(missing) - 1)[: len(missing)]
+            for piece, slot in zip(missing.tolist(), oldest.tolist(), strict=True):
+                self._load(piece, slot)
 
     def _load(self, piece: int, slot: int) -> None:
         held = self._held_in[slot]
@@ -232,7 +261,7 @@ class Decoded(Items):
         block, nth = divmod(piece, self.pieces)
         self._decode(block, nth, self._arena[slot])
         # Known only now that it is whole: decoding may fail, or a thread elsewhere may fork.
-        self._zero[block, nth] = address_of(self._arena[slot]) - self.starts[block] * self.stride
+        self._zero[piece] = address_of(self._arena[slot]) - self.starts[block] * self.stride
         self._held_in[slot] = piece
         self._slot_of[piece] = slot
         self._used[slot] = self._clock
