@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -137,3 +139,33 @@ def test_threads_take_turns() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8), timeout=60))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
+    model = Model([2] * 8, 1)
+    entered, leave = threading.Event(), threading.Event()
+
+    def decode(block: int, piece: int, out: Bytes) -> None:
+        if block == 7:
+            entered.set()
+            leave.wait(30)
+        model.decode(block, piece, out)
+
+    items = Decoded(model.starts, 16, 1, SIZE, decode, 2 * SIZE, 10**6)
+    items.pick(np.arange(4), empty)
+    thread = threading.Thread(target=lambda: items.pick(np.array([15]), empty))
+    thread.start()
+    try:
+        assert entered.wait(30)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # ends the child if it hangs
+            leave.set()
+            whole = np.arange(16)
+            os._exit(0 if items.pick(whole, empty).tobytes() == model.items.tobytes() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        leave.set()
+        thread.join(30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -186,6 +187,19 @@ class Mapped(Items):
         return self._zero
 
 
+_decoded: weakref.WeakSet[Decoded] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # Threads that held these locks are not in the child to release them.
+    for items in _decoded:
+        items._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class Decoded(Items):
     """Items whose blocks are decoded as a whole when one is wanted, and kept while there is room.
 
@@ -219,7 +233,8 @@ class Decoded(Items):
         self._used = np.zeros(slots, np.int64)
         self._clock = 0
         self._zero = np.zeros(count, np.int64)  # of each piece of each block
-        self._lock, self._lock_process = threading.Lock(), os.getpid()
+        self._lock = threading.Lock()
+        _decoded.add(self)
 
     @property
     def memory(self) -> Memory:
@@ -227,9 +242,6 @@ class Decoded(Items):
         return self._memory
 
     def _hold(self, blocks: Ints) -> Ints:
-        if self._lock_process != os.getpid():
-            # A thread that held the lock when this process was forked is not here to release it.
-            self._lock, self._lock_process = threading.Lock(), os.getpid()
         self._lock.acquire()  # until the items are copied, nobody may use the slots for others
         try:
             self._make_present(np.unique(blocks))
