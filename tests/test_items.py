@@ -49,7 +49,9 @@ class Model:
                 for begin, block in zip(begins, self.blocks, strict=True)
             ]
         ).astype(np.int64)
-        return Mapped(self.starts, self.num_items, addresses, SIZE, Memory([whole]))
+        items = Mapped(self.pieces, SIZE, Memory([whole]))
+        items.append(self.starts, self.num_items, addresses)
+        return items
 
     def decode(self, block: int, piece: int, out: Bytes) -> None:
         self.decoded.append((block, piece))
@@ -57,7 +59,7 @@ class Model:
 
     def decoding(self, capacity: int) -> Decoded:
         largest = max(block[0].nbytes for block in self.blocks)
-        return Decoded(self.starts, self.num_items, self.pieces, SIZE, self.decode, largest, capacity)
+        return Decoded([self.starts], [self.num_items], self.pieces, SIZE, self.decode, largest, capacity)
 
 
 LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(lambda lengths: sum(lengths) > 0)
@@ -116,7 +118,7 @@ def test_a_block_that_cannot_be_decoded_is_not_kept() -> None:
             out[:] = 99
             raise OSError("the chunk is damaged")
 
-    items = Decoded(model.starts, 4, 1, SIZE, decode, 2 * SIZE, 10**6)
+    items = Decoded([model.starts], [4], 1, SIZE, decode, 2 * SIZE, 10**6)
     for numbers in ([0, 3], [3], [2]):
         with pytest.raises(OSError, match="damaged"):
             items.pick(np.array(numbers), empty)
@@ -153,7 +155,7 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
             leave.wait(30)
         model.decode(block, piece, out)
 
-    items = Decoded(model.starts, 16, 1, SIZE, decode, 2 * SIZE, 10**6)
+    items = Decoded([model.starts], [16], 1, SIZE, decode, 2 * SIZE, 10**6)
     items.pick(np.arange(4), empty)
     thread = threading.Thread(target=lambda: items.pick(np.array([15]), empty))
     thread.start()

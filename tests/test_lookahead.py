@@ -15,6 +15,7 @@ class Table:
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.reads = 0
+        self.row_bytes, self.is_cold = 8, False
         self.fails_at = fails_at
 
     def take(self, rows: np.ndarray) -> Rows:
@@ -29,7 +30,7 @@ class Table:
 
 def test_batches_of_the_order_are_read_together() -> None:
     table, order = Table(), np.random.default_rng(0).permutation(1000)
-    ahead = Lookahead(table.take, order.tolist(), order)
+    ahead = Lookahead(table, order.tolist(), order)
     for start in range(0, 1000, 10):
         batch = order[start : start + 10].tolist()
         found = ahead.rows(batch)
@@ -40,7 +41,7 @@ def test_batches_of_the_order_are_read_together() -> None:
 
 @given(st.lists(st.integers(0, 30), max_size=60), st.data())
 def test_whatever_is_asked_for_the_rows_are_right(order: list[int], data: st.DataObject) -> None:
-    ahead = Lookahead(Table().take, order, np.array(order, np.int64))
+    ahead = Lookahead(Table(), order, np.array(order, np.int64))
     for _ in range(8):
         start = data.draw(st.integers(0, max(0, len(order) - 1)))
         asked = data.draw(
@@ -53,7 +54,7 @@ def test_whatever_is_asked_for_the_rows_are_right(order: list[int], data: st.Dat
 
 def test_a_batch_across_two_announcements_is_not_read_ahead_but_the_next_is() -> None:
     order = list(range(100, 140))
-    ahead = Lookahead(Table().take, order, np.array(order))
+    ahead = Lookahead(Table(), order, np.array(order))
     assert ahead.rows([7, 8, 100, 101]) is None
     found = ahead.rows([102, 103])
     assert found is not None
@@ -63,7 +64,8 @@ def test_a_batch_across_two_announcements_is_not_read_ahead_but_the_next_is() ->
 def test_a_later_row_that_fails_does_not_fail_this_batch() -> None:
     order = list(range(40))
     table = Table(fails_at=25)
-    ahead = Lookahead(table.take, order, np.array(order))
+    table.row_bytes = 2**16  # three batches at once
+    ahead = Lookahead(table, order, np.array(order))
     delivered = 0
     for start in range(0, 20, 5):
         found = ahead.rows(order[start : start + 5])

@@ -101,7 +101,7 @@ def test_files_are_opened_when_a_row_of_them_is_wanted(tmp_path: Path) -> None:
 def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
     reader = write(tmp_path, [[4, 4]])
     path = tmp_path / reader.files[0].name
-    (opened,) = reader._open([0])
+    opened = reader._opened(0)
     damaged = 0
     for extent in opened.extents:
         for offset, nbytes in zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True):
@@ -181,9 +181,8 @@ def test_files_are_let_go_of_at_once(tmp_path: Path) -> None:
     try:
         reader = write(tmp_path, [[4, 4], [3]])
         assert_rows(reader, np.arange(11))
-        (opened, *_) = reader._open([0])
-        kept = weakref.ref(opened.file)
-        del opened, reader, _
+        kept = weakref.ref(reader._mapped[0])
+        del reader
         assert kept() is None
     finally:
         gc.enable()

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["BufferPool"]
+__all__ = ["BufferPool", "Place", "is_placing", "placing"]
 
+_ALIGNMENT = 64  # bytes; as torch's own allocator gives
 _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself
+
+
+class Place:
+    """A run of memory in which buffers are to lie, one after the other."""
+
+    def __init__(self, memory: np.ndarray[Any, Any]) -> None:
+        self.memory = memory
+        self.used = 0
+
+    def empty(self, nbytes: int) -> np.ndarray[Any, Any] | None:
+        """The next (nbytes,) of uint8; None if there is not so much left."""
+        start = -(-self.used // _ALIGNMENT) * _ALIGNMENT
+        if start + nbytes > self.memory.size:
+            return None
+        self.used = start + nbytes
+        return self.memory[start : self.used]
+
+
+_place: Place | None = None
+
+
+def is_placing() -> bool:
+    """True within `placing`."""
+    return _place is not None
+
+
+@contextlib.contextmanager
+def placing(place: Place) -> Iterator[None]:
+    """Meanwhile all pools of this process hand out memory of `place`, while there is some.
+
+    For a process of one thread, such as a worker that fills shared memory.
+    """
+    global _place
+    _place = place
+    try:
+        yield
+    finally:
+        _place = None
 
 
 class BufferPool:
@@ -28,6 +69,10 @@ class BufferPool:
 
     def empty(self, nbytes: int) -> np.ndarray[Any, Any]:
         """An uninitialised array (nbytes,) of uint8 that nobody else holds."""
+        if _place is not None:
+            found = _place.empty(nbytes)
+            if found is not None:
+                return found
         if nbytes < _WORTH_KEEPING:
             return np.empty(nbytes, np.uint8)
         for buffer in tuple(self._kept):

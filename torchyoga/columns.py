@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from . import leaf as leaves
@@ -20,22 +21,118 @@ __all__ = ["Block", "Collector", "Data", "Rows"]
 Array = np.ndarray[Any, Any]
 
 
-class Data(NamedTuple):
+class Runs(Protocol):
+    """Runs of bytes that lie somewhere, one a row."""
+
+    nbytes: npt.NDArray[np.int64]
+
+    def slice(self, start: int, stop: int) -> Runs:
+        """Some of them."""
+
+    def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
+        """Writes each into `out` where `starts` says; one after the other by default."""
+
+    def texts(self) -> list[bytes]:
+        """Each as bytes."""
+
+
+class Data:
     """The rows of one column.
 
     Fixed: `values` has shape (N, *row). Ragged: row i is `values[offsets[i]:offsets[i + 1]]`, reshaped to the
     entries of `shapes[i]` (N, ndim) that are not -1, where the column keeps shapes.
+
+    Args:
+        values: or None, if they are still where they lie: then `runs`, which are copied when they are wanted.
+        runs: the values of each row of a ragged column.
+        dtype: of the values in the runs.
+        empty: makes memory for the copies.
     """
 
-    values: Array
-    offsets: Array | None = None
-    shapes: Array | None = None
+    __slots__ = ("_dtype", "_empty", "_values", "offsets", "runs", "shapes")
+
+    def __init__(
+        self,
+        values: Array | None,
+        offsets: Array | None = None,
+        shapes: Array | None = None,
+        *,
+        runs: Runs | None = None,
+        dtype: np.dtype[Any] | None = None,
+        empty: Callable[[int], Array] | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.shapes = shapes
+        self.runs = runs
+        self._values = values
+        self._dtype = dtype
+        self._empty = empty or _empty
+
+    @property
+    def values(self) -> Array:
+        """The values of all rows."""
+        if self._values is None:
+            assert self.runs is not None and self.offsets is not None and self._dtype is not None
+            out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
+            self.runs.copy(out)
+            self._values = out.view(self._dtype)
+        return self._values
+
+    def padded(self, width: int, fill: Any) -> Array:
+        """(N, width) the values of each row of a ragged column, cut or filled up."""
+        assert self.offsets is not None
+        num_rows = len(self.offsets) - 1
+        dtype = self._dtype if self._values is None else self._values.dtype
+        assert dtype is not None
+        out = self._empty(num_rows * width * dtype.itemsize).view(dtype).reshape(num_rows, width)
+        lengths = np.diff(self.offsets)
+        if self.runs is not None and int(lengths.max(initial=0)) <= width:
+            step = width * dtype.itemsize
+            out[...] = fill
+            self.runs.copy(out.reshape(-1).view(np.uint8), range(0, num_rows * step, max(1, step)))
+            return out
+        out[...] = fill
+        for i, (start, length) in enumerate(zip(self.offsets.tolist(), lengths.tolist())):  # noqa: B905
+            length = min(length, width)
+            out[i, :length] = self.values[start : start + length]
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        values = self._values.nbytes if self._values is not None else int(self.runs.nbytes.sum())  # type: ignore[union-attr]
+        return values + sum(part.nbytes for part in (self.offsets, self.shapes) if part is not None)
+
+    def slice(self, start: int, stop: int) -> Data:
+        """The rows start..stop-1, over the same memory."""
+        if self.offsets is None:
+            return Data(self.values[start:stop])
+        offsets = self.offsets[start : stop + 1]
+        shapes = None if self.shapes is None else self.shapes[start:stop]
+        runs = None if self.runs is None else self.runs.slice(start, stop)
+        values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
+        return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
+
+    def texts(self) -> list[bytes]:
+        """The bytes of each row of a ragged column."""
+        if self.runs is not None:
+            return self.runs.texts()
+        assert self.offsets is not None
+        data, ends = (
+            self.values.reshape(-1).view(np.uint8).data,
+            (self.offsets * self.values.itemsize).tolist(),
+        )
+        return [bytes(data[start:stop]) for start, stop in zip(ends, ends[1:])]  # noqa: B905
 
     def part(self, name: str) -> Array:
         """One of `Column.parts`."""
         found = getattr(self, name)
         assert isinstance(found, np.ndarray)
         return found
+
+
+def _empty(nbytes: int) -> Array:
+    return np.empty(nbytes, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -49,23 +146,11 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return sum(
-            data.part(name).nbytes
-            for c, data in zip(self.schema.columns, self.data, strict=True)
-            for name in c.parts
-        )
+        return sum(data.nbytes for data in self.data)
 
     def slice(self, start: int, stop: int) -> Block:
         """The rows start..stop-1, over the same memory."""
-        return Block(self.schema, stop - start, tuple(_slice(data, start, stop) for data in self.data))
-
-
-def _slice(data: Data, start: int, stop: int) -> Data:
-    if data.offsets is None:
-        return Data(data.values[start:stop])
-    offsets = data.offsets[start : stop + 1]
-    shapes = None if data.shapes is None else data.shapes[start:stop]
-    return Data(data.values[offsets[0] : offsets[-1]], offsets - offsets[0], shapes)
+        return Block(self.schema, stop - start, tuple(data.slice(start, stop) for data in self.data))
 
 
 def array_of(column: Column, data: Data, i: int) -> Array:
@@ -83,6 +168,9 @@ def leaf_values(column: Column, data: Data, num_rows: int) -> list[Any]:
     if column.kind in ("int", "float", "bool", "complex"):
         listed: list[Any] = data.values.tolist()
         return listed
+    if column.kind in ("bytes", "str"):  # straight from where they lie
+        texts = data.texts()
+        return texts if column.kind == "bytes" else list(map(leaves.as_text, texts))
     return [leaves.decode(column.kind, column.dtype, array_of(column, data, i)) for i in range(num_rows)]
 
 

@@ -24,6 +24,7 @@ from .stream import Stream
 __all__ = ["ColumnsRef", "DataRef", "SlicedRef", "VersionRef"]
 
 Ints = npt.NDArray[np.int64]
+_TEXT = 100  # bytes of a ragged value, where nobody knows
 
 
 class DataRef(ABC):
@@ -81,9 +82,30 @@ class DataRef(ABC):
                 return found
         return self.take(self._numbers(indices))
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row; 0 if that is not known."""
+        return 0
+
+    @property
+    def is_cold(self) -> bool:
+        """True as long as rows come from disk, so that announcing them is worth its cost."""
+        return False
+
+    def announce(self, rows: Ints, values: bool) -> None:  # noqa: B027
+        """Is told of rows that will be taken, before that: see `Reader.announce`. Does nothing by default."""
+
+    def probe(self) -> None:  # noqa: B027
+        """Is to find out anew whether it `is_cold`. Does nothing by default."""
+
     def expect(self, wanted: list[int], numbers: Ints) -> None:
         """A sampler tells what it will hand out next, as ints and as an array: it can be read ahead."""
-        self._expected = Lookahead(self.take, wanted, numbers)
+        self._expected = Lookahead(self, wanted, numbers)
+
+    def approach(self, start: int, stop: int) -> None:
+        """A sampler is about to hand out these places of what it has told: other processes may read them."""
+        if self._expected is not None:
+            self._expected.approach(start, stop)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_expected"}
@@ -174,6 +196,24 @@ class SlicedRef(DataRef):
         return self.whole.take(self.rows.start + self.rows.step * rows)
 
     @property
+    def row_bytes(self) -> int:
+        """Of the whole."""
+        return self.whole.row_bytes
+
+    @property
+    def is_cold(self) -> bool:
+        """Of the whole."""
+        return self.whole.is_cold
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Tells the whole of them."""
+        self.whole.announce(self.rows.start + self.rows.step * rows, values)
+
+    def probe(self) -> None:
+        """Passed on to the whole."""
+        self.whole.probe()
+
+    @property
     def fingerprint(self) -> str | None:
         """Of the whole and the slice."""
         if self.whole.fingerprint is None:
@@ -225,6 +265,11 @@ class ColumnsRef(DataRef):
         return Rows(Block(self._schema, len(rows), tuple(column(rows) for column in self._columns)))
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row, as far as its schema tells."""
+        return sum(column.row_bytes if not column.is_ragged else _TEXT for column in self._schema.columns)
+
+    @property
     def schema(self) -> Schema:
         """What a row looks like."""
         return self._schema
@@ -264,20 +309,39 @@ class VersionRef(DataRef):
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self.open().take(rows)) if len(rows) else []
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row, as it is stored."""
+        return self.manifest.nbytes // max(1, len(self))
+
+    @property
+    def is_cold(self) -> bool:
+        """True as long as rows come from disk, as far as this process has seen."""
+        return len(self) > 0 and self.open().is_cold
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Asks the kernel to have these rows ready; see `Reader.announce`."""
+        self.open().announce(rows, values)
+
+    def probe(self) -> None:
+        """Finds out anew, by the next announcement, whether rows come from disk."""
+        if len(self):
+            self.open().probe()
+
     def open(self) -> Reader:
         """Maps the files, unless that has been done in this process; whoever has them open keeps them."""
         if self._reader is None:
             assert self.manifest.schema is not None, "only an empty dataset has no schema"
             reader = Reader(self.directory, self.manifest.schema, self.manifest.files, self._verify)
             try:
-                reader.open_all()
+                reader.map_all()
             except CorruptError:
                 # Damaged; or overwritten, removed or converted since?
                 found = _reopened(self.directory, self.manifest.fingerprint, self._verify).manifest
                 if found.build == self.manifest.build:
                     raise
                 reader = Reader(self.directory, self.manifest.schema, found.files, self._verify)
-                reader.open_all()
+                reader.map_all()
                 self.manifest = found
             self._reader = reader
         return self._reader

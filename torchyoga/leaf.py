@@ -156,11 +156,15 @@ def decode(kind: str, dtype: str, array: np.ndarray[Any, Any]) -> Any:
         return data
     if kind == "numpy.bytes":
         return np.bytes_(data)
+    return as_text(data) if kind == "str" else np.str_(as_text(data))
+
+
+def as_text(data: bytes) -> str:
+    """What `encode` made of a text, as text; CorruptError if it is none."""
     try:
-        text = data.decode("utf-8", "surrogatepass")
+        return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise CorruptError(f"a text is no UTF-8: {error}; remove the version and build it again") from error
-    return text if kind == "str" else np.str_(text)
 
 
 def _type_name(cls: type) -> str:

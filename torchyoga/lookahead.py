@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Rows
+from .announce import Announced, Announcer
 
 __all__ = ["Lookahead", "batches_per_read"]
 
+Ints = npt.NDArray[np.int64]
+_PROBE = 8  # approaches after which it is found out anew whether rows come from disk
 _READ_BYTES = 2**20
 _MOST_BATCHES = 16
 
@@ -29,28 +31,32 @@ class _Window(NamedTuple):
 _NOTHING = _Window(0, ())
 
 
+class Source(Announced, Protocol):
+    """What rows are read from."""
+
+    def take(self, rows: Ints) -> Sequence[Any]:
+        """The rows of these numbers."""
+
+
 class Lookahead:
     """Some row numbers in the order in which a sampler hands them out, and the rows read ahead of it.
 
     Whoever asks for anything else gets nothing from here, so a wrong guess costs a comparison and no more.
 
     Args:
-        take: reads rows by number.
+        source: what rows are read from; it is told of those that follow.
         wanted: the numbers, as they are handed out; compared by identity first, which is fast.
         numbers: the same, as an array.
     """
 
-    def __init__(
-        self,
-        take: Callable[[npt.NDArray[np.int64]], Sequence[Any]],
-        wanted: list[int],
-        numbers: npt.NDArray[np.int64],
-    ) -> None:
-        self._take = take
+    def __init__(self, source: Source, wanted: list[int], numbers: Ints) -> None:
+        self._source = source
+        self._announcer = Announcer(source)
         self._wanted = wanted
         self._numbers = numbers
         self._next = 0
-        self._batches = 1
+        self._told = {False: 0, True: 0}  # up to where the source was told
+        self._approaches = 0
         self._window = _NOTHING
 
     def rows(self, indices: list[int]) -> Sequence[Any] | None:
@@ -61,17 +67,45 @@ class Lookahead:
             self._find(indices)
             return None
         if not window.start <= start <= stop <= window.start + len(window.rows):
-            end = start + len(indices) * self._batches
+            together = (
+                batches_per_read(self._source.row_bytes * len(indices)) if self._source.row_bytes else 1
+            )
+            size = len(indices) * together
+            self._tell(start, size)
             try:
-                window = self._window = _Window(start, self._take(self._numbers[start:end]))
+                window = self._window = _Window(start, self._source.take(self._numbers[start : start + size]))
             except Exception:
                 return None  # it may be a later batch that fails; this one is read by itself
-            if isinstance(window.rows, Rows):
-                self._batches = batches_per_read(window.rows.block.nbytes * len(indices) // len(window.rows))
         self._next = stop
         if stop == window.start + len(window.rows):
             self._window = _NOTHING  # nothing of it is wanted again
         return window.rows[start - window.start : stop - window.start]
+
+    def _tell(self, start: int, size: int) -> None:
+        """Tells the source of the windows from `start` on, as they will be read."""
+        if not self._source.is_cold:
+            return
+        depth = self._announcer.depth(size)
+        for values, windows in ((False, 1 + depth), (True, 1 + (depth + 1) // 2)):
+            place = max(start, self._told[values])
+            place += (start - place) % size
+            while place < min(start + windows * size, len(self._numbers)):
+                self._announcer.tell(self._numbers[place : place + size], values)
+                place += size
+            self._told[values] = place
+
+    def approach(self, start: int, stop: int) -> None:
+        """The numbers between these places are about to be handed out."""
+        if not start or self._next:
+            return  # who reads here is ahead of this
+        # Somebody else reads, such as a worker process of torch's DataLoader.
+        if self._approaches % _PROBE == 0:
+            self._source.probe()
+        self._approaches += 1
+        if self._source.is_cold:
+            self._announcer.tell(self._numbers[stop : 2 * stop - start], values=False)
+            self._announcer.tell(self._numbers[start:stop], values=False)
+            self._announcer.tell(self._numbers[start:stop], values=True)
 
     def _find(self, indices: list[int]) -> None:
         """Sets out again behind a batch that began in the numbers before these."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,136 +13,28 @@ import numpy.typing as npt
 from .buffers import BufferPool
 from .columns import Block, Data
 from .errors import CorruptError
-from .formats import Extent, Format, check_extents, format_named
-from .formats.gather import Bytes, MappedFile, Memory
-from .formats.items import Decoded, Items, Mapped
+from .formats import Format, check_extents, format_named
+from .formats.advice import Thermometer, usage
+from .formats.gather import MappedFile
 from .manifest import FileEntry
 from .schema import Column, Schema
+from .shelf import Opened, Part, Shelf
 
 __all__ = ["Reader"]
 
 Ints = npt.NDArray[np.int64]
-_DECODED_BYTES = 256 * 2**20  # kept by one open version, shared between its compressed columns
-
-
-class _Opened(NamedTuple):
-    """A file that is mapped."""
-
-    file: MappedFile
-    extents: Sequence[Extent]  # of each part
-    verified: Sequence[npt.NDArray[np.bool_]]  # the blocks of each part
-    names: Sequence[str]  # of the parts
-
-    def check(self, part: int, block: int) -> None:
-        """Raises CorruptError unless the block is what was written."""
-        extent = self.extents[part]
-        offset, nbytes = int(extent.offsets[block]), int(extent.nbytes[block])
-        if self.file.checksum(offset, nbytes) != int(extent.crcs[block]):
-            raise CorruptError(
-                f"{self.file.path}: {self.names[part]} of block {block} (bytes {offset} to "
-                f"{offset + nbytes}) is damaged: its checksum does not match; remove the version and build "
-                "it again"
-            )
-
-
-class _Blocks:
-    """The blocks of one part of a column as they are stored, over all files; checked when first touched."""
-
-    def __init__(self, part: int, opened: Sequence[_Opened | None]) -> None:
-        self._part = part
-        self._opened = opened
-        counts = [len(found.extents[part].offsets) if found else 1 for found in opened]
-        self._first_block = np.cumsum([0, *counts]).astype(np.int64)
-        self._verified = np.concatenate(
-            [found.verified[part] if found else np.full(1, False) for found in opened]
-        )
-        self._all_verified = bool(self._verified.all())
-
-    def touch(self, blocks: Ints) -> None:
-        """Checks these blocks, unless that has been done."""
-        if not self._all_verified:
-            for block in np.unique(blocks[~self._verified[blocks]]).tolist():
-                self._stored(block)
-            self._all_verified = bool(self._verified.all())
-
-    def _stored(self, block: int) -> tuple[Extent, int, Bytes]:
-        """A block as it is stored, checked; its extent, and its number within the file."""
-        file = int(self._first_block.searchsorted(block, "right")) - 1
-        within = block - int(self._first_block[file])
-        opened = self._opened[file]
-        assert opened is not None, "a row is read once its file is open"
-        if not self._verified[block]:
-            opened.check(self._part, within)
-            self._verified[block] = opened.verified[self._part][within] = True
-        extent = opened.extents[self._part]
-        offset = int(extent.offsets[within])
-        return extent, within, opened.file.data[offset : offset + int(extent.nbytes[within])]
-
-    def decode(self, block: int, piece: int, out: Bytes) -> None:
-        """Writes the items of a block into `out`."""
-        extent, within, stored = self._stored(block)
-        assert extent.decode is not None
-        try:
-            extent.decode(within, stored, out[: extent.block_bytes])
-        except CorruptError as error:
-            raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
-
-
-class _Part(NamedTuple):
-    """One part of a column, over all files that are open; one that is not is a block nobody reads."""
-
-    items: Items
-    blocks: _Blocks  # nothing in it leads back here: a mapped file is let go of as soon as nobody reads it
-    nbytes: Ints  # of each block, as it is stored
-    lows: Ints  # of each block, as in Extent
-    highs: Ints
-    cut: bytes  # the same for parts whose blocks begin with the same items
-
-
-def _joined(
-    part: int,
-    size: int,
-    opened: Sequence[_Opened | None],
-    starts: Ints,
-    elements: Ints,
-    memory: Memory,
-    capacity: int,
-) -> _Part:
-    """A part of a column; `starts` and `elements` are the first item and the first element of each file."""
-    columns: list[list[Ints]] = [[], [], [], [], []]
-    extents = [found.extents[part] for found in opened if found]
-    for file, found in enumerate(opened):
-        nothing = np.zeros(len(found.extents[part].offsets) if found else 1, np.int64)
-        values: tuple[Ints | None, ...] = (nothing,) * 5
-        if found:
-            extent = found.extents[part]
-            offsets = extent.offsets + found.file.address
-            values = extent.starts[:-1], offsets, extent.nbytes, extent.lows, extent.highs
-        shifts = starts[file], 0, 0, elements[file], elements[file]
-        for column, value, shift in zip(columns, values, shifts, strict=True):
-            column.append((nothing if value is None else value) + shift)
-    first, addresses, nbytes, lows, highs = map(np.concatenate, columns)
-    blocks = _Blocks(part, opened)
-    num_items = int(starts[-1])
-    items: Items
-    if not any(extent.decode for extent in extents):
-        items = Mapped(first, num_items, addresses[:, None], size, memory, blocks.touch)
-    elif all(extent.decode for extent in extents):
-        most = max(extent.block_bytes for extent in extents)
-        items = Decoded(first, num_items, 1, size, blocks.decode, most, capacity)
-    else:
-        raise CorruptError("some of the files are compressed and some are not; no writer does that")
-    cut = hashlib.blake2b(first.tobytes(), digest_size=16).digest()
-    return _Part(items, blocks, nbytes, lows, highs, cut)
+_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
+_MOST_ANNOUNCED = 256
 
 
 class Reader:
-    """Reads rows of some files of one schema; a file is mapped when a row of it is first wanted.
+    """Reads rows of some files of one schema; a file is opened when a row of it is first wanted.
 
-    Every block is checked against its CRC-32 when it is first touched, unless `verify` is False.
+    What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
-    All methods may be called from several threads, and after a fork: files never change once they are opened,
-    and opening one twice does no harm.
+    At most `most_open` files are mapped at once, or as many as one batch needs; the least recently used ones
+    are closed. All methods may be called from several threads, and after a fork: files never change once they
+    are opened, and opening one twice does no harm.
     """
 
     def __init__(
@@ -153,23 +44,33 @@ class Reader:
         files: Sequence[FileEntry],
         verify: bool = True,
         format_of: Callable[[str], Format] = format_named,
+        most_open: int = _MOST_OPEN,
     ) -> None:
         self.directory = directory
         self.schema = schema
         self.files = tuple(files)
-        self.num_rows = sum(file.rows for file in files)
         self._verify = verify
         self._format_of = format_of
-        self._file_starts = np.cumsum([0, *(file.rows for file in files)]).astype(np.int64)
-        self._opened: list[_Opened | None] = [None] * len(self.files)
-        self._parts: tuple[tuple[_Part, ...], ...] = ()  # of each column, over all open files
-        self._unopened = len(self.files)
+        self._most_open = most_open
+        counts = np.array([file.rows for file in self.files], np.int64)
+        self._file_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.num_rows = int(self._file_starts[-1])
+        even = len(counts) > 0 and bool((counts[:-1] == counts[0]).all()) and counts[-1] <= counts[0]
+        self._file_rows = int(counts[0]) if even else 0  # of every file but the last, if that is so
+        self._mapped: dict[int, MappedFile] = {}
+        self._shelf: Shelf | None = None
+        self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
+        self._reads = 0
+        self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
+        self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
         self._lock, self._lock_process = threading.Lock(), os.getpid()
         self._pool = BufferPool()
 
-    def open_all(self) -> None:
-        """Maps every file."""
-        self._open(range(len(self.files)))
+    def map_all(self) -> None:
+        """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted."""
+        with self._held():
+            for number in range(min(len(self.files), self._most_open)):
+                self._map(number)
 
     def take(self, rows: Ints) -> Block:
         """The rows of these numbers, each in 0..num_rows-1, in this order, as one block.
@@ -177,41 +78,50 @@ class Reader:
         Raises:
             CorruptError: a file is missing, cut or damaged.
         """
-        if self._unopened:
-            self._open(np.unique(self._file_starts.searchsorted(rows, "right") - 1).tolist())
         if not len(rows):
             return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
+        if self._announced.pop(_name(rows), _UNKNOWN) is _UNKNOWN and self.is_cold:
+            for values in (False, True):  # so that they come all at once
+                self.announce(rows, values)
+            self._announced.pop(_name(rows), None)
+        shelf, items = self._ready(rows)
         data: list[Data] = []
         known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
-        for column, parts in zip(self.schema.columns, self._parts, strict=True):
+        before = usage()
+        for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
             if column.is_ragged:
-                data.append(self._take_ragged(column, parts, rows))
-                continue
-            blocks = known.get(parts[0].cut)
-            if blocks is None:
-                blocks = known[parts[0].cut] = parts[0].items.blocks(rows)
-            data.append(Data(self._take_fixed(column, parts[0], rows, blocks)))
+                data.append(self._take_ragged(column, parts, items))
+            else:
+                data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
+            for part in parts:
+                part.warmth.after_read(before)
+            before = usage()
         return Block(self.schema, len(rows), tuple(data))
 
-    def _take_fixed(self, column: Column, part: _Part, rows: Ints, blocks: Ints) -> npt.NDArray[Any]:
+    def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> npt.NDArray[Any]:
         assert column.shape is not None
-        found = part.items.pick(rows, self._pool.empty, blocks=blocks)
-        shape = (len(rows), *column.shape)
+        found = part.items.pick(items, self._pool.empty, blocks=blocks)
+        shape = (len(items), *column.shape)
         return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
 
-    def _take_ragged(self, column: Column, parts: tuple[_Part, ...], rows: Ints) -> Data:
-        low, high, limit = self._ends(parts[1], rows)
+    def _take_ragged(self, column: Column, parts: Sequence[Part], items: Ints) -> Data:
+        values, offsets, *more = parts
+        low, high = self._ends(column, offsets, items)
         lengths = high - low
-        if not bool(((lengths >= 0) & (high <= limit)).all()):
-            raise CorruptError(
-                f"{self.directory}: the offsets of column {column.name!r} point outside their block"
-            )
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        values = parts[0].items.spans(low, high, self._pool.empty).view(column.storage)
-        if column.ndim == 1:
-            return Data(values, offsets)
-        found = parts[2].items.pick(rows, self._pool.empty)
-        shapes = found.view("<i8").reshape(len(rows), column.ndim)
+        bounds = np.zeros(len(items) + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
+        runs = values.items.runs(low, high)
+        found = None
+        if runs is None:
+            found = values.items.spans(low, high, self._pool.empty).view(column.storage)
+        shapes = None
+        if more:
+            shapes = self._shapes(column, more[0], items, lengths)
+        return Data(found, bounds, shapes, runs=runs, dtype=column.storage, empty=self._pool.empty)
+
+    def _shapes(self, column: Column, part: Part, items: Ints, lengths: Ints) -> Ints:
+        found = part.items.pick(items, self._pool.empty)
+        shapes: Ints = found.view("<i8").reshape(len(items), column.ndim)
         known = np.where(shapes < 0, 1, shapes)
         # In floating point, which does not wrap around, before in integers, which are exact.
         sound = known.astype(float).prod(axis=1) < 2**53
@@ -219,97 +129,175 @@ class Reader:
             raise CorruptError(
                 f"{self.directory}: the shapes of column {column.name!r} do not fit its values"
             )
-        return Data(values, offsets, shapes)
+        return shapes
 
-    def _ends(self, part: _Part, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """First and last element of each row, and what neither may go beyond."""
-        items = part.items
-        assert isinstance(items, Mapped), "no format compresses offsets"
-        blocks = items.blocks(rows)
-        begin = items.addresses[:, 0].take(blocks)
-        begin += 8 * (rows - items.starts.take(blocks))
-        end = begin + 8
-        following = end >= items.addresses[:, 0].take(blocks) + part.nbytes.take(blocks)
-        part.blocks.touch(blocks)
-        if following.any():
-            end[following] = items.addresses[blocks[following] + 1, 0]
-            part.blocks.touch(blocks[following] + 1)
-        found = items.memory.gather(np.concatenate([begin, end]), 8, self._pool.empty)
-        first, last = found.view("<i8").reshape(2, -1).astype(np.int64, copy=False)
-        low = part.lows.take(blocks)
-        # A hostile number must not wrap around: none of them is near 2**62.
-        first, last = np.clip(first, -1, 2**61), np.clip(last, -1, 2**61)
-        return low + np.where(first < 0, 2**61, first), low + last, part.highs.take(blocks)
+    def _ends(self, column: Column, part: Part, items: Ints) -> tuple[Ints, Ints]:
+        low, high, limit = part.ends(items, part.items.blocks(items), self._pool.empty)
+        if not bool(((high >= low) & (high <= limit)).all()):
+            raise CorruptError(
+                f"{self.directory}: the offsets of column {column.name!r} point outside their block"
+            )
+        return low, high
 
-    def verify_all(self) -> list[str]:
-        """What is damaged, file by file; empty if nothing is. Reads everything."""
-        problems = []
-        for number, entry in enumerate(self.files):
-            try:
-                (opened,) = self._open([number])
-                for part, extent in enumerate(opened.extents):
-                    for block in range(len(extent.offsets)):
-                        opened.check(part, block)
-            except (CorruptError, OSError) as error:
-                problems.append(f"{entry.name}: {error}")
-        return problems
+    # -- reading ahead
+
+    @property
+    def is_cold(self) -> bool:
+        """True as long as rows come from disk, so that announcing them is worth its cost."""
+        return any(warmth.cold for warmth in self._warmth)
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Asks the kernel to have these rows ready; what is known to be in memory is left out.
+
+        Args:
+            rows: as they will be taken.
+            values: True for the values of ragged columns, whose places must be there first; else all others.
+
+        Raises:
+            CorruptError: a file is missing, cut or damaged.
+        """
+        if not len(rows):
+            return
+        shelf, items = self._ready(rows)
+        known: dict[bytes, Ints] = {}
+        scattered = False
+        for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
+            for part in parts:
+                if not part.warmth.cold or values != (column.is_ragged and part.name == "values"):
+                    continue
+                if not values:
+                    scattered |= part.advise(items, _blocks(part, items, known))
+                else:
+                    low, high = self._ends(column, parts[1], items)
+                    some = high > low
+                    low, high = low[some], high[some]
+                    scattered |= part.advise(low, part.items.blocks(low), high)
+        if scattered:
+            shelf.scatter()
+        if values:
+            self._announced[_name(rows)] = None
+            while len(self._announced) > _MOST_ANNOUNCED:
+                self._announced.pop(next(iter(self._announced)), None)
+
+    def probe(self) -> None:
+        """Finds out anew, by the next announcement, whether rows come from disk."""
+        for warmth in self._warmth:
+            warmth.probe()
 
     # -- opening
 
-    def _open(self, numbers: Sequence[int]) -> list[_Opened]:
+    def _ready(self, rows: Ints) -> tuple[Shelf, Ints]:
+        """What the rows are read from, and what they are called there."""
+        shelf = self._shelf
+        if len(self.files) == 1:
+            return shelf or self._open([0]), rows
+        files = (
+            rows // self._file_rows if self._file_rows else self._file_starts.searchsorted(rows, "right") - 1
+        )
+        if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
+            shelf = self._open(np.unique(files).tolist())
+        if len(self.files) > self._most_open:
+            self._reads += 1
+            self._used[files] = self._reads
+        return shelf, rows + shelf.shifts.take(files)
+
+    def _open(self, numbers: Sequence[int]) -> Shelf:
+        """The shelf with these files, and some more."""
+        with self._held():
+            shelf = self._shelf
+            missing = [number for number in numbers if shelf is None or shelf.slots[number] < 0]
+            if shelf is not None and not missing:
+                return shelf
+            new = {number: self._opened(number) for number in missing}
+            if len(self.files) <= self._most_open:
+                self._open_more(new, shelf)
+            if shelf is not None and shelf.can_grow and shelf.num_open + len(new) <= self._most_open:
+                for number, opened in new.items():
+                    shelf.add(number, opened)
+                return shelf
+            kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
+            self._shelf = Shelf(self.schema, self._file_starts, {**kept, **new}, self._verify, self._warmth)
+            return self._shelf
+
+    def _open_more(self, new: dict[int, Opened], shelf: Shelf | None) -> None:
+        """Opens as many files as are open already, so that a long pass does so only a few times."""
+        wanted = shelf.num_open if shelf is not None else 0
+        for number in range(len(self.files)):
+            if wanted <= 0:
+                return
+            if number not in new and (shelf is None or shelf.slots[number] < 0):
+                try:
+                    new[number] = self._opened(number)
+                except (CorruptError, OSError):
+                    continue  # whoever wants a row of it will hear of it
+                wanted -= 1
+
+    def _kept(self, shelf: Shelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
+        """The files that stay open: all, or if those are too many, what was used last."""
+        files = shelf.files()
+        most = self._most_open - num_new
+        if len(files) > most:
+            latest = sorted(files, key=lambda number: -self._used[number])[: max(0, most // 2)]
+            wanted = {*latest, *numbers}
+            for number in files.keys() - wanted:
+                self._mapped.pop(number, None)
+            files = {number: opened for number, opened in files.items() if number in wanted}
+        return files
+
+    def _held(self) -> threading.Lock:
         if self._lock_process != os.getpid():
             # A thread that held the lock when this process was forked is not here to release it.
             self._lock, self._lock_process = threading.Lock(), os.getpid()
-        with self._lock:
-            new = [number for number in numbers if self._opened[number] is None]
-            for number in new:
-                self._opened[number] = self._map(number)
-            if new:
-                # First what threads read with, then that there is nothing left to open.
-                self._parts = self._join()
-                self._unopened = self._opened.count(None)
-            return [opened for number in numbers if (opened := self._opened[number])]
+        return self._lock
 
-    def _map(self, number: int) -> _Opened:
-        entry = self.files[number]
-        file = MappedFile(os.path.join(self.directory, entry.name), entry.nbytes)
+    def _map(self, number: int) -> MappedFile:
+        found = self._mapped.get(number)
+        if found is None:
+            entry = self.files[number]
+            found = MappedFile(os.path.join(self.directory, entry.name), entry.nbytes)
+            self._mapped[number] = found
+        return found
+
+    def _opened(self, number: int) -> Opened:
+        file, entry = self._map(number), self.files[number]
         try:
             extents = self._format_of(entry.format).read_extents(file.data, entry.index, self.schema)
             check_extents(extents, self.schema, entry.nbytes, entry.rows)
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
-        verified = [np.full(len(extent.offsets), not self._verify) for extent in extents]
-        return _Opened(file, extents, verified, names)
+        return Opened(file, extents, names)
 
-    def _join(self) -> tuple[tuple[_Part, ...], ...]:
-        """The parts of all columns, over all files."""
-        mapped = [opened for opened in self._opened if opened]
-        memory = Memory([opened.file.data for opened in mapped])
-        parts = [extent for opened in mapped[:1] for extent in opened.extents]
-        capacity = _DECODED_BYTES // max(1, sum(extent.decode is not None for extent in parts))
-        joined: list[tuple[_Part, ...]] = []
-        number = 0
-        for column in self.schema.columns:
-            counts = [int(opened.extents[number].starts[-1]) if opened else 0 for opened in self._opened]
-            elements = np.cumsum([0, *counts]).astype(np.int64) if column.is_ragged else self._file_starts
-            sizes = {"values": column.row_bytes, "offsets": 8, "shapes": 8 * column.ndim}
-            joined.append(
-                tuple(
-                    _joined(
-                        number + i,
-                        sizes[name],
-                        tuple(self._opened),
-                        elements if name == "values" else self._file_starts,
-                        elements,
-                        memory,
-                        capacity,
-                    )
-                    for i, name in enumerate(column.parts)
-                )
-            )
-            number += len(column.parts)
-        return tuple(joined)
+    def verify_all(self) -> list[str]:
+        """What is damaged, file by file; empty if nothing is. Reads everything."""
+        problems = []
+        for number, entry in enumerate(self.files):
+            try:
+                with self._held():
+                    was_mapped = number in self._mapped
+                    opened = self._opened(number)
+                    if not was_mapped:
+                        del self._mapped[number]
+                opened.check_all()
+            except (CorruptError, OSError) as error:
+                problems.append(f"{entry.name}: {error}")
+        return problems
+
+
+_UNKNOWN = object()
+
+
+def _name(rows: Ints) -> tuple[int, int, int]:
+    """What an announcement is known by."""
+    return int(rows[0]), int(rows[-1]), len(rows)
+
+
+def _blocks(part: Part, items: Ints, known: dict[bytes, Ints]) -> Ints:
+    cut = part.items.numbering.cut
+    found = known.get(cut)
+    if found is None:
+        found = known[cut] = part.items.blocks(items)
+    return found
 
 
 def _nothing(column: Column) -> Data:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sized
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +18,8 @@ from .errors import StateError
 from .order import Order, Remainder, Shard, as_int, batches, chunks
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
+
+_STEP_BYTES = 16 * 2**20  # of rows that a DataRef is told of at once
 
 
 def _replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
@@ -96,7 +100,8 @@ class ResumableSampler(DistributedSampler[int]):
         )
         self.num_samples = shard.count(length)
         self.total_size = self.num_samples * shard.num_replicas
-        self._latest: _Indices | None = None
+        self._latest: _Run | None = None  # the iteration that has moved last
+        self._running: list[_Run] = []
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -110,7 +115,7 @@ class ResumableSampler(DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         """An iterator over the rest of this epoch, or the next. It begins when its first row is asked for."""
-        return _Indices(self)
+        return _Indices.of(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. Nobody needs to call it: epochs advance by themselves.
@@ -136,6 +141,7 @@ class ResumableSampler(DistributedSampler[int]):
                 takes its epoch and position all the same.
         """
         self._latest = None
+        self._running = []
         self.cursor.load_state_dict(state, strict)
 
     def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
@@ -148,79 +154,115 @@ class ResumableSampler(DistributedSampler[int]):
 
     def _settle(self) -> None:
         """Tells the cursor what the iterator that moved last has handed out."""
+        for run in self._running:  # in the order in which they began
+            if run.taken != run.reported:
+                run.reported = run.taken
+                self._latest = run
+        # What nobody holds will not move again.
+        self._running = [run for run in self._running if not run.over and run.iterator() is not None]
         if self._latest is not None:
             self._latest.report()
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {**self.__dict__, "_latest": None}
+        return {**self.__dict__, "_latest": None, "_running": []}
 
 
-class _Indices(Iterator[int]):
-    """One iteration of a sampler. Counts nothing per row: a list iterator knows how much it has left."""
+class _Indices(chain[int]):
+    """One iteration of a sampler, at the speed of `itertools.chain` over lists.
 
-    def __init__(self, sampler: ResumableSampler) -> None:
-        self._sampler = sampler
-        self._chunk: Iterator[int] = iter(())
-        self._chunks: Iterator[npt.NDArray[np.int64]] | None = None
-        self._taken = 0  # rows up to the end of the current chunk
-        self._start = Place(0, 0)
-        self._end = self._generation = 0
-        self._over = False
+    Nothing counts the rows: a list iterator knows how much it has left. So whoever wants to know where
+    the iteration stands asks, and compares with what it was before.
+    """
 
-    def __next__(self) -> int:
-        for index in self._chunk:
-            self._sampler._latest = self
-            return index
-        return self._next_chunk()
+    @staticmethod
+    def of(sampler: ResumableSampler) -> _Indices:
+        """An iteration that begins when its first row is asked for."""
+        run = _Run(sampler)
+        found = cast(_Indices, _Indices.from_iterable(run.lists()))
+        found.run, run.iterator = run, weakref.ref(found)
+        return found
 
-    def _next_chunk(self) -> int:
-        sampler, cursor = self._sampler, self._sampler.cursor
-        if self._over:
-            raise StopIteration
-        if self._chunks is None:
-            sampler._settle()
-            self._start, self._generation = cursor.begin(), cursor.generation
-            self._end = cursor.shard.end(cursor.order.length, self._start.position)
-            self._chunks = chunks(cursor.order, cursor.shard, *self._start)
-        cursor.check_generation(self._generation)
-        found = next(self._chunks, None)
-        if found is None:
-            if sampler._latest in (self, None):
-                self.report()
-                cursor.finished(self._start.epoch)
-                sampler._latest = None
-            self._over = True
-            raise StopIteration
-        self._taken += len(found)
-        wanted = found.tolist()
-        if isinstance(sampler.dataset, DataRef):
-            sampler.dataset.expect(wanted, found)
-        self._chunk = iter(wanted)
-        return next(self)
-
-    def _place(self) -> Place:
-        taken = self._taken - self._chunk.__length_hint__()  # type: ignore[attr-defined]
-        position = self._start.position + taken * self._sampler.num_replicas
-        return Place(self._start.epoch, min(position, self._end))
-
-    def report(self) -> None:
-        cursor = self._sampler.cursor
-        if self._generation == cursor.generation and not self._over:
-            cursor.reached(self._place())
+    run: _Run
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the rows that this iterator has handed out."""
-        cursor = self._sampler.cursor
-        return cursor.state_at(cursor.begin() if self._chunks is None else cursor.rolled(self._place()))
+        cursor = self.run.sampler.cursor
+        return cursor.state_at(cursor.rolled(self.run.place()) if self.run.begun else cursor.begin())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state; StateError once the first row has been handed out."""
-        if self._chunks is not None:
+        if self.run.begun:
             raise StateError(
                 "this iterator has begun already; load the state before the first row, or into the sampler"
             )
-        self._sampler.load_state_dict(state)
+        self.run.sampler.load_state_dict(state)
+
+
+def _rows_of_step(dataset: DataRef | None) -> int:
+    """How many rows to approach at once."""
+    if dataset is None or not dataset.row_bytes:
+        return 2**62
+    return min(2048, max(64, _STEP_BYTES // dataset.row_bytes))
+
+
+class _Run:
+    """Where one iteration of a sampler stands."""
+
+    iterator: weakref.ref[_Indices]
+
+    def __init__(self, sampler: ResumableSampler) -> None:
+        self.sampler = sampler
+        self.begun = self.over = False
+        self.reported = 0  # rows that the cursor knows of
+        self._handed: Any = iter(())  # the list iterator under way
+        self._before = 0  # rows up to its end
+        self._start = Place(0, 0)
+        self._end = self.generation = 0
+
+    def lists(self) -> Iterator[Iterator[int]]:
+        """The rows, as iterators over lists."""
+        sampler, cursor = self.sampler, self.sampler.cursor
+        sampler._settle()
+        self._start, self.generation = cursor.begin(), cursor.generation
+        self._end = cursor.shard.end(cursor.order.length, self._start.position)
+        self.begun = True
+        sampler._running.append(self)
+        dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
+        step = _rows_of_step(dataset)
+        for found in chunks(cursor.order, cursor.shard, *self._start):
+            wanted = found.tolist()
+            if dataset is not None:
+                dataset.expect(wanted, found)
+            for first in range(0, len(wanted), step):
+                cursor.check_generation(self.generation)
+                some = wanted[first : first + step]
+                if dataset is not None:
+                    dataset.approach(first, first + len(some))
+                self._before += len(some)
+                self._handed = iter(some)
+                yield self._handed
+        cursor.check_generation(self.generation)
+        sampler._settle()
+        if sampler._latest in (self, None):
+            cursor.finished(self._start.epoch)
+            sampler._latest = None
+        self.over = True
+
+    @property
+    def taken(self) -> int:
+        """Rows handed out."""
+        return self._before - int(self._handed.__length_hint__())
+
+    def place(self) -> Place:
+        """The place it has reached."""
+        position = self._start.position + self.taken * self.sampler.num_replicas
+        return Place(self._start.epoch, min(position, self._end))
+
+    def report(self) -> None:
+        """Tells the cursor."""
+        if self.generation == self.sampler.cursor.generation and not self.over:
+            self.sampler.cursor.reached(self.place())
 
 
 class ResumableBatchSampler(BatchSampler):

@@ -87,6 +87,11 @@ class Column:
             return ("values",)
         return ("values", "offsets") if self.ndim == 1 else ("values", "offsets", "shapes")
 
+    @cached_property
+    def part_bytes(self) -> tuple[int, ...]:
+        """Bytes of an item of each part: of a row, of an element, of the place of a row."""
+        return (self.row_bytes, 8, 8 * self.ndim)[: len(self.parts)]
+
     def __str__(self) -> str:
         shape = f"ragged, {self.ndim}-d" if self.shape is None else "x".join(map(str, self.shape)) or "scalar"
         return f"{self.name}: {self.kind} {self.dtype} [{shape}]"

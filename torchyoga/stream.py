@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Protocol
+from itertools import accumulate, islice
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .columns import Rows
+from .announce import announced
 from .cursor import Cursor, Place
 from .lookahead import batches_per_read
 from .order import Order, Shard, as_int, batches
 
-__all__ = ["Stream", "read_batches"]
+__all__ = ["Stream", "Window", "read_batches", "windows_of"]
 
 _WINDOW = 256  # rows read at once when they are wanted one by one
 
@@ -34,23 +35,54 @@ class RandomAccess(Protocol):
 
 def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Sequence[Any]]:
     """The rows of each batch of numbers; small batches are read several at once."""
-    numbers = iter(batches)
-    together = 1
-    while window := list(islice(numbers, together)):
+    for window in windows_of(source, batches):
+        yield from window.read(source)
+
+
+class Window(NamedTuple):
+    """Some batches that are read at once."""
+
+    numbers: npt.NDArray[np.int64]
+    ends: list[int]  # of each batch
+
+    def read(self, source: RandomAccess) -> Iterator[Sequence[Any]]:
+        """The rows of each batch."""
+        starts = [0, *self.ends]
         try:
-            rows = source.take(np.concatenate(window) if len(window) > 1 else window[0])
+            rows = source.take(self.numbers)
         except Exception:
-            if len(window) == 1:
+            if len(self.ends) == 1:
                 raise
             # One of them fails: those before it are delivered all the same.
-            yield from (source.take(batch) for batch in window)
-            continue
-        start = 0
-        for batch in window:
-            yield rows[start : start + len(batch)]
-            start += len(batch)
-        if isinstance(rows, Rows):
-            together = batches_per_read(rows.block.nbytes // len(window))
+            for start, end in zip(starts, self.ends, strict=False):
+                yield source.take(self.numbers[start:end])
+            return
+        if len(self.ends) == 1:
+            yield rows
+            return
+        for start, end in zip(starts, self.ends, strict=False):
+            yield rows[start:end]
+
+
+def windows_of(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Window]:
+    """The batches in windows, as they are best read; the source is told of them ahead."""
+    windows: deque[Window] = deque()  # those that `announced` holds back
+
+    def numbers() -> Iterator[npt.NDArray[np.int64]]:
+        left = iter(batches)
+        while True:
+            first = next(left, None)
+            if first is None:
+                return
+            row_bytes = getattr(source, "row_bytes", 0)
+            together = batches_per_read(row_bytes * len(first)) if row_bytes else 1
+            window = [first, *islice(left, together - 1)]
+            joined = np.concatenate(window) if len(window) > 1 else first
+            windows.append(Window(joined, list(accumulate(map(len, window)))))
+            yield joined
+
+    for _ in announced(source, numbers()):
+        yield windows.popleft()
 
 
 class Stream:
@@ -87,8 +119,8 @@ class Stream:
 
     def __iter__(self) -> Iterator[Any]:
         run = _Run(self._cursor)
-        for window in run.windows(_WINDOW, drop_last=False):
-            for row in self.source.take(window):
+        for rows in read_batches(self.source, run.windows(_WINDOW, drop_last=False)):
+            for row in rows:
                 run.delivered(1)
                 yield row
         run.finished()

@@ -132,8 +132,8 @@ def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints], 
         # Not runs of bytes: rows cut across memory, or one row repeated.
         return lambda rows: Data(np.ascontiguousarray(array[rows], column.storage))
     span = bytes_from(array, (len(array) - 1) * stride + column.row_bytes)
-    zero = np.zeros(1, np.int64)
-    items = Mapped(zero, len(array), zero[:, None] + address_of(span), stride, Memory([span]))
+    items = Mapped(1, stride, Memory([span]))
+    items.append(np.zeros(1, np.int64), len(array), np.full((1, 1), address_of(span)))
 
     def take(rows: Ints) -> Data:
         found = items.pick(rows, pool.empty, 0, column.row_bytes)

@@ -473,13 +473,15 @@ class _Chunks:
         if self._pipeline is not None:
             decode = functools.partial(self._decode, file)
             return Decoded(
-                self._starts, self._shape[0], self._pieces, stride, decode, piece_bytes, cache_bytes
+                [self._starts], [self._shape[0]], self._pieces, stride, decode, piece_bytes, cache_bytes
             )
         memory, fill = [file.data], 0
         if self._fill is not None:
             memory, fill = [file.data, self._fill], address_of(self._fill)
         addresses = np.where(there, self._offsets + file.address, fill).reshape(-1, self._pieces)
-        return Mapped(self._starts, self._shape[0], addresses, stride, Memory(memory))
+        items = Mapped(self._pieces, stride, Memory(memory))
+        items.append(self._starts, self._shape[0], addresses)
+        return items
 
     def _decode(self, file: MappedFile, block: int, piece: int, out: Bytes) -> None:
         number = block * self._pieces + piece

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -19,9 +19,19 @@ import numpy.typing as npt
 from ..columns import Block
 from ..errors import CorruptError
 from ..schema import Schema
+from .checks import num_units, unit_bytes_of
 from .gather import Bytes
 
-__all__ = ["FORMATS", "Extent", "Format", "Writer", "check_extents", "format_named", "read_table"]
+__all__ = [
+    "FORMATS",
+    "Extent",
+    "Format",
+    "Writer",
+    "check_extents",
+    "format_named",
+    "read_table",
+    "with_units",
+]
 
 FORMATS = ("lmdb", "hdf5")
 Ints = npt.NDArray[np.int64]
@@ -41,6 +51,9 @@ class Extent:
         lows: (blocks,) for the offsets of a ragged column, what 0 stands for: an element of the file.
         highs: (blocks,) likewise, the element of the file that no offset of the block goes beyond.
         block_bytes: of the largest block, decoded; 0 if blocks are stored as they are.
+        units: CRC-32 of each unit of each block, block after block; None if only blocks have checksums.
+        unit_bytes: of a unit; the last one of a block may be shorter.
+        first_unit: (blocks,) the first unit of each block.
         decode: writes block b, given its stored bytes, into an array of `block_bytes`; None likewise.
     """
 
@@ -50,6 +63,9 @@ class Extent:
     crcs: Ints
     lows: Ints | None = None
     highs: Ints | None = None
+    units: npt.NDArray[np.uint32] | None = None
+    unit_bytes: int = 0
+    first_unit: Ints | None = None
     block_bytes: int = 0
     decode: Callable[[int, Bytes, Bytes], None] | None = None
 
@@ -115,6 +131,36 @@ def read_table(data: Bytes, index: Mapping[str, Any]) -> Ints:
     if blob.nbytes != nbytes or nbytes % 8 or zlib.crc32(blob.data) != crc:
         raise CorruptError("the index of blocks inside the file is damaged")
     return np.frombuffer(blob.tobytes(), "<i8").astype(np.int64)
+
+
+def with_units(
+    extents: Sequence[Extent], data: Bytes, index: Mapping[str, Any], schema: Schema
+) -> list[Extent]:
+    """The extents with the checksums of their units, where the manifest says that there are some.
+
+    Raises:
+        CorruptError: they do not fit the extents.
+    """
+    entry = index.get("units")
+    if entry is None:
+        return list(extents)
+    place: list[Any] = [entry.get(key) if isinstance(entry, dict) else None for key in ("offset", "nbytes")]
+    if not all(type(number) is int and 0 <= number <= data.nbytes for number in place):
+        raise CorruptError(f"the manifest's entry of checksums is damaged: {entry!r:.200}")
+    units = data[place[0] : place[0] + place[1] // 4 * 4].view("<u4")
+    sizes = [size for column in schema.columns for size in column.part_bytes]
+    found, used = [], 0
+    for extent, size in zip(extents, sizes, strict=True):
+        if extent.decode is None:
+            unit_bytes = unit_bytes_of(size)
+            counts = num_units(np.maximum(extent.nbytes, 0), unit_bytes)
+            first = used + np.cumsum(counts) - counts
+            used += int(counts.sum())
+            extent = replace(extent, units=units, unit_bytes=unit_bytes, first_unit=first)
+        found.append(extent)
+    if used != len(units):
+        raise CorruptError("the checksums inside the file do not fit its index")
+    return found
 
 
 class Writer(Protocol):

@@ -6,13 +6,15 @@ import mmap
 import os
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..buffers import is_placing
 from ..errors import CorruptError
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
@@ -20,6 +22,8 @@ __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; below, threads are not worth waiting for
+_LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
+_MOST_BYTES = 2**62
 _RETRY = 64  # large reads after which the slower way is tried again
 
 
@@ -66,6 +70,11 @@ class MappedFile:
         self.data: npt.NDArray[np.uint8] = np.frombuffer(self.map, np.uint8)
         self.address = address_of(self.data)
 
+    def scatter(self) -> None:
+        """From now on the kernel reads only what is asked for, not what follows it."""
+        if hasattr(mmap, "MADV_RANDOM"):
+            self.map.madvise(mmap.MADV_RANDOM)
+
     def checksum(self, offset: int, nbytes: int) -> int:
         """CRC-32 of a run of bytes."""
         return zlib.crc32(self.data[offset : offset + nbytes].data)
@@ -99,18 +108,51 @@ def bytes_from(array: np.ndarray[Any, Any], nbytes: int) -> Bytes:
     return np.asarray(_Span(start, start + nbytes, [array]))
 
 
+class _Range:
+    """All bytes from one address to another, and what they look like as rows of some size."""
+
+    def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
+        self.low = low
+        self.bytes: Bytes = np.asarray(_Span(low, high, arrays))
+        self._views: dict[tuple[int, bool], Any] = {}
+
+    def allows(self, row_bytes: int) -> bool:
+        """True if a view of such rows is not larger than NumPy and torch can count."""
+        return self.bytes.size < _MOST_BYTES // row_bytes
+
+    def view(self, row_bytes: int, by_numpy: bool) -> Any:
+        """The runs of `row_bytes` bytes from every address on, for NumPy or torch to pick from."""
+        found = self._views.get((row_bytes, by_numpy))
+        if found is None:
+            found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
+        return found
+
+    def _made(self, row_bytes: int, by_numpy: bool) -> Any:
+        count = self.bytes.size - row_bytes + 1
+        if by_numpy:
+            return np.ndarray((count,), f"V{row_bytes}", self.bytes, strides=(1,))
+        return torch.as_strided(torch.from_numpy(self.bytes), (count, row_bytes), (1, 1))
+
+
 class Memory:
-    """Several runs of bytes, such as mapped files, as one range of addresses."""
+    """Several runs of bytes, such as mapped files, as one range of addresses. More may be added."""
 
     def __init__(self, arrays: Sequence[Bytes]) -> None:
-        lows = [address_of(array) for array in arrays]
-        low = min(lows)
-        high = max(start + array.nbytes for start, array in zip(lows, arrays, strict=True))
-        self._low = low
-        self._bytes: npt.NDArray[np.uint8] = np.asarray(_Span(low, high, arrays))
+        self._arrays: list[Bytes] = []
+        self._range: _Range
         self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
         self._reads = 0
-        self._views: dict[tuple[int, bool], Any] = {}
+        self.extend(arrays)
+
+    def extend(self, arrays: Sequence[Bytes]) -> None:
+        """Adds runs of bytes; threads that are reading read on."""
+        self._arrays += arrays
+        lows = [address_of(array) for array in arrays]
+        ends = [start + array.nbytes for start, array in zip(lows, arrays, strict=True)]
+        if len(self._arrays) > len(arrays):
+            lows.append(self._range.low)
+            ends.append(self._range.low + self._range.bytes.size)
+        self._range = _Range(min(lows), max(ends), self._arrays)
 
     def gather(self, addresses: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes:
         """Copies of `row_bytes` bytes from each address, one after the other (N * row_bytes,).
@@ -120,48 +162,66 @@ class Memory:
             row_bytes: at least 1.
             empty: makes the array for the copies, if they are large.
         """
-        places = addresses - self._low
+        span = self._range
+        places = addresses - span.low
         nbytes = row_bytes * len(places)
-        by_numpy = self._numpy_is_better(nbytes)
-        key = row_bytes, by_numpy
-        view = self._views.get(key)
-        if view is None:
-            view = self._views[key] = self._view(row_bytes, by_numpy)
-        if nbytes < _LARGE_READ:
-            found: Bytes = view[places].view(np.uint8)
+        if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
+            found: Bytes = span.view(row_bytes, True)[places].view(np.uint8)
             return found
         started = time.perf_counter()
-        if by_numpy:
-            out: Bytes = view[places].view(np.uint8)
+        by_numpy = self._numpy_is_better(nbytes)
+        out = empty(nbytes)
+        if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
+            _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
+        elif by_numpy:
+            out = span.view(row_bytes, True)[places].view(np.uint8)
         else:
-            out = empty(nbytes)
-            torch.index_select(
-                view, 0, torch.from_numpy(places), out=torch.from_numpy(out).view(-1, row_bytes)
-            )
+            view = span.view(row_bytes, False)
+            target = torch.from_numpy(out).view(-1, row_bytes)
+            torch.index_select(view, 0, torch.from_numpy(places), out=target)
         pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
         self._paces[by_numpy] = 0.75 * before + 0.25 * pace if before else pace
         return out
 
     def _numpy_is_better(self, nbytes: int) -> bool:
         """Torch reads with threads into reused memory, and crawls where other work keeps the cores busy."""
-        if nbytes < _LARGE_READ or (_in_forked_child and torch.get_num_threads() > 1):
+        if _in_forked_child and torch.get_num_threads() > 1:
             return True
+        if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
+            return False
         self._reads += 1
         faster = self._paces[True] < self._paces[False]
         return not faster if self._reads % _RETRY == 0 else faster
 
-    def _view(self, row_bytes: int, by_numpy: bool) -> Any:
-        """All runs of `row_bytes` bytes, from every address on."""
-        count = self._bytes.size - row_bytes + 1
-        if by_numpy:
-            return np.ndarray((count,), f"V{row_bytes}", self._bytes, strides=(1,))
-        return torch.as_strided(torch.from_numpy(self._bytes), (count, row_bytes), (1, 1))
+    def gather_runs(
+        self, addresses: Ints, nbytes: Ints, out: Bytes, starts: Iterable[int] | None = None
+    ) -> None:
+        """Copies runs of different lengths into `out`, where `starts` says; else one after the other."""
+        span = self._range
+        sizes = nbytes.tolist()
+        _copy_runs(span.bytes, (addresses - span.low).tolist(), sizes, out, starts)
 
-    def gather_runs(self, addresses: Ints, nbytes: Ints, out: npt.NDArray[np.uint8]) -> None:
-        """Copies runs of different lengths one after the other into `out` (sum of nbytes,)."""
-        target = out.data
-        source = self._bytes.data
-        done = 0
-        for place, size in zip((addresses - self._low).tolist(), nbytes.tolist(), strict=True):
-            target[done : done + size] = source[place : place + size]
-            done += size
+    def texts(self, addresses: Ints, nbytes: Ints) -> list[bytes]:
+        """Runs of different lengths as bytes."""
+        span = self._range
+        read = span.bytes.data
+        places = addresses - span.low
+        ends = places + nbytes
+        return [bytes(read[start:stop]) for start, stop in zip(places.tolist(), ends.tolist(), strict=True)]
+
+
+def _copy_runs(
+    source: Bytes,
+    places: Iterable[int],
+    sizes: Iterable[int],
+    out: Bytes,
+    starts: Iterable[int] | None = None,
+) -> None:
+    read, write, done = source.data, out.data, 0
+    if starts is not None:
+        for start, place, size in zip(starts, places, sizes, strict=True):
+            write[start : start + size] = read[place : place + size]
+        return
+    for place, size in zip(places, sizes, strict=True):
+        write[done : done + size] = read[place : place + size]
+        done += size

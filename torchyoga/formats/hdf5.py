@@ -29,7 +29,8 @@ from ..checksum import combine_crc32
 from ..columns import Block
 from ..errors import CorruptError, SchemaError
 from ..schema import Column, Schema
-from . import Extent, Ints, read_table
+from . import Extent, Ints, read_table, with_units
+from .checks import unit_bytes_of, unit_checksums
 from .filters import COMPRESSIONS, GZIP_LEVEL, Pipeline, compression_arguments, memory_file, shuffled
 from .gather import Bytes
 
@@ -128,12 +129,15 @@ class Writer:
             [np.zeros(0, "<i8"), *(part.places() for parts in self._parts for part in parts)]
         )
         index = self.file.create_dataset("index", data=table.astype("<i8"))
+        found = [units for parts in self._parts for part in parts for units in part.units]
+        units = self.file.create_dataset("units", data=np.concatenate([np.zeros(0, "<u4"), *found]))
         self.file.flush()
         return {
             "offset": index.id.get_offset() or 0,  # None without any chunk
             "nbytes": table.nbytes,
             "crc32": zlib.crc32(table.tobytes()),
             "compression": self._compression,
+            "units": {"offset": units.id.get_offset() or 0, "nbytes": units.nbytes},
         }
 
     def abort(self) -> None:
@@ -228,6 +232,7 @@ class _Part:
         self._dataset: Any = None
         self._waiting: list[Bytes] = []  # the items of a chunk that is not full yet
         self._num_waiting = 0
+        self.units: list[np.ndarray[Any, Any]] = []  # the checksums of the units of each chunk
         self._chunk_crc = self._whole_crc = 0
         self._crcs: list[int] = []
 
@@ -256,6 +261,8 @@ class _Part:
     def _write_chunk(self) -> None:
         chunk = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
         start, chunk_items = len(self._crcs) * self._chunk_items, self._chunk_items
+        if self._compression is None:
+            self.units.append(unit_checksums(chunk.reshape(-1), unit_bytes_of(self._layout.item_bytes)))
         stop = start + len(chunk)
         if self._compression in (None, "gzip") and len(chunk) < chunk_items:
             chunk = np.pad(chunk, ((0, chunk_items - len(chunk)), (0, 0)))
@@ -431,14 +438,21 @@ def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[
             elif name == "values" and compression is not None and layout.item_bytes:
                 decode = _Decoder(layout, chunk_items, compression, masks, starts, item_crcs)
                 extents.append(
-                    Extent(starts, offsets, nbytes, crcs, None, None, chunk_items * layout.item_bytes, decode)
+                    Extent(
+                        starts,
+                        offsets,
+                        nbytes,
+                        crcs,
+                        block_bytes=chunk_items * layout.item_bytes,
+                        decode=decode,
+                    )
                 )
             else:
                 extents.append(Extent(starts, offsets, nbytes, crcs))
             elements = num_items if name == "values" else elements
     if at != len(table):
         raise CorruptError("the index of chunks inside the file is too long")
-    return extents
+    return with_units(extents, data, index, schema)
 
 
 class _Decoder:

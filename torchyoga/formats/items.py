@@ -2,41 +2,123 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .gather import Bytes, Memory, address_of
 
-__all__ = ["Decoded", "Items", "Mapped"]
+__all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended"]
 
 Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
+
+
+class Numbering:
+    """Which block an item is in, in one run of items or several, such as files.
+
+    Items of the first run are numbered from 0, those of the next from `RUN`, and so on.
+    """
+
+    RUN_BITS = 44
+    RUN = 1 << RUN_BITS
+
+    def __init__(self) -> None:
+        self.starts = np.zeros(0, np.int64)  # the first item of each block
+        self.cut = b""  # the same for numberings that cut the same items into the same blocks
+        self._table = self.starts
+        self._block_items: list[int] = []  # of each run; 0 if its blocks differ
+        self._first_block = np.zeros(0, np.int64)  # of each run
+        self._sizes = np.zeros(0, np.int64)
+        self._even = True
+
+    def append(self, starts: Ints, num_items: int) -> Ints:
+        """Adds a run, given the first item of each of its blocks and its length; returns their numbers."""
+        lengths = np.diff(starts, append=num_items)
+        even = len(lengths) > 0 and bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
+        self.cut = hashlib.blake2b(self.cut + starts.tobytes(), digest_size=16).digest()
+        first = len(self.starts)
+        numbers = starts + len(self._block_items) * self.RUN
+        self._table = appended(self._table, first, numbers)
+        self.starts = self._table[: first + len(starts)]
+        self._even = self._even and even and int(lengths[0]) > 0
+        self._block_items.append(int(lengths[0]) if self._even else 0)
+        self._first_block = np.append(self._first_block, first)
+        self._sizes = np.array(self._block_items)
+        return numbers
+
+    def blocks(self, items: Ints) -> Ints:
+        """The block of each item."""
+        if not self._even:
+            return self.starts.searchsorted(items, "right") - 1
+        if len(self._block_items) == 1:
+            return items // self._block_items[0]
+        run = items >> self.RUN_BITS
+        return self._first_block.take(run) + (items & self.RUN - 1) // self._sizes.take(run)
+
+
+def appended(table: npt.NDArray[Any], used: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`table` with `rows` behind its first `used` ones; itself, if there is room.
+
+    What was in it stays where it is, for threads that are reading it.
+    """
+    needed = used + len(rows)
+    if needed > len(table):
+        larger = np.empty((max(needed, 2 * len(table)), *rows.shape[1:]), rows.dtype)
+        larger[:used] = table[:used]
+        table = larger
+    table[used:needed] = rows
+    return table
+
+
+class Runs:
+    """Runs of bytes of different lengths, where they lie in mapped files.
+
+    Attributes:
+        nbytes: (N,) of each run.
+    """
+
+    def __init__(self, memory: Memory, addresses: Ints, nbytes: Ints) -> None:
+        self.nbytes = nbytes
+        self._memory = memory
+        self._addresses = addresses
+
+    def __len__(self) -> int:
+        return len(self.nbytes)
+
+    def slice(self, start: int, stop: int) -> Runs:
+        """Some of them."""
+        return Runs(self._memory, self._addresses[start:stop], self.nbytes[start:stop])
+
+    def copy(self, out: Bytes, starts: Iterable[int] | None = None) -> None:
+        """Writes each run into `out` where `starts` says; one after the other by default."""
+        self._memory.gather_runs(self._addresses, self.nbytes, out, starts)
+
+    def texts(self) -> list[bytes]:
+        """Each run as bytes."""
+        return self._memory.texts(self._addresses, self.nbytes)
 
 
 class Items(ABC):
     """The items of one array, in blocks of consecutive ones; each item in one or more pieces of equal size.
 
     Args:
-        starts: (blocks,) the first item of each block, in order; a block may be empty.
-        num_items: of all blocks.
+        numbering: which block an item is in; a block may be empty.
         pieces: runs of bytes that an item consists of; more than one where blocks are cut across the items.
         stride: bytes from a piece of one item to the same piece of the next item of the block.
     """
 
-    def __init__(self, starts: Ints, num_items: int, pieces: int, stride: int) -> None:
-        self.starts = starts
-        self.num_items = num_items
+    def __init__(self, numbering: Numbering, pieces: int, stride: int) -> None:
+        self.numbering = numbering
         self.pieces = pieces
         self.stride = stride
-        lengths = np.diff(starts, append=num_items)
-        even = len(lengths) > 0 and bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
-        self._block_items = int(lengths[0]) if even else 0  # of every block but the last, if that is so
         self._most_blocks = 2**62  # that can be read at once
 
     @property
@@ -45,10 +127,11 @@ class Items(ABC):
         """What all addresses lie in."""
 
     @abstractmethod
-    def _hold(self, blocks: Ints) -> Ints:
+    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
         """(all blocks, pieces) where item 0 would lie, did it belong to the block.
 
-        True of these blocks until `_let_go`; (all blocks,) if items are of one piece.
+        For these items, or those from each to before `last`. True of their blocks until `_let_go`.
+        (all blocks,) if items are of one piece.
         """
 
     def _let_go(self) -> None:  # noqa: B027
@@ -56,9 +139,7 @@ class Items(ABC):
 
     def blocks(self, items: Ints) -> Ints:
         """The block of each item."""
-        if self._block_items:
-            return items // self._block_items
-        return self.starts.searchsorted(items, "right") - 1
+        return self.numbering.blocks(items)
 
     def pick(
         self,
@@ -87,7 +168,7 @@ class Items(ABC):
             if touched > self._most_blocks:
                 return self._pick_in_turns(items, empty, offset, size)
         addresses = items * self.stride
-        origins = self._hold(blocks)
+        origins = self._hold(items, blocks)
         try:
             if self.pieces == 1:
                 addresses += origins.take(blocks)
@@ -131,7 +212,7 @@ class Items(ABC):
             turn = slice(start, start + self._most_blocks)
             sizes = (last[turn] - first[turn]) * self.stride
             stop = done + int(sizes.sum())
-            origins = self._hold(blocks[turn])
+            origins = self._hold(first[turn], blocks[turn], last[turn])
             try:
                 addresses = first[turn] * self.stride + origins.take(blocks[turn])
                 self.memory.gather_runs(addresses, sizes, out[done:stop])
@@ -140,14 +221,18 @@ class Items(ABC):
             done = stop
         return out
 
+    def runs(self, first: Ints, last: Ints) -> Runs | None:
+        """The same as they lie, not copied; None if some lie in pieces, or only while they are held."""
+        return None
+
     def _cut(self, first: Ints, last: Ints, blocks: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
         """The same runs, cut where blocks end."""
         counts = ends - blocks + 1
         run = np.repeat(np.arange(len(first)), counts)
         nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
         within = blocks[run] + nth
-        stops = np.append(self.starts[1:], self.num_items)
-        begin = np.where(nth == 0, first[run], self.starts[within])
+        stops = np.append(self.numbering.starts[1:], 2**62)
+        begin = np.where(nth == 0, first[run], self.numbering.starts[within])
         return begin, np.minimum(last[run], stops[within]), within
 
 
@@ -155,35 +240,64 @@ class Mapped(Items):
     """Items that lie in memory as they are.
 
     Args:
-        addresses: (blocks, pieces) where each piece of the first item of each block begins.
+        pieces, stride: see `Items`.
         memory: what they lie in.
-        touch: called with the blocks that are about to be read.
+        touch: called with items that are about to be read, their blocks, and the items to stop before.
     """
 
     def __init__(
         self,
-        starts: Ints,
-        num_items: int,
-        addresses: Ints,
+        pieces: int,
         stride: int,
         memory: Memory,
-        touch: Callable[[Ints], None] | None = None,
+        touch: Callable[[Ints, Ints, Ints | None], None] | None = None,
     ) -> None:
-        super().__init__(starts, num_items, addresses.shape[1], stride)
-        self.addresses = addresses
+        super().__init__(Numbering(), pieces, stride)
         self._memory = memory
-        zero = addresses - (starts * stride)[:, None]
-        self._zero = zero if self.pieces > 1 else zero.reshape(-1)
+        self._zero = np.zeros((0, pieces) if pieces > 1 else 0, np.int64)
         self._touch = touch
+
+    def append(self, starts: Ints, num_items: int, addresses: Ints) -> None:
+        """Adds a run of items.
+
+        Args:
+            starts: (blocks,) the first item of each block within the run.
+            num_items: of the run.
+            addresses: (blocks, pieces) where each piece of the first item of each block begins.
+        """
+        used = len(self.numbering.starts)
+        run = len(self.numbering._block_items) * Numbering.RUN
+        # Modulo 2**64, as all arithmetic here: products of large numbers wrap around and back again.
+        zero = addresses - ((starts + run) * self.stride)[:, None]
+        self._zero = appended(self._zero, used, zero if self.pieces > 1 else zero.reshape(-1))
+        self.numbering.append(starts, num_items)  # last: now threads find the blocks
 
     @property
     def memory(self) -> Memory:
         """What all addresses lie in."""
         return self._memory
 
-    def _hold(self, blocks: Ints) -> Ints:
+    def addresses(self, items: Ints, blocks: Ints) -> Ints:
+        """Where items of these blocks begin, or would begin if they were theirs; of one piece."""
+        return items * self.stride + self._zero.take(blocks)
+
+    def runs(self, first: Ints, last: Ints) -> Runs | None:
+        """The same as they lie, not copied; None if some lie in pieces."""
+        some = last > first
+        if not some.any():
+            return None
+        if not some.all():
+            first = np.where(some, first, first[some][0])  # an empty run lies anywhere
+            last = np.where(some, last, first)
+        blocks = self.blocks(first)
+        if not bool((blocks == self.blocks(np.maximum(last - 1, first))).all()):
+            return None
+        origins = self._hold(first, blocks, last)
+        return Runs(self._memory, first * self.stride + origins.take(blocks), (last - first) * self.stride)
+
+    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
         if self._touch is not None:
-            self._touch(blocks)
+            self._touch(items, blocks, last)
         return self._zero
 
 
@@ -206,6 +320,9 @@ class Decoded(Items):
     The least recently used blocks make room. Threads take turns. A forked child goes on with its own copy.
 
     Args:
+        starts: for each run, the first item of each block within it.
+        num_items: of each run.
+        pieces, stride: see `Items`.
         decode: writes the given piece of the given block into an array of `piece_bytes`.
         piece_bytes: of the largest piece of a block, decoded.
         capacity: bytes to keep at most; at least one block is kept.
@@ -213,16 +330,18 @@ class Decoded(Items):
 
     def __init__(
         self,
-        starts: Ints,
-        num_items: int,
+        starts: Sequence[Ints],
+        num_items: Sequence[int],
         pieces: int,
         stride: int,
         decode: Callable[[int, int, Bytes], None],
         piece_bytes: int,
         capacity: int,
     ) -> None:
-        super().__init__(starts, num_items, pieces, stride)
-        count = len(starts) * pieces
+        super().__init__(Numbering(), pieces, stride)
+        for run, length in zip(starts, num_items, strict=True):
+            self.numbering.append(run, length)
+        count = len(self.numbering.starts) * pieces
         slots = min(count, max(pieces, capacity // max(1, piece_bytes)))
         self._most_blocks = max(1, slots // pieces)
         self._decode = decode
@@ -241,7 +360,12 @@ class Decoded(Items):
         """Where decoded blocks are kept."""
         return self._memory
 
-    def _hold(self, blocks: Ints) -> Ints:
+    def absent(self, blocks: Ints) -> Ints:
+        """Those of these blocks that would have to be decoded now."""
+        found = np.unique(blocks)
+        return found[self._slot_of.take(found * self.pieces) < 0]
+
+    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
         self._lock.acquire()  # until the items are copied, nobody may use the slots for others
         try:
             self._make_present(np.unique(blocks))
@@ -273,7 +397,7 @@ class Decoded(Items):
         block, nth = divmod(piece, self.pieces)
         self._decode(block, nth, self._arena[slot])
         # Known only now that it is whole: decoding may fail, or a thread elsewhere may fork.
-        self._zero[piece] = address_of(self._arena[slot]) - self.starts[block] * self.stride
+        self._zero[piece] = address_of(self._arena[slot]) - self.numbering.starts[block] * self.stride
         self._held_in[slot] = piece
         self._slot_of[piece] = slot
         self._used[slot] = self._clock

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from ..columns import Block
 from ..errors import CorruptError
 from ..schema import Schema
-from . import Extent, Ints, read_table
+from . import Extent, Ints, read_table, with_units
+from .checks import unit_bytes_of, unit_checksums
 from .gather import Bytes
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
@@ -31,7 +32,7 @@ COMPRESSIONS = ()
 _PAGE_HEADER = 16  # bytes in front of a value in overflow pages: page number (u64), pad, flags, page count
 _OVERFLOW = 0x04
 _FIRST_MAP = 64 * 2**20
-_INDEX_KEY = b"index"
+_INDEX_KEY, _UNITS_KEY = b"index", b"units"
 
 
 class Writer:
@@ -45,6 +46,8 @@ class Writer:
         self._rows: list[int] = []
         self._crcs: list[list[int]] = []
         self._sizes: list[list[int]] = []
+        self._units: list[list[npt.NDArray[np.uint32]]] = []
+        self._unit_bytes = [unit_bytes_of(size) for c in schema.columns for size in c.part_bytes]
         self._checksums = ThreadPoolExecutor(1)
         # Nothing is durable before close() syncs, nothing is listed before that; so no sync in between. Not
         # writemap: a full disk would then end the process with SIGBUS instead of an error.
@@ -73,12 +76,17 @@ class Writer:
                 )
         # While one core copies and writes, the other computes; both leave Python's lock.
         crcs = self._checksums.submit(lambda: [zlib.crc32(data.data) for _, data in parts])
+        units = self._checksums.submit(self._units_of, [data for _, data in parts])
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
         self._crcs.append(crcs.result())
+        self._units.append(units.result())
         self.nbytes += sum(self._sizes[-1])
         return self._crcs[-1]
+
+    def _units_of(self, parts: list[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint32]]:
+        return [unit_checksums(data, size) for data, size in zip(parts, self._unit_bytes, strict=True)]
 
     def _put(self, parts: list[tuple[bytes, npt.NDArray[np.uint8]]]) -> None:
         needed = sum(data.nbytes + 4 * self._page_size for _, data in parts)
@@ -118,13 +126,17 @@ class Writer:
             axis=1,
         )
         index = np.frombuffer(table.astype("<i8").tobytes(), np.uint8)
-        self._put([(_INDEX_KEY, index)])
+        found = [units for part in zip(*self._units, strict=True) for units in part]
+        units = np.concatenate([np.zeros(0, "<u4"), *found]).view(np.uint8)
+        self._put([(_INDEX_KEY, index), (_UNITS_KEY, units)])
         offset = self._place(_INDEX_KEY)
+        checks = {"offset": self._place(_UNITS_KEY), "nbytes": units.nbytes}
         try:
             self._env.sync(True)
         except lmdb.Error as error:
             raise _as_os_error(error, self._path) from error
-        return {"offset": offset, "nbytes": index.nbytes, "crc32": zlib.crc32(index.data)}
+        crc = zlib.crc32(index.data)
+        return {"offset": offset, "nbytes": index.nbytes, "crc32": crc, "units": checks}
 
     def abort(self) -> None:
         """Closes the file, whatever has been written."""
@@ -174,7 +186,7 @@ def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[
                 extents.append(Extent(starts, offsets[i], sizes[i], crcs[i], lows, highs))
             else:
                 extents.append(Extent(starts, offsets[i], sizes[i], crcs[i]))
-    return extents
+    return with_units(extents, data, index, schema)
 
 
 def _from_zero(counts: Ints) -> Ints:

@@ -1,0 +1,149 @@
+"""Telling the kernel which mapped bytes are wanted next, as long as they really come from disk.
+
+The kernel then reads many runs at once instead of one page fault after another. Where there is no such call
+(Windows, some sandboxes) nothing is told, and reading is right all the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["Thermometer", "Usage", "merged", "usage", "will_need"]
+
+Ints = npt.NDArray[np.int64]
+
+PAGE = 4096
+_WILLNEED = 3
+_PROCESS_MADVISE = (
+    440  # the same on every architecture of Linux that torch knows; glibc has it only since 2.36
+)
+_MOST_RANGES = 1024  # IOV_MAX: ranges of one call
+
+
+class Usage(NamedTuple):
+    """What a thread has caused so far: page faults that waited for the disk, and blocks read from it."""
+
+    faults: int = 0
+    blocks: int = 0
+
+
+def usage() -> Usage:
+    """Of this thread; of the process, where threads are not told apart; zeros where neither is."""
+    if resource is None:
+        return Usage()
+    found = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    return Usage(found.ru_majflt, found.ru_inblock)
+
+
+class Thermometer:
+    """Tells whether some data come from disk: as long as reading faults, or advice makes the disk read.
+
+    It begins cold. Advice that has read nothing for some thousand rows makes it warm; a fault makes it cold
+    again, and if that is soon, it will take longer to become warm the next time.
+    """
+
+    def __init__(self) -> None:
+        self.cold = can_advise
+        self._quiet = 0  # rows advised since advice has last made the disk read
+        self._patience = _PATIENCE
+
+    def probe(self) -> None:
+        """Becomes cold; one quiet piece of advice is enough to end that."""
+        if not self.cold:
+            self.cold = can_advise
+            self._quiet = self._patience
+
+    def after_advice(self, before: Usage, rows: int) -> None:
+        """Takes note of what advice about so many rows has caused since `before`."""
+        if usage().blocks > before.blocks:
+            self._quiet = 0
+            return
+        self._quiet += rows
+        if self._quiet >= self._patience:
+            self.cold = False
+
+    def after_read(self, before: Usage) -> Usage:
+        """Takes note of what reading has caused since `before`; returns the usage now."""
+        now = usage()
+        if now.faults > before.faults and not self.cold and can_advise:
+            self.cold = True
+            self._quiet = 0
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)
+        return now
+
+
+_PATIENCE, _MOST_PATIENCE = 2048, 2**17
+
+
+def merged(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Runs of bytes as runs of whole pages; of those that follow and touch each other only one is left."""
+    begins, stops = starts & -PAGE, (ends + (PAGE - 1)) & -PAGE
+    new = np.empty(len(begins), np.bool_)
+    new[:1] = True
+    np.logical_or(begins[1:] > stops[:-1], begins[1:] < begins[:-1], out=new[1:])
+    if new.all():
+        return begins, stops
+    first = np.flatnonzero(new)
+    return begins[first], np.maximum.reduceat(stops, first)
+
+
+def will_need(starts: Ints, ends: Ints) -> None:
+    """Asks for the pages from `starts` to `ends`, addresses of mapped files at page boundaries."""
+    global can_advise
+    if not can_advise or not len(starts):
+        return
+    ranges = np.stack([starts, ends - starts], axis=1).astype(np.uint64)
+    for first in range(0, len(ranges), _MOST_RANGES):
+        if not _advise(ranges[first : first + _MOST_RANGES]):
+            can_advise = False
+            return
+
+
+def _load() -> ctypes.CDLL | None:
+    if sys.platform == "win32" or PAGE % os.sysconf("SC_PAGE_SIZE"):
+        return None  # of larger pages the boundaries here would be none
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "madvise"):
+        return None
+    library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    library.syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, *(ctypes.c_size_t,) * 3)
+    return library
+
+
+_library = _load()
+can_advise = _library is not None
+_one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")
+_self: tuple[int, int] | None = None  # this process, and a descriptor of it
+
+
+def _advise(ranges: npt.NDArray[np.uint64]) -> bool:
+    """False if nothing can be advised here."""
+    global _one_by_one
+    assert _library is not None
+    if not _one_by_one:
+        # One call for all of a batch; it leaves Python's lock.
+        found = _library.syscall(
+            _PROCESS_MADVISE, _descriptor(), ranges.ctypes.data, len(ranges), _WILLNEED, 0
+        )
+        if found >= 0:
+            return True
+        _one_by_one = True  # an older kernel, or a sandbox that forbids it
+    return all(_library.madvise(start, size, _WILLNEED) == 0 for start, size in ranges.tolist())
+
+
+def _descriptor() -> int:
+    global _self
+    if _self is None or _self[0] != os.getpid():  # a forked child has its parent's
+        _self = os.getpid(), os.pidfd_open(os.getpid())  # type: ignore[attr-defined,unused-ignore]
+    return _self[1]
