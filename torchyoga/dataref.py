@@ -42,6 +42,8 @@ class DataRef(ABC):
         (9, [1, 81], [49, 64, 81])
     """
 
+    is_thread_safe = False  # True lets a loader call `take` from a thread of its own while you call it, too
+
     _expected: Lookahead | None = None
 
     @abstractmethod
@@ -185,6 +187,7 @@ class SlicedRef(DataRef):
     """Some rows of another DataRef: what `ref[start:stop:step]` is."""
 
     def __init__(self, whole: DataRef, rows: range) -> None:
+        self.is_thread_safe = whole.is_thread_safe
         self.whole = whole
         self.rows = rows
 
@@ -241,6 +244,8 @@ class ColumnsRef(DataRef):
         remade: a function and its arguments that make this DataRef anew, by which it pickles.
     """
 
+    is_thread_safe = True
+
     def __init__(
         self,
         name: str,
@@ -295,6 +300,8 @@ class ColumnsRef(DataRef):
 
 class VersionRef(DataRef):
     """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
+
+    is_thread_safe = True
 
     def __init__(self, directory: str, manifest: Manifest, verify: bool = True) -> None:
         self.directory = directory

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.utils.data
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
 
-from .cursor import Place
+from .ahead import Ahead, Task
+from .collate import Collation
+from .columns import Rows
+from .cursor import Cursor, Place
 from .dataref import DataRef
-from .order import Remainder, batches, chunks, keyed_bytes
+from .order import Remainder, as_int, batches, chunks, keyed_bytes
 from .sampler import ResumableBatchSampler, ResumableSampler
-from .stream import read_batches
+from .stream import Window, windows_of
 
 __all__ = ["DataLoader"]
 
@@ -117,6 +124,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         # torch draws a number from the global generator for each iterator, which would change the user's own
         # random numbers after a resume; from this one it may draw.
         torch_arguments.setdefault("generator", torch.Generator())
+        self._prefetch = 2
+        reads_here = num_workers == 0 and batch_size is not None and isinstance(dataset, DataRef)
+        if reads_here and not self.seed_rows and torch_arguments.get("prefetch_factor") is not None:
+            self._prefetch = as_int("prefetch_factor", torch_arguments.pop("prefetch_factor"), low=0)
         super().__init__(
             dataset,
             batch_size=batch_size,
@@ -131,7 +142,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     @property
     def _reads_here(self) -> bool:
         """True if no row needs Python: then torch's machinery would cost more than reading."""
-        plain = self.num_workers == 0 and self.batch_size is not None and not self.pin_memory
+        plain = self.num_workers == 0 and self.batch_size is not None
         return plain and not self.seed_rows and isinstance(self.dataset, DataRef)
 
     @property
@@ -142,8 +153,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _get_iterator(self) -> Any:
         if self._reads_here:
-            collate: Any = self.collate_fn
-            return map(collate, read_batches(cast(DataRef, self.dataset), self._plan))
+            return _Read(self)
         if not self.seed_rows:
             return super()._get_iterator()
         # The iterators read `dataset` once; everybody else shall see the user's own.
@@ -156,7 +166,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
-        return _Delivery(self)
+        return _Delivery(self, iter)
 
     def _start(self, place: Place) -> Any:
         self._plan.start = place
@@ -235,46 +245,147 @@ class _Plan:
                 yield batch if self._arrays else batch.tolist()
 
 
-class _Delivery(Iterator[Any]):
-    """One iteration of a loader, telling the cursor of every batch that reaches the training loop."""
+class _Progress:
+    """What an iteration has delivered; it leads to no iterator, so nobody keeps worker processes alive."""
 
-    def __init__(self, loader: DataLoader) -> None:
+    def __init__(self, cursor: Cursor, batch_size: int, drop_last: bool) -> None:
+        self.taken = 0  # batches
+        self.start, self.generation = cursor.begin(batch_size, drop_last), cursor.generation
+        self._cursor = cursor
+        self._step = batch_size, drop_last
+
+    def place(self) -> Place:
+        """The place it has reached."""
+        return self._cursor.after(self.start, self.taken, self._step[0])
+
+    def report(self) -> None:
+        """Tells the cursor."""
+        if self.generation == self._cursor.generation:
+            self._cursor.reached(self.place(), *self._step)
+
+
+class _Delivery(Iterator[Any]):
+    """One iteration of a loader, counting every batch that reaches the training loop."""
+
+    def __init__(self, loader: DataLoader, moved: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
         self._loader = loader
+        self._moved = moved
         self._batches: Iterator[Any] | None = None
-        self._start = Place(0, 0)
-        self._delivered = self._failed = self._generation = 0
+        self._progress: _Progress | None = None
+        self._failed = self._process = 0
         self._over = False
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __next__(self) -> Any:
+        progress, batches = self._progress, self._batches
+        if progress is None or batches is None or self._process != os.getpid():
+            progress, batches = self._begin()
         sampler = self._loader._plan.sampler
-        cursor, step = sampler.cursor, (self._loader.batch_size or 1, self._loader.drop_last)
-        if self._over:
-            raise StopIteration
-        if self._batches is None:
-            sampler._settle()
-            sampler._latest = None
-            self._start, self._generation = cursor.begin(*step), cursor.generation
-            self._batches = self._loader._start(self._start)
-        cursor.check_generation(self._generation)
+        if progress.generation != sampler.cursor.generation:
+            sampler.cursor.check_generation(progress.generation)
         try:
-            batch = next(self._batches)
+            batch = next(batches)
         except StopIteration:
             self._over = True
-            self._batches = None  # ends the workers, if they are not persistent
+            self._batches = batches = None  # ends the workers, if they are not persistent
+            sampler._settle()
+            sampler._latest = None
             if not self._failed:
-                cursor.finished(self._start.epoch)
+                sampler.cursor.finished(progress.start.epoch)
             raise
         except Exception:
             self._failed += 1
             raise
         # Who goes on after a batch that failed has left it out.
-        self._delivered += 1 + self._failed
+        progress.taken += 1 + self._failed
         self._failed = 0
-        cursor.reached(cursor.after(self._start, self._delivered, step[0]), *step)
+        sampler._latest = progress
         return batch
+
+    def _begin(self) -> tuple[_Progress, Iterator[Any]]:
+        if self._over:
+            raise StopIteration
+        loader = self._loader
+        sampler = loader._plan.sampler
+        if self._progress is None:
+            sampler._settle()
+            sampler._latest = None
+            self._progress = _Progress(sampler.cursor, loader.batch_size or 1, loader.drop_last)
+        # In a forked child the threads and workers of its parent are not there: it goes on by itself.
+        self._process = os.getpid()
+        self._batches = self._moved(loader._start(self._progress.place()))
+        return self._progress, self._batches
+
+
+class _Failure(NamedTuple):
+    """What a batch is if it could not be read."""
+
+    error: Exception
+
+
+class _Read(Iterator[Any]):
+    """The batches of a DataRef, read by this process; many small ones at once, and ahead if there is time."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._source = cast(DataRef, loader.dataset)
+        self._collate: Any = loader.collate_fn
+        self._collation: Collation | None = None
+        self._pins = loader.pin_memory and _has_accelerator()
+        # A function of the user's runs in the user's thread.
+        self._is_plain = loader.collate_fn is default_collate
+        tasks = (
+            Task(partial(self._window, window), len(window.ends))
+            for window in windows_of(self._source, loader._plan)
+        )
+        threads = loader._prefetch if self._source.is_thread_safe else 0
+        self._ahead = Ahead(tasks, threads)
+        self._read: list[Any] = []
+
+    def __next__(self) -> Any:
+        if not self._read:
+            self._read = next(self._ahead)[::-1]
+        found = self._read.pop()
+        if type(found) is _Failure:
+            raise found.error
+        return found if self._is_plain else self._pinned(self._collate(found))
+
+    def _window(self, window: Window) -> list[Any]:
+        """The batches of a window, or what became of them."""
+        try:
+            rows = self._source.take(window.numbers)
+        except Exception as error:
+            if len(window.ends) == 1:
+                return [_Failure(error)]
+            # One of them fails: the others are delivered all the same.
+            return [self._window(Window(window.numbers[a:b], [b - a]))[0] for a, b in window.bounds]
+        return [self._batch(rows, start, stop) for start, stop in window.bounds]
+
+    def _batch(self, rows: Sequence[Any], start: int, stop: int) -> Any:
+        if not self._is_plain:
+            return rows if (start, stop) == (0, len(rows)) else rows[start:stop]
+        try:
+            if not isinstance(rows, Rows):
+                return self._pinned(default_collate(list(rows[start:stop])))
+            if self._collation is None or self._collation.schema is not rows.block.schema:
+                self._collation = Collation(rows.block.schema)
+            return self._pinned(self._collation.batch(rows.block, start, stop))
+        except Exception as error:
+            return _Failure(error)
+
+    def _pinned(self, batch: Any) -> Any:
+        return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
+def _has_accelerator() -> bool:
+    accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
+    if torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
+        return True
+    warnings.warn(
+        "pin_memory=True, but there is no accelerator: memory is not pinned", UserWarning, stacklevel=4
+    )
+    return False
 
 
 def _check_random_access(dataset: Any) -> None:

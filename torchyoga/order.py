@@ -130,13 +130,15 @@ def _feistel(values: Any, bits: int, keys: tuple[tuple[int, int, int], ...], for
     width = values.dtype.itemsize * 8
     high, low = bits // 2, bits - bits // 2
     halves = [values >> word(low), values & word((1 << low) - 1)]
+    hashed, shifted = np.empty_like(values), np.empty_like(values)
     order = range(_ROUNDS) if forward else range(_ROUNDS - 1, -1, -1)
     for index in order:
         multiply, add, remultiply = (word(key % (1 << width)) for key in keys[index])
         target = index % 2
-        hashed = halves[1 - target] * multiply
+        np.multiply(halves[1 - target], multiply, out=hashed)
         hashed += add
-        hashed ^= hashed >> word(width // 2 - 1)
+        np.right_shift(hashed, word(width // 2 - 1), out=shifted)
+        hashed ^= shifted
         hashed *= remultiply
         hashed >>= word(width - (high, low)[target])
         halves[target] ^= hashed

@@ -93,9 +93,9 @@ class Reader:
                 data.append(self._take_ragged(column, parts, items))
             else:
                 data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
-            for part in parts:
-                part.warmth.after_read(before)
-            before = usage()
+        if usage().faults > before.faults:
+            for warmth in self._warmth:  # which of them it was, advice will tell
+                warmth.after_fault()
         return Block(self.schema, len(rows), tuple(data))
 
     def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> npt.NDArray[Any]:

@@ -100,7 +100,7 @@ class ResumableSampler(DistributedSampler[int]):
         )
         self.num_samples = shard.count(length)
         self.total_size = self.num_samples * shard.num_replicas
-        self._latest: _Run | None = None  # the iteration that has moved last
+        self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Run] = []
 
     @property

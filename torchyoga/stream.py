@@ -36,7 +36,20 @@ class RandomAccess(Protocol):
 def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Sequence[Any]]:
     """The rows of each batch of numbers; small batches are read several at once."""
     for window in windows_of(source, batches):
-        yield from window.read(source)
+        try:
+            rows = source.take(window.numbers)
+        except Exception:
+            if len(window.ends) == 1:
+                raise
+            # One of them fails: those before it are delivered all the same.
+            for start, end in window.bounds:
+                yield source.take(window.numbers[start:end])
+            continue
+        if len(window.ends) == 1:
+            yield rows
+            continue
+        for start, end in window.bounds:
+            yield rows[start:end]
 
 
 class Window(NamedTuple):
@@ -45,23 +58,10 @@ class Window(NamedTuple):
     numbers: npt.NDArray[np.int64]
     ends: list[int]  # of each batch
 
-    def read(self, source: RandomAccess) -> Iterator[Sequence[Any]]:
-        """The rows of each batch."""
-        starts = [0, *self.ends]
-        try:
-            rows = source.take(self.numbers)
-        except Exception:
-            if len(self.ends) == 1:
-                raise
-            # One of them fails: those before it are delivered all the same.
-            for start, end in zip(starts, self.ends, strict=False):
-                yield source.take(self.numbers[start:end])
-            return
-        if len(self.ends) == 1:
-            yield rows
-            return
-        for start, end in zip(starts, self.ends, strict=False):
-            yield rows[start:end]
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Where each batch begins and ends."""
+        return list(zip([0, *self.ends], self.ends, strict=False))
 
 
 def windows_of(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Window]:

@@ -1,40 +1,19 @@
-"""torch datasets -> rows; rows -> what torch's default_collate makes of them."""
+"""torch datasets -> rows."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
-from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..build import RowSource
-from ..columns import ROW_TYPES, Data, Rows, leaf_values, plain_row
 from ..dataref import DataRef
-from ..schema import Column, Node
 
 __all__ = ["IterableSource", "MapSource", "is_map_style"]
 
-_TORCH_TYPES = {
-    "|b1",
-    "|u1",
-    "|i1",
-    "<i2",
-    "<i4",
-    "<i8",
-    "<u2",
-    "<u4",
-    "<u8",
-    "<f2",
-    "<f4",
-    "<f8",
-    "<c8",
-    "<c16",
-}
-_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 _READ_AHEAD = 64  # rows asked for at once
 
 
@@ -120,53 +99,3 @@ class IterableSource(RowSource):
     def rows(self, start: int) -> Iterator[Any]:
         """All rows."""
         return iter(self._dataset)
-
-
-def collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
-    """What `default_collate` gives for these rows, made from their block without taking it apart."""
-    if not isinstance(batch, Rows):
-        # Somebody has picked the rows out of their batch; they are ordinary rows then.
-        return default_collate([plain_row(row) for row in batch])
-    block = batch.block
-    columns = iter(zip(block.schema.columns, block.data, strict=True))
-    return _collate(block.schema.tree, columns, len(batch), in_dict=True)
-
-
-def _collate(node: Node, columns: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool) -> Any:
-    if node.kind == "leaf":
-        return _collate_column(*next(columns), num_rows, in_dict)
-    children = [_collate(child, columns, num_rows, node.kind == "dict") for child in node.children]
-    if node.kind == "dict":
-        return dict(zip(node.keys, children, strict=True))
-    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
-
-
-def _collate_column(column: Column, data: Data, num_rows: int, in_dict: bool) -> Any:
-    values, ragged = data.values, column.is_ragged
-    if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
-        assert data.offsets is not None
-        lengths = np.diff(data.offsets)
-        if (lengths == lengths[0]).all():
-            values = values.reshape(num_rows, int(lengths[0]))
-            ragged = False
-    if not ragged and column.kind in _TENSOR_KINDS and values.dtype.str in _TORCH_TYPES:
-        tensor = torch.from_numpy(values)
-        return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
-    listed = leaf_values(column, data, num_rows)
-    # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
-    batch: Any = listed if in_dict else tuple(listed)
-    return default_collate(batch)
-
-
-def _as_torch(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-    wanted = getattr(torch, dtype)
-    return tensor if tensor.dtype == wanted else tensor.view(wanted)
-
-
-def _register() -> None:
-    # torch's own extension point: an exact type here comes before everything else default_collate would do.
-    for cls in ROW_TYPES:
-        default_collate_fn_map[cls] = collate_rows
-
-
-_register()

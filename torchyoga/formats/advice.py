@@ -73,14 +73,12 @@ class Thermometer:
         if self._quiet >= self._patience:
             self.cold = False
 
-    def after_read(self, before: Usage) -> Usage:
-        """Takes note of what reading has caused since `before`; returns the usage now."""
-        now = usage()
-        if now.faults > before.faults and not self.cold and can_advise:
+    def after_fault(self) -> None:
+        """Takes note that reading has waited for the disk."""
+        if not self.cold and can_advise:
             self.cold = True
             self._quiet = 0
             self._patience = min(2 * self._patience, _MOST_PATIENCE)
-        return now
 
 
 _PATIENCE, _MOST_PATIENCE = 2048, 2**17

@@ -1,0 +1,175 @@
+"""Tasks -> their results, in order; a thread works ahead while whoever wants them is busy elsewhere."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar
+
+__all__ = ["Ahead", "Task"]
+
+T = TypeVar("T")
+_WORTH_A_THREAD = (
+    0.5e-3  # seconds away between two results; below, two threads would only be in each other's way
+)
+_PATIENCE = 1.0  # seconds between two looks whether the thread is still there
+
+
+class Task(NamedTuple, Generic[T]):
+    """Something to do, and how many batches that will be."""
+
+    run: Callable[[], T]
+    size: int
+
+
+class _Ticket:
+    """A task that somebody has begun."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        self.task = task
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.task.run()
+        except BaseException as error:
+            self.error = error
+        self.task = self.task._replace(run=_nothing)
+
+
+def _nothing() -> None:
+    """What is left of a task that is done."""
+
+
+class _Shared:
+    """What the thread and whoever takes the results share; nothing in it leads back to the latter."""
+
+    def __init__(self, tasks: Iterator[Task[Any]], most: int) -> None:
+        self.tasks = tasks
+        self.most = most
+        self.beginning = threading.Lock()  # held while the next task is found
+        self.changed = threading.Condition()
+        self.tickets: deque[_Ticket] = deque()  # in order
+        self.is_wanted = self.is_over = False
+        self.thread: threading.Thread | None = None
+
+    def begin(self, only_if_none: bool) -> _Ticket | None:
+        """The next task, which the caller is to run; None if there is none, or another is under way."""
+        with self.beginning:
+            if self.is_over or (only_if_none and self.tickets):
+                return None
+            try:
+                ticket = _Ticket(next(self.tasks))
+            except StopIteration:
+                self.is_over = True
+                return None
+            except BaseException as error:
+                ticket = _Ticket(Task(_nothing, 1))
+                ticket.error, self.is_over = error, True
+            with self.changed:
+                self.tickets.append(ticket)
+            return ticket
+
+    def has_room(self) -> bool:
+        """True if a task may be done ahead."""
+        return not self.tickets or sum(ticket.task.size for ticket in self.tickets) < self.most
+
+    def stop(self) -> None:
+        """Ends the thread after what it is doing."""
+        with self.changed:
+            self.is_over = True
+            self.changed.notify_all()
+
+
+def _work(shared: _Shared) -> None:
+    while True:
+        with shared.changed:
+            while not shared.is_over and not (shared.is_wanted and shared.has_room()):
+                shared.changed.wait(_PATIENCE)
+            if shared.is_over:
+                return
+        ticket = shared.begin(only_if_none=False)
+        if ticket is None:
+            continue
+        if ticket.error is None:
+            ticket.run()
+        with shared.changed:
+            ticket.is_done = True
+            shared.changed.notify_all()
+
+
+class Ahead(Iterator[T]):
+    """The results of tasks, in order, each with the exception of its own task.
+
+    Results are made when they are wanted. If whoever wants them stays away for longer, a thread makes the
+    next ones meanwhile, `most` batches at most, or one task. It ends with the iterator, or the process; a
+    forked child must make a new one.
+    """
+
+    def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
+        self._shared = _Shared(tasks, most)
+        self._returned = 0.0
+        self._away = 0.0  # seconds between two calls, on average
+
+    def __next__(self) -> T:
+        shared = self._shared
+        if self._returned:
+            self._away += 0.3 * (time.perf_counter() - self._returned - self._away)
+        ticket = None
+        if shared.tickets or (ticket := shared.begin(only_if_none=True)) is None:
+            ticket = self._awaited()
+        elif ticket.error is None:
+            ticket.run()
+        with shared.changed:
+            shared.tickets.remove(ticket)
+            shared.is_wanted = self._away > _WORTH_A_THREAD and shared.most > 0
+            if shared.is_wanted:
+                self._start()
+                shared.changed.notify_all()
+        self._returned = time.perf_counter()
+        if ticket.error is not None:
+            raise ticket.error
+        result: T = ticket.result
+        return result
+
+    def _awaited(self) -> _Ticket:
+        """The first task under way, once it is done."""
+        shared = self._shared
+        with shared.changed:
+            if not shared.tickets:
+                raise StopIteration
+            ticket = shared.tickets[0]
+            while not ticket.is_done:
+                shared.changed.wait(_PATIENCE)
+                if not ticket.is_done and shared.thread is not None and not shared.thread.is_alive():
+                    raise RuntimeError("the thread that reads ahead is gone; make a new iterator")
+            return ticket
+
+    def _start(self) -> None:
+        shared = self._shared
+        if shared.thread is None and not shared.is_over:
+            shared.thread = threading.Thread(
+                target=_work, args=(shared,), name="torchyoga-ahead", daemon=True
+            )
+            weakref.finalize(self, shared.stop).atexit = False
+            _running.add(shared)
+            shared.thread.start()
+
+
+_running: weakref.WeakSet[_Shared] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """No thread may be within torch or NumPy when the interpreter goes."""
+    for shared in tuple(_running):
+        shared.stop()
+    for shared in tuple(_running):
+        if shared.thread is not None:
+            shared.thread.join(5)

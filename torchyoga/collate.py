@@ -1,0 +1,219 @@
+"""Rows of a block -> tensors: what default_collate gives, and batches of ragged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from .columns import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
+from .schema import Column, Node, Schema
+
+__all__ = ["Collation", "Jagged", "Padded", "jagged", "padded"]
+
+_TORCH_TYPES = frozenset("|b1 |u1 |i1 <i2 <i4 <i8 <u2 <u4 <u8 <f2 <f4 <f8 <c8 <c16".split())
+_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
+
+
+def _collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """What `default_collate` gives for these rows, made from their block without taking it apart."""
+    if not isinstance(batch, Rows):
+        # Somebody has picked the rows out of their batch; they are ordinary rows then.
+        return default_collate([plain_row(row) for row in batch])
+    block = batch.block
+    columns = iter(zip(block.schema.columns, block.data, strict=True))
+    return _collate(block.schema.tree, columns, len(batch), in_dict=True)
+
+
+def _collate(node: Node, columns: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool) -> Any:
+    if node.kind == "leaf":
+        return _collate_column(*next(columns), num_rows, in_dict)
+    children = [_collate(child, columns, num_rows, node.kind == "dict") for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
+
+
+def _collate_column(column: Column, data: Data, num_rows: int, in_dict: bool) -> Any:
+    values, ragged = data.values, column.is_ragged
+    if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
+        assert data.offsets is not None
+        lengths = np.diff(data.offsets)
+        if (lengths == lengths[0]).all():
+            values = values.reshape(num_rows, int(lengths[0]))
+            ragged = False
+    if not ragged and column.kind in _TENSOR_KINDS and values.dtype.str in _TORCH_TYPES:
+        tensor = torch.from_numpy(values)
+        return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
+    listed = leaf_values(column, data, num_rows)
+    # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
+    batch: Any = listed if in_dict else tuple(listed)
+    return default_collate(batch)
+
+
+def _as_torch(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+    wanted = getattr(torch, dtype)
+    return tensor if tensor.dtype == wanted else tensor.view(wanted)
+
+
+def _register() -> None:
+    # torch's own extension point: an exact type here comes before everything else default_collate would do.
+    for cls in ROW_TYPES:
+        default_collate_fn_map[cls] = _collate_rows
+
+
+_register()
+
+
+class Collation:
+    """What default_collate makes of some rows of a block, without asking it where no value needs it."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._is_simple = all(
+            not column.is_ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES
+            for column in schema.columns
+        )
+
+    def batch(self, block: Block, start: int, stop: int) -> Any:
+        """The tensors of the rows start..stop-1."""
+        if not self._is_simple:
+            return default_collate(Rows(block.slice(start, stop)))  # type: ignore[arg-type]
+        tensors = (
+            _tensor(column, data.values[start:stop])
+            for column, data in zip(self.schema.columns, block.data, strict=True)
+        )
+        return _nested(self.schema.tree, tensors)
+
+
+def _tensor(column: Column, values: Any) -> torch.Tensor:
+    tensor = torch.from_numpy(values)
+    return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
+
+
+def _nested(node: Node, leaves: Iterator[Any]) -> Any:
+    if node.kind == "leaf":
+        return next(leaves)
+    children = [_nested(child, leaves) for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
+
+
+class Jagged(NamedTuple):
+    """A batch of B rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+    As `torch.nested.nested_tensor_from_jagged(values, offsets)` takes them.
+    """
+
+    values: torch.Tensor  # (elements of all rows,)
+    offsets: torch.Tensor  # (B + 1,) int64
+
+
+class Padded(NamedTuple):
+    """A batch of B rows of different lengths, filled up to the longest."""
+
+    values: torch.Tensor  # (B, longest)
+    lengths: torch.Tensor  # (B,) int64
+
+
+def jagged(rows: Sequence[Any]) -> Any:
+    """A collate function: each ragged column comes as `Jagged`, the others as default_collate gives them.
+
+    Text and bytes stay lists; so do rows of more than one dimension.
+
+    Args:
+        rows: a batch, of a DataRef or of any dataset.
+
+    Example:
+        >>> batch = jagged([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
+        >>> batch["tokens"].values.tolist(), batch["tokens"].offsets.tolist()
+        ([0, 1, 2, 0, 1], [0, 3, 5])
+    """
+
+    def leaf(column: Column, data: Data) -> Any:
+        values = torch.from_numpy(data.values)
+        return Jagged(_as_torch(values, column.dtype) if column.kind == "tensor" else values, _offsets(data))
+
+    return _collate_ragged(rows, leaf)
+
+
+def padded(padding: float = 0) -> Callable[[Sequence[Any]], Any]:
+    """A collate function: each ragged column comes as `Padded`, the others as default_collate gives them.
+
+    Text and bytes stay lists; so do rows of more than one dimension.
+
+    Args:
+        padding: what rows are filled up with.
+
+    Example:
+        >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
+        >>> batch["tokens"].values.tolist(), batch["tokens"].lengths.tolist()
+        ([[0, 1, 2], [0, 1, -1]], [3, 2])
+    """
+    return _Padding(padding)
+
+
+class _Padding:
+    """A collate function that crosses to worker processes."""
+
+    def __init__(self, padding: float) -> None:
+        self.padding = padding
+
+    def __call__(self, rows: Sequence[Any]) -> Any:
+        return _collate_ragged(rows, self._leaf)
+
+    def _leaf(self, column: Column, data: Data) -> Any:
+        lengths = np.diff(data.offsets) if data.offsets is not None else np.zeros(0, np.int64)
+        fill: Any = self.padding
+        if column.kind == "tensor":  # kept as bits where NumPy has no such type
+            fill = torch.tensor(fill, dtype=getattr(torch, column.dtype)).view(_bits(column)).numpy()[()]
+        values = torch.from_numpy(data.padded(int(lengths.max(initial=0)), fill))
+        return Padded(
+            _as_torch(values, column.dtype) if column.kind == "tensor" else values, torch.from_numpy(lengths)
+        )
+
+
+def _bits(column: Column) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, column.storage)).dtype
+
+
+def _offsets(data: Data) -> torch.Tensor:
+    assert data.offsets is not None
+    return torch.from_numpy(data.offsets)
+
+
+def _collate_ragged(rows: Sequence[Any], leaf: Callable[[Column, Data], Any]) -> Any:
+    block = rows.block if isinstance(rows, Rows) else _block_of(rows)
+    columns = iter(zip(block.schema.columns, block.data, strict=True))
+
+    def collated(node: Node, in_dict: bool) -> Any:
+        if node.kind != "leaf":
+            children = [collated(child, node.kind == "dict") for child in node.children]
+            if node.kind == "dict":
+                return dict(zip(node.keys, children, strict=True))
+            return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
+        column, data = next(columns)
+        is_jagged = column.is_ragged and column.kind in ("ndarray", "tensor") and data.shapes is None
+        if is_jagged and column.storage.str in _TORCH_TYPES:
+            return leaf(column, data)
+        return _collate_column(column, data, block.num_rows, in_dict)
+
+    return collated(block.schema.tree, True)
+
+
+def _block_of(rows: Sequence[Any]) -> Block:
+    """Rows of any dataset as a block; what could be ragged is, even if all rows happen to be as long."""
+    plain = [plain_row(row) for row in rows]
+    first = Schema.of(plain[0])
+    names = [
+        c.name for c in first.columns if c.kind in ("ndarray", "tensor") and c.shape and len(c.shape) == 1
+    ]
+    collector = Collector(Schema.of(plain[0], ragged=names))
+    for number, row in enumerate(plain):
+        collector.add(row, number)
+    return collector.take()
