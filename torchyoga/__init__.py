@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .adapters.arrays import from_arrays
+from .collate import jagged, padded
 from .dataref import DataRef
+from .device import to_device
 from .loader import DataLoader
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .schema import Schema
@@ -25,6 +27,9 @@ __all__ = [
     "errors",
     "from_arrays",
     "from_hdf5",
+    "jagged",
+    "padded",
+    "to_device",
 ]
 
 

@@ -13,9 +13,11 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from .columns import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
 from .schema import Column, Node, Schema
 
-__all__ = ["Collation", "Jagged", "Padded", "jagged", "padded"]
+__all__ = ["Collation", "Jagged", "Padded", "Padding", "jagged", "padded"]
 
-_TORCH_TYPES = frozenset("|b1 |u1 |i1 <i2 <i4 <i8 <u2 <u4 <u8 <f2 <f4 <f8 <c8 <c16".split())
+_TORCH_TYPES = frozenset(
+    ["|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"]
+)
 _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 
 
@@ -78,21 +80,31 @@ class Collation:
             not column.is_ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES
             for column in schema.columns
         )
+        # What torch.from_numpy gives bits for, where NumPy has no such type.
+        self._dtypes = [
+            getattr(torch, column.dtype) if column.kind == "tensor" else None for column in schema.columns
+        ]
+        leaves = all(child.kind == "leaf" for child in schema.tree.children)
+        self._keys = schema.tree.keys if schema.tree.kind == "dict" and leaves else None
 
-    def batch(self, block: Block, start: int, stop: int) -> Any:
-        """The tensors of the rows start..stop-1."""
+    def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Any]:
+        """The batches of the rows from each place to another."""
         if not self._is_simple:
-            return default_collate(Rows(block.slice(start, stop)))  # type: ignore[arg-type]
-        tensors = (
-            _tensor(column, data.values[start:stop])
-            for column, data in zip(self.schema.columns, block.data, strict=True)
-        )
-        return _nested(self.schema.tree, tensors)
+            return [default_collate(Rows(block.slice(*ends))) for ends in bounds]  # type: ignore[arg-type]
+        columns = list(zip([data.values for data in block.data], self._dtypes, strict=True))
+        found = []
+        for start, stop in bounds:
+            tensors = [_tensor(values[start:stop], dtype) for values, dtype in columns]
+            if self._keys is not None:
+                found.append(dict(zip(self._keys, tensors, strict=True)))
+            else:
+                found.append(_nested(self.schema.tree, iter(tensors)))
+        return found
 
 
-def _tensor(column: Column, values: Any) -> torch.Tensor:
+def _tensor(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = torch.from_numpy(values)
-    return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
+    return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 
 
 def _nested(node: Node, leaves: Iterator[Any]) -> Any:
@@ -155,16 +167,17 @@ def padded(padding: float = 0) -> Callable[[Sequence[Any]], Any]:
         >>> batch["tokens"].values.tolist(), batch["tokens"].lengths.tolist()
         ([[0, 1, 2], [0, 1, -1]], [3, 2])
     """
-    return _Padding(padding)
+    return Padding(padding)
 
 
-class _Padding:
+class Padding:
     """A collate function that crosses to worker processes."""
 
     def __init__(self, padding: float) -> None:
         self.padding = padding
 
     def __call__(self, rows: Sequence[Any]) -> Any:
+        """The batch."""
         return _collate_ragged(rows, self._leaf)
 
     def _leaf(self, column: Column, data: Data) -> Any:

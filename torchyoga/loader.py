@@ -14,19 +14,24 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.utils.data
+from torch._utils import ExceptionWrapper
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .ahead import Ahead, Task
-from .collate import Collation
+from .buffers import placing
+from .collate import Collation, Padding, jagged
 from .columns import Rows
 from .cursor import Cursor, Place
 from .dataref import DataRef
 from .order import Remainder, as_int, batches, chunks, keyed_bytes
+from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .stream import Window, windows_of
 
-__all__ = ["DataLoader"]
+__all__ = ["DataLoader", "Delivery"]
+
+_SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
@@ -119,8 +124,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 "make it from this dataset"
             )
         self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
-        # A DataRef takes an array as it is, which also crosses to a worker faster than a list of ints.
-        self._plan = _Plan(sampler, batch_size, drop_last, self.seed_rows, isinstance(dataset, DataRef))
+        together = None if num_workers and (collate_fn is None or _is_ours(collate_fn)) else 1
+        self._plan = _Plan(sampler, batch_size, drop_last, dataset, together)
+        self._idle_ring: Ring | None = None
         # torch draws a number from the global generator for each iterator, which would change the user's own
         # random numbers after a resume; from this one it may draw.
         torch_arguments.setdefault("generator", torch.Generator())
@@ -154,25 +160,45 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _get_iterator(self) -> Any:
         if self._reads_here:
             return _Read(self)
-        if not self.seed_rows:
-            return super()._get_iterator()
-        # The iterators read `dataset` once; everybody else shall see the user's own.
-        dataset = self.dataset
-        self.__dict__["dataset"] = _SeededRows(dataset, self._plan.sampler.seed)
+        seed = self._plan.sampler.seed if self.seed_rows else None
+        rows = _Rows(self.dataset, seed, self.collate_fn, self._new_ring())
+        shown: dict[str, Any] = {"dataset": rows}
+        if self.batch_size is not None:
+            shown["collate_fn"] = _itself
+        if self.num_workers:
+            shown["worker_init_fn"] = _WorkerInit(self.dataset, self.worker_init_fn)
+        # torch's iterators read these once; everybody else shall see the user's own.
+        kept = {name: self.__dict__[name] for name in shown}
+        self.__dict__.update(shown)
         try:
             return super()._get_iterator()
         finally:
-            self.__dict__["dataset"] = dataset
+            self.__dict__.update(kept)
+
+    def _new_ring(self) -> Ring | None:
+        """Shared memory for the batches of one iterator's workers; used again once they are done."""
+        self._plan.ring = None
+        if self.num_workers and self.batch_size is not None:
+            slots = self.num_workers * (self.prefetch_factor or 2) + _SPARE_SLOTS
+            self._plan.ring = self._idle_ring or Ring.made(slots)
+            self._idle_ring = None
+        return self._plan.ring
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_idle_ring": None}
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
-        return _Delivery(self, iter)
+        return Delivery(self, iter)
 
     def _start(self, place: Place) -> Any:
         self._plan.start = place
         if isinstance(self.generator, torch.Generator):
             self.generator.manual_seed(_seed64("workers", self._plan.sampler.seed, place.epoch))
-        return super().__iter__()
+        found = super().__iter__()
+        if self._reads_here or self.batch_size is None:
+            return found
+        return _Arriving(found, self._plan.ring, self)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -212,15 +238,16 @@ class _Plan:
         sampler: ResumableSampler,
         batch_size: int | None,
         drop_last: bool,
-        seed_rows: bool,
-        arrays: bool,
+        source: Any,
+        together: int | None,
     ) -> None:
         self.sampler = sampler
         self.start = Place(0, 0)
+        self.ring: Ring | None = None
         self._batch_size = batch_size
         self._drop_last = drop_last
-        self._seed_rows = seed_rows
-        self._arrays = arrays
+        self._source = source
+        self._together = together
 
     def __len__(self) -> int:
         cursor = self.sampler.cursor
@@ -233,16 +260,25 @@ class _Plan:
         order, shard = self.sampler.cursor.order, self.sampler.cursor.shard
         if self._batch_size is None:
             for found in chunks(order, shard, *start):
-                if self._seed_rows:
-                    yield from (_SeededIndex(row, start.epoch) for row in found.tolist())
-                else:
-                    yield from found.tolist()
+                yield from (_SeededIndex(row, start.epoch) for row in found.tolist())
             return
-        for batch in batches(order, shard, *start, self._batch_size, self._drop_last):
-            if self._seed_rows:
-                yield _SeededIndices(batch.tolist(), start.epoch)
-            else:
-                yield batch if self._arrays else batch.tolist()
+        ring = self.ring
+        if ring is not None:
+            ring.begin()
+        # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
+        # batches travel together, for every journey costs as much as reading some of them.
+        for window in windows_of(self._source, self.batches(start), read_here=False, most=self._together):
+            yield (
+                _Job(window, start.epoch, ring.key, ring.send()) if ring else _Job(window, start.epoch, 0, -1)
+            )
+
+    def batches(self, start: Place) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each batch from a place on."""
+        cursor = self.sampler.cursor
+        return batches(cursor.order, cursor.shard, *start, self._batch_size or 1, self._drop_last)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ring": None}
 
 
 class _Progress:
@@ -264,7 +300,7 @@ class _Progress:
             self._cursor.reached(self.place(), *self._step)
 
 
-class _Delivery(Iterator[Any]):
+class Delivery(Iterator[Any]):
     """One iteration of a loader, counting every batch that reaches the training loop."""
 
     def __init__(self, loader: DataLoader, moved: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
@@ -330,18 +366,16 @@ class _Read(Iterator[Any]):
 
     def __init__(self, loader: DataLoader) -> None:
         self._source = cast(DataRef, loader.dataset)
-        self._collate: Any = loader.collate_fn
-        self._collation: Collation | None = None
+        self._batches = _Batches(loader.collate_fn)
         self._pins = loader.pin_memory and _has_accelerator()
-        # A function of the user's runs in the user's thread.
-        self._is_plain = loader.collate_fn is default_collate
+        self._is_plain = _is_ours(loader.collate_fn)  # a function of the user's runs in the user's thread
+        plan = loader._plan
         tasks = (
             Task(partial(self._window, window), len(window.ends))
-            for window in windows_of(self._source, loader._plan)
+            for window in windows_of(self._source, plan.batches(plan.start))
         )
-        threads = loader._prefetch if self._source.is_thread_safe else 0
-        self._ahead = Ahead(tasks, threads)
-        self._read: list[Any] = []
+        self._ahead = Ahead(tasks, loader._prefetch if self._source.is_thread_safe else 0)
+        self._read: list[Any] = []  # last first
 
     def __next__(self) -> Any:
         if not self._read:
@@ -349,33 +383,29 @@ class _Read(Iterator[Any]):
         found = self._read.pop()
         if type(found) is _Failure:
             raise found.error
-        return found if self._is_plain else self._pinned(self._collate(found))
+        return found if self._is_plain else self._pinned(self._batches.collate(found))
 
     def _window(self, window: Window) -> list[Any]:
         """The batches of a window, or what became of them."""
         try:
             rows = self._source.take(window.numbers)
+            if not self._is_plain:
+                return self._batches.parts(rows, window)
+            found = self._batches.of(rows, window)
+            return [self._pinned(batch) for batch in found] if self._pins else found
         except Exception as error:
             if len(window.ends) == 1:
                 return [_Failure(error)]
-            # One of them fails: the others are delivered all the same.
-            return [self._window(Window(window.numbers[a:b], [b - a]))[0] for a, b in window.bounds]
-        return [self._batch(rows, start, stop) for start, stop in window.bounds]
-
-    def _batch(self, rows: Sequence[Any], start: int, stop: int) -> Any:
-        if not self._is_plain:
-            return rows if (start, stop) == (0, len(rows)) else rows[start:stop]
-        try:
-            if not isinstance(rows, Rows):
-                return self._pinned(default_collate(list(rows[start:stop])))
-            if self._collation is None or self._collation.schema is not rows.block.schema:
-                self._collation = Collation(rows.block.schema)
-            return self._pinned(self._collation.batch(rows.block, start, stop))
-        except Exception as error:
-            return _Failure(error)
+        # One of them fails: the others are delivered all the same.
+        return [self._window(Window(window.numbers[a:b], [b - a]))[0] for a, b in window.bounds]
 
     def _pinned(self, batch: Any) -> Any:
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
+def _is_ours(collate: Any) -> bool:
+    """True for a collate function that may run in any thread, and is as fast as reading."""
+    return collate is default_collate or collate is jagged or isinstance(collate, Padding)
 
 
 def _has_accelerator() -> bool:
@@ -420,41 +450,152 @@ class _SeededIndex(int):
         return _SeededIndex, (int(self), self.epoch)
 
 
-class _SeededIndices(list[int]):
-    """The row numbers of a batch with their epoch."""
+class _Job(NamedTuple):
+    """The rows of some batches; with their epoch, and the slot of a ring they are to be put into."""
 
-    def __init__(self, rows: list[int], epoch: int) -> None:
-        super().__init__(rows)
-        self.epoch = epoch
-
-    def __reduce__(self) -> Any:
-        return _SeededIndices, (list(self), self.epoch)
+    window: Window
+    epoch: int
+    ring: int
+    slot: int
 
 
-class _SeededRows:
-    """A dataset whose every row is made with random numbers of its own."""
+class _Rows:
+    """A dataset as torch's fetchers see it: it makes rows with random numbers of their own, and batches."""
 
-    def __init__(self, dataset: Any, seed: int) -> None:
+    def __init__(self, dataset: Any, seed: int | None, collate: Any, ring: Ring | None) -> None:
         self.dataset = dataset
-        self.seed = seed
+        self._seed = seed
+        self._batches = _Batches(collate)
+        self._ring = ring
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: _SeededIndex) -> Any:
+    def __getitem__(self, index: int) -> Any:
+        if self._seed is None:
+            return self.dataset[index]
+        assert isinstance(index, _SeededIndex)
         with _own_random_state():
-            return self._row(int(index), index.epoch)
+            return self._row(int(index), index.epoch, self._seed)
 
-    def __getitems__(self, indices: _SeededIndices) -> list[Any]:
-        with _own_random_state():
-            return [self._row(row, indices.epoch) for row in indices]
+    def __getitems__(self, job: _Job) -> Any:
+        """The batches of a job: a list, or a parcel of one."""
+        if self._ring is None or job.slot < 0:
+            return self._all(job)
+        place = self._ring.place(job.slot)
+        with placing(place):
+            found = self._all(job)
+        return packed(found, job.ring, job.slot, place)
 
-    def _row(self, row: int, epoch: int) -> Any:
-        seed = _seed64("row", self.seed, epoch, row)
+    def _all(self, job: _Job) -> list[Any]:
+        window = job.window
+        try:
+            return self._batches.of(self._rows(job), window)
+        except Exception:
+            if len(window.ends) == 1:
+                raise
+        # One of them fails: the others are delivered all the same.
+        found = []
+        for start, stop in window.bounds:
+            alone = Window(window.numbers[start:stop], [stop - start])
+            try:
+                found += self._batches.of(self._rows(job._replace(window=alone)), alone)
+            except Exception:
+                found.append(ExceptionWrapper(where="in a worker process"))  # type: ignore[no-untyped-call]
+        return found
+
+    def _rows(self, job: _Job) -> Any:
+        numbers = job.window.numbers
+        if self._seed is not None:
+            with _own_random_state():
+                return [self._row(row, job.epoch, self._seed) for row in numbers.tolist()]
+        if isinstance(self.dataset, DataRef):
+            return self.dataset.__getitems__(numbers)
+        many = getattr(self.dataset, "__getitems__", None)
+        rows = numbers.tolist()
+        return many(rows) if many else [self.dataset[row] for row in rows]
+
+    def _row(self, row: int, epoch: int, base: int) -> Any:
+        seed = _seed64("row", base, epoch, row)
         random.seed(seed)
         np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
         torch.default_generator.manual_seed(seed)
         return self.dataset[row]
+
+
+class _Batches:
+    """Collates the batches of a window, all in one go where that is default_collate's work."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+        self._collation: Collation | None = None
+
+    def of(self, rows: Sequence[Any], window: Window) -> list[Any]:
+        """Each batch, collated."""
+        if self.collate is not default_collate or not isinstance(rows, Rows):
+            return [self.collate(batch) for batch in self.parts(rows, window)]
+        if self._collation is None or self._collation.schema is not rows.block.schema:
+            self._collation = Collation(rows.block.schema)
+        return self._collation.batches(rows.block, window.bounds)
+
+    def parts(self, rows: Sequence[Any], window: Window) -> list[Sequence[Any]]:
+        """The rows of each batch."""
+        return [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
+
+
+def _itself(batch: Any) -> Any:
+    """The collate function of batches that are collated already."""
+    return batch
+
+
+class _WorkerInit:
+    """Shows workers the user's dataset before they run the user's function."""
+
+    def __init__(self, dataset: Any, function: Any) -> None:
+        self._dataset = dataset
+        self._function = function
+
+    def __call__(self, worker_id: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        object.__setattr__(info, "dataset", self._dataset)  # torch forbids it to those who might forget this
+        if self._function is not None:
+            self._function(worker_id)
+
+
+class _Arriving(Iterator[Any]):
+    """The batches that torch's iterators fetch, one by one; out of the slots of a ring, if there is one."""
+
+    def __init__(self, fetched: Iterator[Any], ring: Ring | None, loader: DataLoader) -> None:
+        self._fetched = fetched
+        self._ring = ring
+        self._loader = loader
+        self._batches: list[Any] = []  # that are here, last first
+
+    def __next__(self) -> Any:
+        while not self._batches:
+            self._batches = self._next()[::-1]
+        batch = self._batches.pop()
+        if type(batch) is ExceptionWrapper:
+            batch.reraise()  # type: ignore[no-untyped-call]
+        return batch
+
+    def _next(self) -> list[Any]:
+        ring = self._ring
+        try:
+            found = next(self._fetched)
+        except StopIteration:
+            if ring is not None and ring.is_idle:
+                self._loader._idle_ring = ring  # no worker writes into it any more
+            raise
+        except BaseException:
+            if ring is not None and not ring.is_idle:
+                ring.arrived()
+            raise
+        if ring is not None:
+            ring.arrived()
+        batches: list[Any] = found.unpacked() if type(found) is Parcel else found
+        return batches
 
 
 @contextlib.contextmanager

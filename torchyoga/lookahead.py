@@ -14,7 +14,7 @@ __all__ = ["Lookahead", "batches_per_read"]
 
 Ints = npt.NDArray[np.int64]
 _PROBE = 8  # approaches after which it is found out anew whether rows come from disk
-_READ_BYTES = 2**20
+_READ_BYTES = 3 * 2**20
 _MOST_BATCHES = 16
 
 

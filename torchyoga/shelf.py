@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from .errors import CorruptError
 from .formats import Extent
-from .formats.advice import Thermometer, merged, usage, will_need
 from .formats.checks import Checks, num_units
 from .formats.gather import Bytes, MappedFile, Memory
 from .formats.items import Decoded, Items, Mapped, Numbering, appended
+from .formats.pages import Thermometer, merged, scatter, usage, will_need
 from .schema import Schema
 
 __all__ = ["Opened", "Part", "Shelf"]
@@ -282,5 +282,5 @@ class Shelf:
         """Rows come in no order: the kernel shall not read what follows them."""
         if self._num_scattered < len(self._files):
             for opened in tuple(self._files.values())[self._num_scattered :]:
-                opened.file.scatter()
+                scatter(opened.file.data)
                 self._num_scattered += 1

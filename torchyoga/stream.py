@@ -64,24 +64,36 @@ class Window(NamedTuple):
         return list(zip([0, *self.ends], self.ends, strict=False))
 
 
-def windows_of(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Window]:
-    """The batches in windows, as they are best read; the source is told of them ahead."""
+def windows_of(
+    source: RandomAccess,
+    batches: Iterable[npt.NDArray[np.int64]],
+    read_here: bool = True,
+    most: int | None = None,
+) -> Iterator[Window]:
+    """The batches in windows, as they are best read; the source is told of them ahead.
+
+    Args:
+        source: what they will be read from.
+        batches: the rows of each batch.
+        read_here: False if other processes read them.
+        most: batches of a window.
+    """
     windows: deque[Window] = deque()  # those that `announced` holds back
 
     def numbers() -> Iterator[npt.NDArray[np.int64]]:
         left = iter(batches)
+        row_bytes = getattr(source, "row_bytes", 0)
         while True:
             first = next(left, None)
             if first is None:
                 return
-            row_bytes = getattr(source, "row_bytes", 0)
             together = batches_per_read(row_bytes * len(first)) if row_bytes else 1
-            window = [first, *islice(left, together - 1)]
+            window = [first, *islice(left, min(together, most or together) - 1)]
             joined = np.concatenate(window) if len(window) > 1 else first
             windows.append(Window(joined, list(accumulate(map(len, window)))))
             yield joined
 
-    for _ in announced(source, numbers()):
+    for _ in announced(source, numbers(), read_here):
         yield windows.popleft()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 import zlib
@@ -16,6 +15,7 @@ import torch
 
 from ..buffers import is_placing
 from ..errors import CorruptError
+from .pages import mapped_bytes
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 
@@ -63,17 +63,11 @@ class MappedFile:
                     f"{path} has {found} bytes where {nbytes} were published; "
                     "remove the version and build it again"
                 )
-            self.map = mmap.mmap(handle, nbytes, access=mmap.ACCESS_READ)
+            self.data: Bytes = mapped_bytes(handle, nbytes)
         finally:
             os.close(handle)
         self.path = path
-        self.data: npt.NDArray[np.uint8] = np.frombuffer(self.map, np.uint8)
         self.address = address_of(self.data)
-
-    def scatter(self) -> None:
-        """From now on the kernel reads only what is asked for, not what follows it."""
-        if hasattr(mmap, "MADV_RANDOM"):
-            self.map.madvise(mmap.MADV_RANDOM)
 
     def checksum(self, offset: int, nbytes: int) -> int:
         """CRC-32 of a run of bytes."""

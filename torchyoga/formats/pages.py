@@ -1,12 +1,13 @@
-"""Telling the kernel which mapped bytes are wanted next, as long as they really come from disk.
+"""Pages of files: mapped, and asked for ahead as long as they really come from disk.
 
-The kernel then reads many runs at once instead of one page fault after another. Where there is no such call
-(Windows, some sandboxes) nothing is told, and reading is right all the same.
+Told which pages are wanted next, the kernel reads many at once instead of one page fault after another. Where
+there is no such call (Windows, some sandboxes) nothing is told, and reading is right all the same.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import sys
 from typing import NamedTuple
@@ -19,12 +20,12 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Thermometer", "Usage", "merged", "usage", "will_need"]
+__all__ = ["Thermometer", "Usage", "mapped_bytes", "merged", "scatter", "usage", "will_need"]
 
 Ints = npt.NDArray[np.int64]
 
 PAGE = 4096
-_WILLNEED = 3
+_RANDOM, _WILLNEED = 1, 3
 _PROCESS_MADVISE = (
     440  # the same on every architecture of Linux that torch knows; glibc has it only since 2.36
 )
@@ -42,7 +43,7 @@ def usage() -> Usage:
     """Of this thread; of the process, where threads are not told apart; zeros where neither is."""
     if resource is None:
         return Usage()
-    found = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    found = resource.getrusage(_WHOSE)
     return Usage(found.ru_majflt, found.ru_inblock)
 
 
@@ -81,6 +82,7 @@ class Thermometer:
             self._patience = min(2 * self._patience, _MOST_PATIENCE)
 
 
+_WHOSE = getattr(resource, "RUSAGE_THREAD", getattr(resource, "RUSAGE_SELF", 0))
 _PATIENCE, _MOST_PATIENCE = 2048, 2**17
 
 
@@ -96,6 +98,45 @@ def merged(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     return begins[first], np.maximum.reduceat(stops, first)
 
 
+class _Mapping:
+    """Bytes of a file as memory, until nobody holds an array over them.
+
+    Unlike those of Python's `mmap`, it keeps no file descriptor: there may be thousands.
+    """
+
+    def __init__(self, descriptor: int, nbytes: int) -> None:
+        assert _library is not None
+        self._munmap = _library.munmap
+        address = _library.mmap(None, nbytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        if address in (None, ctypes.c_void_p(-1).value):
+            error = ctypes.get_errno()
+            raise OSError(error, f"a file of {nbytes} bytes cannot be mapped: {os.strerror(error)}")
+        self._address, self._nbytes = address, nbytes
+        self.__array_interface__ = {
+            "data": (address, True),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        if hasattr(self, "_address"):
+            self._munmap(self._address, self._nbytes)
+
+
+def mapped_bytes(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    """(nbytes,) an open file as read-only memory; the descriptor may be closed at once."""
+    if _library is None or not hasattr(_library, "mmap"):
+        return np.frombuffer(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ), np.uint8)
+    return np.asarray(_Mapping(descriptor, nbytes))
+
+
+def scatter(data: npt.NDArray[np.uint8]) -> None:
+    """From now on the kernel reads only what is asked for of a mapped file, not what follows it."""
+    if can_advise and _library is not None:
+        _library.madvise(data.ctypes.data, data.nbytes, _RANDOM)
+
+
 def will_need(starts: Ints, ends: Ints) -> None:
     """Asks for the pages from `starts` to `ends`, addresses of mapped files at page boundaries."""
     global can_advise
@@ -109,18 +150,20 @@ def will_need(starts: Ints, ends: Ints) -> None:
 
 
 def _load() -> ctypes.CDLL | None:
-    if sys.platform == "win32" or PAGE % os.sysconf("SC_PAGE_SIZE"):
-        return None  # of larger pages the boundaries here would be none
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "madvise"):
+    if sys.platform == "win32":
         return None
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     library.syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, *(ctypes.c_size_t,) * 3)
     return library
 
 
 _library = _load()
-can_advise = _library is not None
+# Of larger pages the boundaries here would be none.
+can_advise = _library is not None and mmap.PAGESIZE <= PAGE
 _one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")
 _self: tuple[int, int] | None = None  # this process, and a descriptor of it
 
