@@ -15,9 +15,8 @@ from .schema import Column, Node, Schema
 
 __all__ = ["Collation", "Jagged", "Padded", "Padding", "jagged", "padded"]
 
-_TORCH_TYPES = frozenset(
-    ["|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"]
-)
+_TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
+_TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
 _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,7 +73,8 @@ class Data:
     def values(self) -> Array:
         """The values of all rows."""
         if self._values is None:
-            assert self.runs is not None and self.offsets is not None and self._dtype is not None
+            assert self.runs is not None and self.offsets is not None
+            assert self._dtype is not None
             out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
             self.runs.copy(out)
             self._values = out.view(self._dtype)
@@ -122,7 +124,7 @@ class Data:
             self.values.reshape(-1).view(np.uint8).data,
             (self.offsets * self.values.itemsize).tolist(),
         )
-        return [bytes(data[start:stop]) for start, stop in zip(ends, ends[1:])]  # noqa: B905
+        return [bytes(data[start:stop]) for start, stop in itertools.pairwise(ends)]
 
     def part(self, name: str) -> Array:
         """One of `Column.parts`."""

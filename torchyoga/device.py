@@ -128,7 +128,7 @@ class _CudaCopy(_Copy):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def begun(self, batch: Any) -> _Copied:
         """Begins to copy a batch."""
