@@ -1,4 +1,4 @@
-"""Batches of ragged rows: packed as values and offsets, or padded; the same from a block and from plain rows."""
+"""Batches of ragged rows, as values and offsets or padded: the same from a block and from plain rows."""
 
 from __future__ import annotations
 

@@ -186,3 +186,98 @@ def test_files_are_let_go_of_at_once(tmp_path: Path) -> None:
         assert kept() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most: int) -> None:
+    written = write(tmp_path, [[3, 2], [4], [1, 1, 5], [2], [6], [2, 2]])
+    reader = Reader(str(tmp_path), written.schema, written.files, most_open=most)
+    rng = np.random.default_rng(most)
+    reader.map_all()
+    for _ in range(60):
+        numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
+        assert_rows(reader, numbers)
+        assert len(reader._mapped) <= max(most, 3)  # as many as a batch needed
+        assert reader._shelf is not None
+        assert reader._shelf.num_open <= max(most, 3)
+    assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
+    assert reader.verify_all() == []
+
+
+def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
+    written = write(tmp_path, [[5], [7], [4, 4], [3], [9]] * 3)
+    for most in (3, 100):
+        reader = Reader(str(tmp_path), written.schema, written.files, most_open=most)
+        failures: list[BaseException] = []
+
+        def work(seed: int, reader: Reader = reader, failures: list[BaseException] = failures) -> None:
+            try:
+                rng = np.random.default_rng(seed)
+                for _ in range(25):
+                    assert_rows(reader, rng.integers(0, reader.num_rows, 2))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not failures
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
+    def wide(i: int) -> dict[str, Any]:
+        return {"x": np.full(700, i, np.int64), "y": i}  # a row of x is a unit of its own
+
+    written = write(tmp_path, [[8, 8]], wide)
+    path = tmp_path / written.files[0].name
+    data = bytearray(path.read_bytes())
+    where = data.index(np.full(700, 5, "<i8").tobytes())
+    data[where + 100] ^= 1
+    path.write_bytes(data)
+    reader = Reader(str(tmp_path), written.schema, written.files)
+    fine = [i for i in range(16) if i != 5]
+    assert reader.take(np.array(fine)).data[0].values[:, 0].tolist() == fine
+    for _ in range(2):
+        with pytest.raises(CorruptError, match="checksum does not match"):
+            reader.take(np.array([4, 5]))
+    assert len(reader.verify_all()) == 1
+    assert reader.take(np.array([6])).data[1].values.tolist() == [6]
+
+
+def test_damaged_checksums_of_units_are_told(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4, 4]])
+    path, entry = tmp_path / written.files[0].name, written.files[0]
+    data = bytearray(path.read_bytes())
+    data[entry.index["units"]["offset"]] ^= 1
+    path.write_bytes(data)
+    assert len(Reader(str(tmp_path), written.schema, written.files).verify_all()) == 1
+    for place in ({"offset": -4, "nbytes": 4}, {"offset": 0, "nbytes": 2**40}, {"offset": 0}, 3, [1, 2]):
+        index = {**entry.index, "units": place}
+        hostile = [entry.__class__(**{**vars(entry), "index": index})]
+        with pytest.raises(CorruptError, match="entry of checksums is damaged"):
+            Reader(str(tmp_path), written.schema, hostile).take(np.arange(2))
+    index = {**entry.index, "units": {**entry.index["units"], "nbytes": 8}}
+    with pytest.raises(CorruptError, match="do not fit its index"):
+        Reader(str(tmp_path), written.schema, [entry.__class__(**{**vars(entry), "index": index})]).take(
+            np.arange(2)
+        )
+
+
+def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4, 4, 2], [3], [5, 1]])
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        numbers = rng.permutation(reader.num_rows)
+        for values in (False, True):
+            reader.announce(numbers, values)
+        assert_rows(reader, numbers)
+        reader.probe()
+    reader.announce(np.zeros(0, np.int64), True)
+    for _ in range(1000):
+        if not reader.is_cold:
+            break
+        assert_rows(reader, rng.permutation(reader.num_rows))
+    assert not reader.is_cold  # the files have just been written: they are in memory

@@ -222,9 +222,7 @@ def _block_of(rows: Sequence[Any]) -> Block:
     """Rows of any dataset as a block; what could be ragged is, even if all rows happen to be as long."""
     plain = [plain_row(row) for row in rows]
     first = Schema.of(plain[0])
-    names = [
-        c.name for c in first.columns if c.kind in ("ndarray", "tensor") and c.shape and len(c.shape) == 1
-    ]
+    names = [c.name for c in first.columns if c.kind in ("ndarray", "tensor") and c.shape]
     collector = Collector(Schema.of(plain[0], ragged=names))
     for number, row in enumerate(plain):
         collector.add(row, number)

@@ -73,7 +73,8 @@ class Data:
     def values(self) -> Array:
         """The values of all rows."""
         if self._values is None:
-            assert self.runs is not None and self.offsets is not None
+            assert self.runs is not None
+            assert self.offsets is not None
             assert self._dtype is not None
             out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
             self.runs.copy(out)

@@ -217,10 +217,13 @@ class Reader:
             if shelf is not None and shelf.can_grow and shelf.num_open + len(new) <= self._most_open:
                 for number, opened in new.items():
                     shelf.add(number, opened)
-                return shelf
-            kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
-            self._shelf = Shelf(self.schema, self._file_starts, {**kept, **new}, self._verify, self._warmth)
-            return self._shelf
+            else:
+                files = {**(self._kept(shelf, numbers, len(new)) if shelf is not None else {}), **new}
+                shelf = self._shelf = Shelf(self.schema, self._file_starts, files, self._verify, self._warmth)
+            if len(self._mapped) > self._most_open:
+                files = shelf.files()
+                self._mapped = {number: file for number, file in self._mapped.items() if number in files}
+            return shelf
 
     def _open_more(self, new: dict[int, Opened], shelf: Shelf | None) -> None:
         """Opens as many files as are open already, so that a long pass does so only a few times."""
@@ -242,8 +245,6 @@ class Reader:
         if len(files) > most:
             latest = sorted(files, key=lambda number: -self._used[number])[: max(0, most // 2)]
             wanted = {*latest, *numbers}
-            for number in files.keys() - wanted:
-                self._mapped.pop(number, None)
             files = {number: opened for number, opened in files.items() if number in wanted}
         return files
 
