@@ -64,7 +64,7 @@ def test_a_batch_across_two_announcements_is_not_read_ahead_but_the_next_is() ->
 def test_a_later_row_that_fails_does_not_fail_this_batch() -> None:
     order = list(range(40))
     table = Table(fails_at=25)
-    table.row_bytes = 2**16  # three batches at once
+    table.row_bytes = 2**18  # two batches at once
     ahead = Lookahead(table, order, np.array(order))
     delivered = 0
     for start in range(0, 20, 5):

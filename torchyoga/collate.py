@@ -40,15 +40,16 @@ def _collate(node: Node, columns: Iterator[tuple[Column, Data]], num_rows: int, 
 
 
 def _collate_column(column: Column, data: Data, num_rows: int, in_dict: bool) -> Any:
-    values, ragged = data.values, column.is_ragged
+    ragged = column.is_ragged
     if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
         assert data.offsets is not None
         lengths = np.diff(data.offsets)
         if (lengths == lengths[0]).all():
-            values = values.reshape(num_rows, int(lengths[0]))
             ragged = False
-    if not ragged and column.kind in _TENSOR_KINDS and values.dtype.str in _TORCH_TYPES:
-        tensor = torch.from_numpy(values)
+    if not ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
+        tensor = torch.from_numpy(
+            data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
+        )
         return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
@@ -89,7 +90,10 @@ class Collation:
     def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Any]:
         """The batches of the rows from each place to another."""
         if not self._is_simple:
-            return [default_collate(Rows(block.slice(*ends))) for ends in bounds]  # type: ignore[arg-type]
+            # The rows of a leaf may be of a type that default_collate does not ask us about.
+            collate: Any = default_collate if self.schema.tree.kind == "leaf" else _collate_rows
+            whole = len(bounds) == 1
+            return [collate(Rows(block if whole else block.slice(*ends))) for ends in bounds]
         columns = list(zip([data.values for data in block.data], self._dtypes, strict=True))
         found = []
         for start, stop in bounds:

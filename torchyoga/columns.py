@@ -116,6 +116,13 @@ class Data:
         values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
         return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
 
+    def row(self, i: int) -> Array:
+        """The values of one row of a ragged column; the others are not copied for it."""
+        assert self.offsets is not None
+        if self._values is None:
+            return self.slice(i, i + 1).values
+        return self._values[self.offsets[i] : self.offsets[i + 1]]
+
     def texts(self) -> list[bytes]:
         """The bytes of each row of a ragged column."""
         if self.runs is not None:
@@ -160,7 +167,7 @@ def array_of(column: Column, data: Data, i: int) -> Array:
     """Row `i` of a column as an array over the block's memory."""
     if data.offsets is None:
         return data.values[i, ...]  # unlike [i] an array even without dimensions, of the same dtype
-    values = data.values[data.offsets[i] : data.offsets[i + 1]]
+    values = data.row(i)
     if data.shapes is None:
         return values
     return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])

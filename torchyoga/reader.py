@@ -132,12 +132,12 @@ class Reader:
         return shapes
 
     def _ends(self, column: Column, part: Part, items: Ints) -> tuple[Ints, Ints]:
-        low, high, limit = part.ends(items, part.items.blocks(items), self._pool.empty)
-        if not bool(((high >= low) & (high <= limit)).all()):
+        found = part.ends(items, part.items.blocks(items), self._pool.empty)
+        if found is None:
             raise CorruptError(
                 f"{self.directory}: the offsets of column {column.name!r} point outside their block"
             )
-        return low, high
+        return found
 
     # -- reading ahead
 

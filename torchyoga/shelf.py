@@ -168,23 +168,35 @@ class Part:
         """Copies of items of these blocks, as bytes."""
         return self.items.pick(items, empty, blocks=blocks)
 
-    def ends(self, rows: Ints, blocks: Ints, empty: Empty) -> tuple[Ints, Ints, Ints]:
-        """Of offsets: first and last element of each row, and what neither may go beyond."""
+    def ends(self, rows: Ints, blocks: Ints, empty: Empty) -> tuple[Ints, Ints] | None:
+        """Of offsets: first and last element of each row; None if they point outside their block."""
         assert isinstance(self.items, Mapped), "no format compresses offsets"
         begin = self.items.addresses(rows, blocks)
-        end = begin + 8
-        following = end >= self._addresses.take(blocks) + self._nbytes.take(blocks)
-        self.stored.touch(rows, blocks, rows + np.where(following, 1, 2))
+        following = begin + 8 >= self._addresses.take(blocks) + self._nbytes.take(blocks)
         if following.any():
-            after = blocks[following] + 1
-            end[following] = self._addresses[after]
+            first, last = self._apart(rows, blocks, begin, following, empty)
+        else:
+            if not self.stored.checks.complete:
+                self.stored.touch(rows, blocks, rows + 2)
+            first, last = self.items.memory.gather(begin, 16, empty).view("<i8").reshape(-1, 2).T
+        low = self._lows.take(blocks)
+        # Compared before anything is added: hostile numbers must not wrap around.
+        if not bool(((first >= 0) & (first <= last) & (last <= self._highs.take(blocks) - low)).all()):
+            return None
+        return low + first, low + last
+
+    def _apart(
+        self, rows: Ints, blocks: Ints, begin: Ints, following: npt.NDArray[np.bool_], empty: Empty
+    ) -> Ints:
+        """(2, N) the offsets of each row and the next, where some of the next are in the following block."""
+        assert isinstance(self.items, Mapped)
+        end, after = begin + 8, blocks[following] + 1
+        end[following] = self._addresses[after]
+        if not self.stored.checks.complete:
+            self.stored.touch(rows, blocks, rows + np.where(following, 1, 2))
             self.stored.touch(self.items.numbering.starts[after], after)
         found = self.items.memory.gather(np.concatenate([begin, end]), 8, empty)
-        first, last = found.view("<i8").reshape(2, -1).astype(np.int64, copy=False)
-        low = self._lows.take(blocks)
-        # A hostile number must not wrap around: none of them is near 2**61.
-        first, last = np.clip(first, -1, 2**60), np.clip(last, -1, 2**60)
-        return low + np.where(first < 0, 2**61, first), low + last, self._highs.take(blocks)
+        return found.view("<i8").reshape(2, -1).astype(np.int64, copy=False)
 
     def advise(self, items: Ints, blocks: Ints, last: Ints | None = None) -> bool:
         """Asks for the bytes of items, or of those from each to before `last`; True if they lie scattered."""

@@ -284,9 +284,9 @@ class Mapped(Items):
     def runs(self, first: Ints, last: Ints) -> Runs | None:
         """The same as they lie, not copied; None if some lie in pieces."""
         some = last > first
-        if not some.any():
-            return None
         if not some.all():
+            if not some.any():
+                return None
             first = np.where(some, first, first[some][0])  # an empty run lies anywhere
             last = np.where(some, last, first)
         blocks = self.blocks(first)
