@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ SIZES = st.lists(st.integers(1, 300), max_size=30)
 @given(SIZES, st.sampled_from([1, 12_288, 10**6, 10**9]))
 def test_every_window_is_told_once_in_two_steps_before_it_comes(sizes: list[int], row_bytes: int) -> None:
     ends = np.cumsum([0, *sizes])
-    windows = [np.arange(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    windows = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
     source = Source(row_bytes)
     came = 0
     for found, expected in zip(announced(source, iter(windows)), windows, strict=True):

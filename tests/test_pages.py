@@ -123,7 +123,7 @@ def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_mapped_says_so(tmp_path: Path) -> None:
     read, write = os.pipe()
-    with pytest.raises(OSError, match="cannot be mapped|Permission|No such device|Invalid"):
+    with pytest.raises(OSError, match="cannot be mapped"):
         mapped_bytes(read, 4096)
     os.close(read), os.close(write)
 

@@ -190,14 +190,13 @@ def test_of_batches_that_travel_together_only_the_failing_one_fails(workers: int
         try:
             got.append(next(iterator).tolist())
         except OSError as error:
-            assert "row 9 cannot be read" in str(error)
-            got.append("failed")
+            got.append("row 9 cannot be read" in str(error))
         except StopIteration:
             got.append("over")
     assert got == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
-        "failed",
+        True,
         *([i, i + 1, i + 2, i + 3] for i in range(12, 40, 4)),
         "over",
     ]

@@ -58,7 +58,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
             dataset but a DataRef, which has no use for it. Costs about 30 us a row.
-        **torch_arguments: the other arguments of `torch.utils.data.DataLoader`.
+        **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike there,
+            `prefetch_factor` holds for a DataRef with `num_workers=0`, too: batches that a thread reads ahead
+            (2 by default, 0 for none).
 
     Raises:
         ValueError: an argument is out of range, or torch refuses it.
@@ -124,7 +126,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 "make it from this dataset"
             )
         self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
-        together = None if num_workers and (collate_fn is None or _is_ours(collate_fn)) else 1
+        is_quick = not self.seed_rows and (collate_fn is None or _is_ours(collate_fn))
+        together = None if num_workers and is_quick else 1
         self._plan = _Plan(sampler, batch_size, drop_last, dataset, together)
         self._idle_ring: Ring | None = None
         # torch draws a number from the global generator for each iterator, which would change the user's own
@@ -144,6 +147,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             drop_last=drop_last,
             **torch_arguments,
         )
+        if self._reads_here:
+            self.prefetch_factor = self._prefetch
 
     @property
     def _reads_here(self) -> bool:
@@ -473,7 +478,7 @@ class _Rows:
 
     def __getitem__(self, index: int) -> Any:
         if self._seed is None:
-            return self.dataset[index]
+            return self.dataset[int(index)]
         assert isinstance(index, _SeededIndex)
         with _own_random_state():
             return self._row(int(index), index.epoch, self._seed)
@@ -483,17 +488,21 @@ class _Rows:
         if self._ring is None or job.slot < 0:
             return self._all(job)
         place = self._ring.place(job.slot)
-        with placing(place):
+        # Who makes rows one by one would fill the slot with rows that are stacked elsewhere.
+        gathers = self._seed is None and hasattr(self.dataset, "__getitems__")
+        with placing(place) if gathers else contextlib.nullcontext():
             found = self._all(job)
         return packed(found, job.ring, job.slot, place)
 
     def _all(self, job: _Job) -> list[Any]:
-        window = job.window
+        window, worker = job.window, get_worker_info()
         try:
             return self._batches.of(self._rows(job), window)
         except Exception:
-            if len(window.ends) == 1:
+            if worker is None:
                 raise
+            if len(window.ends) == 1:
+                return [_wrapped(worker.id)]
         # One of them fails: the others are delivered all the same.
         found = []
         for start, stop in window.bounds:
@@ -501,7 +510,7 @@ class _Rows:
             try:
                 found += self._batches.of(self._rows(job._replace(window=alone)), alone)
             except Exception:
-                found.append(ExceptionWrapper(where="in a worker process"))  # type: ignore[no-untyped-call]
+                found.append(_wrapped(worker.id))
         return found
 
     def _rows(self, job: _Job) -> Any:
@@ -541,6 +550,11 @@ class _Batches:
     def parts(self, rows: Sequence[Any], window: Window) -> list[Sequence[Any]]:
         """The rows of each batch."""
         return [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
+
+
+def _wrapped(worker: int) -> ExceptionWrapper:
+    """The exception under way, to be raised by the training loop's process."""
+    return ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
 
 
 def _itself(batch: Any) -> Any:
@@ -587,10 +601,6 @@ class _Arriving(Iterator[Any]):
         except StopIteration:
             if ring is not None and ring.is_idle:
                 self._loader._idle_ring = ring  # no worker writes into it any more
-            raise
-        except BaseException:
-            if ring is not None and not ring.is_idle:
-                ring.arrived()
             raise
         if ring is not None:
             ring.arrived()

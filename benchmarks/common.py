@@ -1,0 +1,90 @@
+"""What all benchmarks share: the limit, the naive way, and rounds in which everything takes its turn."""
+
+from __future__ import annotations
+
+import pickle
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import lmdb
+import numpy as np
+import torch
+import torch.utils.data
+
+from torchyoga.columns import Rows
+
+BATCH = 256
+
+
+class NaiveLmdb(torch.utils.data.Dataset[Any]):
+    """One pickled row a key."""
+
+    def __init__(self, path: str, length: int) -> None:
+        self.env = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        with self.env.begin(buffers=True) as transaction:
+            return pickle.loads(transaction.get(b"%d" % index))
+
+
+def write_naive(path: str, images: np.ndarray, labels: np.ndarray) -> None:
+    env = lmdb.open(path, subdir=False, map_size=4 * images.nbytes, sync=False, lock=False)
+    with env, env.begin(write=True) as transaction:
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            transaction.put(b"%d" % i, pickle.dumps({"image": image, "label": label}))
+
+
+def take_limit(images: np.ndarray, batch: int = BATCH) -> Callable[[], int]:
+    out = np.empty((batch, images.shape[1]), np.uint8)
+    rng = np.random.default_rng(0)
+
+    def run() -> int:
+        order = rng.permutation(len(images))
+        for start in range(0, len(order) - batch + 1, batch):
+            np.take(images, order[start : start + batch], 0, out=out, mode="clip")
+        return len(order) // batch * batch
+
+    return run
+
+
+def epoch(batches: Callable[[], Iterator[Any]], most: int | None = None) -> Callable[[], int]:
+    def run() -> int:
+        rows = 0
+        for batch in batches():
+            rows += len(batch) if isinstance(batch, Rows) else len(batch["label"])
+            if most is not None and rows >= most:
+                break
+        return rows
+
+    return run
+
+
+def interleaved(
+    ways: dict[str, Callable[[], int]], repetitions: int, before: Callable[[], None] = lambda: None
+) -> dict[str, list[float]]:
+    """Rows per second of each way, once a round after `before`; the first round only warms up."""
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for repetition in range(repetitions + 1):
+        for name, way in ways.items():
+            before()
+            started = time.perf_counter()
+            rows = way()
+            if repetition:
+                rates[name].append(rows / (time.perf_counter() - started))
+    return rates
+
+
+def ratio(found: list[float], other: list[float]) -> float:
+    """The median of the ratios, round by round."""
+    return statistics.median(a / b for a, b in zip(found, other, strict=True))
+
+
+def verdict(share: float, goal: float) -> str:
+    """Whether a goal was reached, for the table."""
+    return f"{'reached' if share >= goal else 'MISSED'} ({goal:g})"
