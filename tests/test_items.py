@@ -171,3 +171,22 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
     finally:
         leave.set()
         thread.join(30)
+
+
+@pytest.mark.parametrize("row_bytes", [1, 6, 784, 12_288, 12_289, 300_004])
+@pytest.mark.parametrize("shift", [0, 1, 8])
+def test_large_reads_are_the_same_from_every_thread(row_bytes: int, shift: int) -> None:
+    count = max(3, 3 * 2**20 // row_bytes)
+    data = np.random.default_rng(0).integers(0, 256, shift + count * row_bytes, dtype=np.uint8)[shift:]
+    memory = Memory([data])
+    rows = np.random.default_rng(1).integers(0, count, count)
+    expected = data.reshape(count, row_bytes)[rows]
+    addresses = address_of(data) + rows * row_bytes
+    found: list[Bytes] = []
+    for _ in range(3):
+        found.append(memory.gather(addresses, row_bytes, empty))
+        thread = threading.Thread(target=lambda: found.append(memory.gather(addresses, row_bytes, empty)))
+        thread.start()
+        thread.join(60)
+    assert len(found) == 6
+    assert all(np.array_equal(each.reshape(count, row_bytes), expected) for each in found)

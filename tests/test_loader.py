@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import pickle
 import random
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +295,82 @@ def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
     loader = yoga.DataLoader(empty, batch_size=4, shuffle=True)
     assert list(loader) == list(loader) == []
     assert loader.state_dict()["epoch"] == 2
+
+
+class Slow(yoga.DataRef):
+    """Notes which rows were read, and where."""
+
+    is_thread_safe = True
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+        self.threads: set[str] = set()
+
+    def __len__(self) -> int:
+        return 200
+
+    def take(self, rows: Any) -> list[int]:
+        self.read += rows.tolist()
+        self.threads.add(threading.current_thread().name)
+        return rows.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_thread_reads_so_many_batches_ahead_and_no_more(prefetch: int) -> None:
+    ref = Slow()
+    loader = yoga.DataLoader(ref, batch_size=2, prefetch_factor=prefetch)
+    iterator = iter(loader)
+    for step in range(1, 12):
+        assert next(iterator).tolist() == [2 * step - 2, 2 * step - 1]
+        time.sleep(0.02)  # the training step
+        assert len(ref.read) <= 2 * (step + max(prefetch, 0) + (prefetch > 0))
+        assert loader.state_dict()["position"] == 2 * step
+    assert ref.threads == ({"MainThread", "torchyoga-ahead"} if prefetch else {"MainThread"})
+    assert len(ref.read) >= 2 * (11 + prefetch)
+
+
+def test_a_ref_that_does_not_say_so_is_read_by_the_users_thread() -> None:
+    ref = Slow()
+    ref.is_thread_safe = False
+    for _ in yoga.DataLoader(ref, batch_size=20):
+        time.sleep(0.005)
+    assert ref.threads == {"MainThread"}
+
+
+def test_the_users_collate_function_runs_in_the_users_thread(ref: yoga.DataRef) -> None:
+    names = set()
+
+    def collate(rows: Any) -> int:
+        names.add(threading.current_thread().name)
+        return len(rows)
+
+    loader = yoga.DataLoader(ref, batch_size=4, collate_fn=collate)
+    found = [(time.sleep(0.01), size)[1] for size in loader]
+    assert found == [4, 4, 4, 4, 4, 3]
+    assert names == {"MainThread"}
+
+
+def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
+    with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
+        yoga.DataLoader(ref, prefetch_factor=-1)
+    with pytest.raises(ValueError, match="prefetch_factor"):
+        yoga.DataLoader([1, 2], prefetch_factor=2)  # as torch has it: nothing is read ahead
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=2, shuffle=True)
+    whole = rows_of(loader)
+    loader.set_epoch(0)
+    iterator = iter(loader)
+    got = []
+    for _ in range(4):
+        got.append(next(iterator))
+        time.sleep(0.01)  # so that the thread is at work
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends the child if it hangs
+        os._exit(0 if rows_of(got) + rows_of(iterator) == whole else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert rows_of(got) + rows_of(iterator) == whole

@@ -118,9 +118,31 @@ class Ahead(Iterator[T]):
         self._away = 0.0  # seconds between two calls, on average
 
     def __next__(self) -> T:
-        shared = self._shared
         if self._returned:
             self._away += 0.3 * (time.perf_counter() - self._returned - self._away)
+        try:
+            return self._alone() if self._shared.thread is None else self._shared_result()
+        finally:
+            self._returned = time.perf_counter()
+
+    def _alone(self) -> T:
+        """The next result, while nobody works ahead."""
+        shared = self._shared
+        if shared.is_over:
+            raise StopIteration
+        try:
+            task = next(shared.tasks)
+        except BaseException:
+            shared.is_over = True
+            raise
+        if self._away > _WORTH_A_THREAD and shared.most > 0:
+            self._start()
+        result: T = task.run()
+        return result
+
+    def _shared_result(self) -> T:
+        """The next result, whoever makes it."""
+        shared = self._shared
         ticket = None
         if shared.tickets or (ticket := shared.begin(only_if_none=True)) is None:
             ticket = self._awaited()
@@ -128,11 +150,9 @@ class Ahead(Iterator[T]):
             ticket.run()
         with shared.changed:
             shared.tickets.remove(ticket)
-            shared.is_wanted = self._away > _WORTH_A_THREAD and shared.most > 0
+            shared.is_wanted = self._away > _WORTH_A_THREAD
             if shared.is_wanted:
-                self._start()
                 shared.changed.notify_all()
-        self._returned = time.perf_counter()
         if ticket.error is not None:
             raise ticket.error
         result: T = ticket.result

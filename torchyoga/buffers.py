@@ -12,6 +12,7 @@ import numpy as np
 __all__ = ["BufferPool", "Place", "is_placing", "placing"]
 
 _ALIGNMENT = 64  # bytes; as torch's own allocator gives
+_MOST_BYTES = 2**30
 _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself
 
 
@@ -60,7 +61,8 @@ class BufferPool:
     count tells exactly whether anybody still can see it.
 
     Args:
-        capacity: bytes that the pool keeps for reuse; what is handed out beyond is ordinary memory.
+        capacity: bytes that the pool keeps for reuse, or four buffers if those are more, but less than
+            1 GiB; what is handed out beyond is ordinary memory.
     """
 
     def __init__(self, capacity: int = 64 * 2**20) -> None:
@@ -81,11 +83,13 @@ class BufferPool:
             if nbytes <= buffer.size <= 2 * nbytes and sys.getrefcount(buffer) == 4:
                 return buffer[:nbytes]
         buffer = np.empty(nbytes, np.uint8)
-        self._make_room(nbytes)
-        if nbytes <= self.capacity:
+        # As many as are in use at once: one being filled, some read ahead, one held.
+        most = max(self.capacity, min(4 * nbytes, _MOST_BYTES))
+        self._make_room(most - nbytes)
+        if nbytes <= most:
             self._kept.append(buffer)
         return buffer[:]
 
-    def _make_room(self, nbytes: int) -> None:
-        while self._kept and sum(buffer.size for buffer in self._kept) + nbytes > self.capacity:
+    def _make_room(self, most: int) -> None:
+        while self._kept and sum(buffer.size for buffer in self._kept) > most:
             self._kept.pop(0)

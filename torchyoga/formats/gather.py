@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; below, threads are not worth waiting for
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
 _MOST_BYTES = 2**62
-_RETRY = 64  # large reads after which the slower way is tried again
+_FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
 
 
 # torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
@@ -102,6 +103,20 @@ def bytes_from(array: np.ndarray[Any, Any], nbytes: int) -> Bytes:
     return np.asarray(_Span(start, start + nbytes, [array]))
 
 
+def _is_beside_others() -> bool:
+    """True in a thread that is not the main one: another team of torch's threads would slow down both."""
+    return threading.current_thread() is not threading.main_thread()
+
+
+def _element_bytes(divisible: int) -> int:
+    """The largest size of an element that divides all numbers whose bits these are."""
+    return next(size for size in _ELEMENTS if divisible % size == 0)
+
+
+_ELEMENTS = {16: torch.complex128, 8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_ALONE_ELEMENTS = 2**15
+
+
 class _Range:
     """All bytes from one address to another, and what they look like as rows of some size."""
 
@@ -121,6 +136,23 @@ class _Range:
             found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
         return found
 
+    def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
+        """Copies rows on this thread only, without Python's lock.
+
+        Torch shares out what has more than 2**15 elements; so the rows are taken as few large elements, some
+        at a time.
+        """
+        size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
+        elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size]).view(_ELEMENTS[size])
+        width = row_bytes // size
+        view = torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
+        numbers = torch.from_numpy(places // size)
+        target = torch.from_numpy(out).view(_ELEMENTS[size]).view(-1, width)
+        step = max(1, _ALONE_ELEMENTS // width)
+        for start in range(0, len(places), step):
+            stop = start + step
+            torch.index_select(view, 0, numbers[start:stop], out=target[start:stop])
+
     def _made(self, row_bytes: int, by_numpy: bool) -> Any:
         count = self.bytes.size - row_bytes + 1
         if by_numpy:
@@ -136,6 +168,7 @@ class Memory:
         self._range: _Range
         self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
         self._reads = 0
+        self._faster, self._interval, self._retry_at = True, _FIRST_RETRY, _FIRST_RETRY
         self.extend(arrays)
 
     def extend(self, arrays: Sequence[Bytes]) -> None:
@@ -162,9 +195,12 @@ class Memory:
         if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
             found: Bytes = span.view(row_bytes, True)[places].view(np.uint8)
             return found
+        out = empty(nbytes)
+        if span.allows(row_bytes) and torch.get_num_threads() > 1 and _is_beside_others():
+            span.copy_alone(places, row_bytes, out)
+            return out
         started = time.perf_counter()
         by_numpy = self._numpy_is_better(nbytes)
-        out = empty(nbytes)
         if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
             _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
         elif by_numpy:
@@ -174,7 +210,8 @@ class Memory:
             target = torch.from_numpy(out).view(-1, row_bytes)
             torch.index_select(view, 0, torch.from_numpy(places), out=target)
         pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
-        self._paces[by_numpy] = 0.75 * before + 0.25 * pace if before else pace
+        # Soon better, slowly worse: a read into fresh memory, or while others work, says little.
+        self._paces[by_numpy] = min(pace, 1.05 * before) if before else pace
         return out
 
     def _numpy_is_better(self, nbytes: int) -> bool:
@@ -185,7 +222,14 @@ class Memory:
             return False
         self._reads += 1
         faster = self._paces[True] < self._paces[False]
-        return not faster if self._reads % _RETRY == 0 else faster
+        if faster != self._faster:
+            self._faster, self._interval = faster, _FIRST_RETRY
+        if self._reads < self._retry_at:
+            return faster
+        # Each time it turns out to be slower still, the other way is tried later.
+        self._retry_at = self._reads + self._interval
+        self._interval = min(2 * self._interval, _LAST_RETRY)
+        return not faster
 
     def gather_runs(
         self, addresses: Ints, nbytes: Ints, out: Bytes, starts: Iterable[int] | None = None
