@@ -54,11 +54,11 @@ def test_what_is_missing_against_a_set(files: list[tuple[list[int], int]], data:
         }
         units, found = checks.missing(np.array(blocks), low, high)
         named = set()
-        for unit, block in zip(units.tolist(), found.tolist(), strict=True):
-            nth, begin, end = checks.bytes_of(unit, block)
-            assert (begin, end) == (nth * sizes[block][1], (nth + 1) * sizes[block][1])
+        places = np.stack(checks.places(units, found), axis=1).tolist()
+        for (nth, begin, size), block in zip(places, found.tolist(), strict=True):
+            assert (begin, size) == (nth * sizes[block][1], sizes[block][1])
             named.add((block, nth))
-            checks.mark(unit)
+        checks.mark(units)
         assert named == wanted - done
         done |= wanted
         assert checks.complete == (done == every)

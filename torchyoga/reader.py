@@ -90,7 +90,7 @@ class Reader:
         before = usage()
         for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
             if column.is_ragged:
-                data.append(self._take_ragged(column, parts, items))
+                data.append(self._take_ragged(column, parts, items, _blocks(parts[1], items, known)))
             else:
                 data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
         if usage().faults > before.faults:
@@ -104,9 +104,9 @@ class Reader:
         shape = (len(items), *column.shape)
         return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
 
-    def _take_ragged(self, column: Column, parts: Sequence[Part], items: Ints) -> Data:
+    def _take_ragged(self, column: Column, parts: Sequence[Part], items: Ints, blocks: Ints) -> Data:
         values, offsets, *more = parts
-        low, high = self._ends(column, offsets, items)
+        low, high = self._ends(column, offsets, items, blocks)
         lengths = high - low
         bounds = np.zeros(len(items) + 1, np.int64)
         np.cumsum(lengths, out=bounds[1:])
@@ -131,8 +131,8 @@ class Reader:
             )
         return shapes
 
-    def _ends(self, column: Column, part: Part, items: Ints) -> tuple[Ints, Ints]:
-        found = part.ends(items, part.items.blocks(items), self._pool.empty)
+    def _ends(self, column: Column, part: Part, items: Ints, blocks: Ints) -> tuple[Ints, Ints]:
+        found = part.ends(items, blocks, self._pool.empty)
         if found is None:
             raise CorruptError(
                 f"{self.directory}: the offsets of column {column.name!r} point outside their block"
@@ -171,7 +171,7 @@ class Reader:
                 if not values:
                     scattered |= part.advise(items, _blocks(part, items, known))
                 else:
-                    low, high = self._ends(column, parts[1], items)
+                    low, high = self._ends(column, parts[1], items, _blocks(parts[1], items, known))
                     some = high > low
                     low, high = low[some], high[some]
                     scattered |= part.advise(low, part.items.blocks(low), high)

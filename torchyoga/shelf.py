@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -90,10 +91,29 @@ class _Stored:
 
     def check(self, units: Ints, blocks: Ints) -> None:
         """Checks these units of these blocks."""
-        for unit, block in zip(units.tolist(), blocks.tolist(), strict=True):
-            file, within = self.file_of(block)
-            self._opened[file].check(self._part, within, *self.checks.bytes_of(unit, block))
-            self.checks.mark(unit)
+        if not len(units):
+            return
+        files = self._first_block.searchsorted(blocks, "right") - 1
+        for file in np.unique(files).tolist():
+            some = files == file
+            self._check(self._opened[file], units[some], blocks[some], int(self._first_block[file]))
+
+    def _check(self, opened: Opened, units: Ints, blocks: Ints, first_block: int) -> None:
+        extent, data = opened.extents[self._part], opened.file.data.data
+        within = blocks - first_block
+        nth, low, size = self.checks.places(units, blocks)
+        if extent.units is None or extent.first_unit is None:
+            expected = extent.crcs[within]
+        else:
+            expected = extent.units[extent.first_unit[within] + nth]
+        starts = extent.offsets[within] + low
+        ends = starts + np.minimum(size, extent.nbytes[within] - low)
+        told = zip(starts.tolist(), ends.tolist(), expected.tolist(), strict=True)
+        for i, (start, end, crc) in enumerate(told):
+            if zlib.crc32(data[start:end]) != crc:
+                self.checks.mark(units[:i])
+                opened.check(self._part, int(within[i]), int(nth[i]), int(low[i]), int(low[i] + size[i]))
+        self.checks.mark(units)
 
     def file_of(self, block: int) -> tuple[int, int]:
         """The place of the file of a block among the open ones, and its number there."""

@@ -89,15 +89,15 @@ class Checks:
         found, where = np.unique(units[open_], return_index=True)
         return found, blocks[open_[where]]
 
-    def bytes_of(self, unit: int, block: int) -> tuple[int, int, int]:
-        """The number of a unit within its block, and where in the block it begins and ends at most."""
-        nth, size = unit - int(self._first[block]), int(self._sizes[block])
-        return nth, nth * size, (nth + 1) * size
+    def places(self, units: Ints, blocks: Ints) -> tuple[Ints, Ints, Ints]:
+        """Of units of these blocks: their numbers within them, where they begin there, and their size."""
+        nth, size = units - self._first.take(blocks), self._sizes.take(blocks)
+        return nth, nth * size, size
 
-    def mark(self, unit: int) -> None:
-        """It is compared."""
-        self._bits[unit >> 3] |= 1 << (unit & 7)
-        self._left -= 1
+    def mark(self, units: Ints) -> None:
+        """They are compared; each is there once."""
+        np.bitwise_or.at(self._bits, units >> 3, (1 << (units & 7)).astype(np.uint8))
+        self._left -= len(units)
         if self._left <= 0:
             # Two threads may both have counted one.
             used = self._bits[: self._used]

@@ -63,6 +63,11 @@ class Numbering:
         run = items >> self.RUN_BITS
         return self._first_block.take(run) + (items & self.RUN - 1) // self._sizes.take(run)
 
+    def end_within(self, blocks: Ints, last: Ints) -> bool:
+        """True if no run of items that begins in these blocks goes on beyond them."""
+        following = np.minimum(blocks + 1, len(self.starts) - 1)
+        return bool(((last <= self.starts.take(following)) | (blocks == len(self.starts) - 1)).all())
+
 
 def appended(table: npt.NDArray[Any], used: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """`table` with `rows` behind its first `used` ones; itself, if there is room.
@@ -290,7 +295,7 @@ class Mapped(Items):
             first = np.where(some, first, first[some][0])  # an empty run lies anywhere
             last = np.where(some, last, first)
         blocks = self.blocks(first)
-        if not bool((blocks == self.blocks(np.maximum(last - 1, first))).all()):
+        if not self.numbering.end_within(blocks, last):
             return None
         origins = self._hold(first, blocks, last)
         return Runs(self._memory, first * self.stride + origins.take(blocks), (last - first) * self.stride)
