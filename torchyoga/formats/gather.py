@@ -245,7 +245,9 @@ class Memory:
         read = span.bytes.data
         places = addresses - span.low
         ends = places + nbytes
-        return [bytes(read[start:stop]) for start, stop in zip(places.tolist(), ends.tolist(), strict=True)]
+        return [
+            read[start:stop].tobytes() for start, stop in zip(places.tolist(), ends.tolist(), strict=True)
+        ]
 
 
 def _copy_runs(
