@@ -81,10 +81,37 @@ def test_from_files_with_and_without_workers(tmp_path: Path, format: str) -> Non
                 assert one["text"] == other["text"]
 
 
-def test_rows_of_two_dimensions_stay_a_list_or_are_refused_as_by_torch() -> None:
-    rows = [{"x": np.ones((i + 1, 2))} for i in range(3)]
-    with pytest.raises(RuntimeError, match="equal size"):
-        yoga.jagged(rows)
+@pytest.mark.parametrize("collate", [yoga.jagged, yoga.padded()])
+def test_rows_of_two_dimensions_are_a_list(collate: Any) -> None:
+    rows = [{"x": np.full((i + 1, 2), i), "t": torch.ones(2, i), "same": np.ones((2, 2))} for i in range(3)]
+    collector = Collector(yoga.Schema.of(rows[0], ragged=["x", "t"]))
+    for number, row in enumerate(rows):
+        collector.add(row, number)
+    for batch in (rows, Rows(collector.take())):
+        found = collate(batch)
+        for name in ("x", "t"):
+            assert [tuple(each.shape) for each in found[name]] == [tuple(row[name].shape) for row in rows]
+            assert all(isinstance(each, torch.Tensor) for each in found[name])
+        assert found["same"].shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize("make", [torch.arange, np.arange])
+@pytest.mark.parametrize(
+    ("padding", "kind"), [(-1, "uint8"), (0.5, "int32"), (300, "uint8"), (2**40, "int16")]
+)
+def test_a_padding_that_is_no_value_is_refused(make: Any, padding: float, kind: str) -> None:
+    dtype = getattr(torch if make is torch.arange else np, kind)
+    rows = [{"t": make(n, dtype=dtype)} for n in (3, 0)]
+    with pytest.raises(
+        ValueError, match=f"padding={padding} is no value of column 't', which is of torch.{kind}"
+    ):
+        yoga.padded(padding)(rows)
+    assert yoga.padded(7)(rows)["t"].values.tolist() == [[0, 1, 2], [7, 7, 7]]
+
+
+def test_a_batch_of_no_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="a batch of no rows"):
+        yoga.jagged([])
 
 
 def test_a_batch_of_many_columns_nests_as_its_rows() -> None:

@@ -374,3 +374,94 @@ def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> No
         os._exit(0 if rows_of(got) + rows_of(iterator) == whole else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert rows_of(got) + rows_of(iterator) == whole
+
+
+class Interrupted(yoga.DataRef):
+    """Control-C arrives while some of its rows are read, or announced; once each."""
+
+    is_thread_safe = True
+
+    def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
+        self.row_bytes, self.is_cold = row_bytes, bool(at_announcements)  # type: ignore[misc]
+        self.left = {"reads": at_reads, "announcements": at_announcements}
+        self.count = {"reads": 0, "announcements": 0}
+
+    row_bytes = 0
+    is_cold = False
+
+    def __len__(self) -> int:
+        return 300
+
+    def note(self, what: str) -> None:
+        self.count[what] += 1
+        if self.count[what] in self.left[what] and threading.current_thread() is threading.main_thread():
+            self.left[what].discard(self.count[what])
+            raise KeyboardInterrupt
+
+    def take(self, rows: Any) -> list[int]:
+        self.note("reads")
+        return rows.tolist()  # type: ignore[no-any-return]
+
+    def announce(self, rows: Any, values: bool) -> None:
+        self.note("announcements")
+
+
+@pytest.mark.parametrize("row_bytes", [8, 300_000])
+@pytest.mark.parametrize(("reads", "announcements"), [({1}, set()), ({2, 3}, set()), (set(), {1, 9, 10})])
+@pytest.mark.parametrize("pause", [0, 0.002])
+def test_an_interrupt_loses_nothing(
+    row_bytes: int, reads: set[int], announcements: set[int], pause: float
+) -> None:
+    ref = Interrupted(row_bytes, set(reads), set(announcements))
+    loader = yoga.DataLoader(ref, batch_size=10)
+    iterator = iter(loader)
+    got: list[int] = []
+    interrupts = 0
+    for _ in range(100):
+        time.sleep(pause)
+        try:
+            got += next(iterator).tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+        assert loader.state_dict()["position"] % 300 == len(got) % 300
+    assert got == list(range(300))
+    assert interrupts or pause
+    assert loader.state_dict()["epoch"] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
+    ref: yoga.DataRef, persistent: bool
+) -> None:
+    def coll(rows: Any) -> Any:
+        return torch.utils.data.default_collate(list(rows))
+
+    loader = yoga.DataLoader(
+        ref, batch_size=2, shuffle=True, num_workers=2, persistent_workers=persistent, collate_fn=coll
+    )
+    whole = rows_of(loader)
+    loader.set_epoch(0)
+    iterator = iter(loader)
+    got = [next(iterator), next(iterator)]
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends the child if it hangs
+        os._exit(0 if rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert rows_of(got) + rows_of(iterator) == whole
+
+
+def test_an_iterator_whose_workers_were_taken_over_says_so(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, persistent_workers=True)
+    one = iter(loader)
+    next(one)
+    other = iter(loader)
+    got = [next(other)]
+    with pytest.raises(RuntimeError, match="has taken over its persistent workers"):
+        next(one)
+    assert loader.state_dict()["position"] == 4
+    assert rows_of(got + list(other)) == list(range(23))

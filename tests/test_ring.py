@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 import torchyoga as yoga
 from torchyoga.buffers import Place, placing
+from torchyoga.nest import mapped
 from torchyoga.ring import Parcel, Ring, packed
 from torchyoga.testing import assert_rows_equal
 
@@ -225,3 +226,46 @@ def test_without_such_memory_batches_travel_as_torch_sends_them(
     assert Ring.made(2) is None
     loader = yoga.DataLoader(ref, batch_size=4, num_workers=2, collate_fn=yoga.jagged)
     assert_rows_equal(list(loader), list(yoga.DataLoader(ref, batch_size=4, collate_fn=yoga.jagged)))
+
+
+class Replay:
+    """Mixes each batch with the one six before it, which it keeps."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def __call__(self, rows: Any) -> Any:
+        now = yoga.jagged(rows)
+        self.kept.append(now["x"])
+        return {"now": now["x"], "old": self.kept[-7:][0]}
+
+
+class Keeping(yoga.DataRef):
+    """Keeps what it has given, over another DataRef."""
+
+    def __init__(self, ref: yoga.DataRef) -> None:
+        self.ref = ref
+        self.kept: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+    def take(self, rows: Any) -> Any:
+        self.kept.append(self.ref.take(rows))
+        return self.kept[-7:][0][: len(rows)]
+
+
+def test_what_the_users_code_keeps_is_not_written_over(ref: yoga.DataRef) -> None:
+    for collate, data in ((Replay(), ref), (Replay(), Keeping(ref)), (yoga.jagged, Keeping(ref))):
+        options: Any = {"batch_size": 2, "collate_fn": collate, "shuffle": True, "drop_last": True}
+        expected = [copied(batch) for batch in yoga.DataLoader(data, **options)]
+        if isinstance(collate, Replay):
+            collate.kept.clear()
+        if isinstance(data, Keeping):
+            data.kept.clear()
+        found = [copied(batch) for batch in yoga.DataLoader(data, num_workers=1, **options)]
+        assert_rows_equal(found, expected)
+
+
+def copied(batch: Any) -> Any:
+    return mapped(batch, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)

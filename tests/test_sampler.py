@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -99,6 +101,15 @@ def test_unused_iterators_do_no_harm_and_the_one_that_moves_defines_the_state() 
     del unused
     assert list(iterator) == whole[4:]
     assert (sampler.state_dict()["epoch"], sampler.state_dict()["position"]) == (1, 0)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
+def test_of_several_iterators_the_one_that_moved_last_defines_the_state(moves: list[int]) -> None:
+    sampler = ResumableSampler(100, seed=4)
+    iterators: list[Any] = [iter(sampler) for _ in range(3)]
+    for which in moves:
+        next(iterators[which])
+    assert sampler.state_dict() == iterators[moves[-1]].state_dict()
 
 
 def test_an_abandoned_iteration_is_followed_by_the_next_epoch() -> None:

@@ -78,9 +78,8 @@ class BufferPool:
         if nbytes < _WORTH_KEEPING:
             return np.empty(nbytes, np.uint8)
         for buffer in tuple(self._kept):
-            # Held by the list, its copy, the loop and getrefcount's argument; by no view, and no other
-            # thread's loop.
-            if nbytes <= buffer.size <= 2 * nbytes and sys.getrefcount(buffer) == 4:
+            # Held by the list, its copy and the loop; by no view, and no other thread's loop.
+            if nbytes <= buffer.size <= 2 * nbytes and sys.getrefcount(buffer) == _HELD_BY_NOBODY:
                 return buffer[:nbytes]
         buffer = np.empty(nbytes, np.uint8)
         # As many as are in use at once: one being filled, some read ahead, one held.
@@ -93,3 +92,14 @@ class BufferPool:
     def _make_room(self, most: int) -> None:
         while self._kept and sum(buffer.size for buffer in self._kept) > most:
             self._kept.pop(0)
+
+
+def _held_by_nobody() -> int:
+    """What `sys.getrefcount` says there of a buffer in no use; Python's versions count differently."""
+    kept = [np.empty(0, np.uint8)]
+    for buffer in tuple(kept):
+        found = sys.getrefcount(buffer)
+    return found
+
+
+_HELD_BY_NOBODY = _held_by_nobody()

@@ -11,7 +11,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .columns import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
-from .schema import Column, Node, Schema
+from .schema import Column, Node, Schema, split
 
 __all__ = ["Collation", "Jagged", "Padded", "Padding", "jagged", "padded"]
 
@@ -139,7 +139,7 @@ class Padded(NamedTuple):
 def jagged(rows: Sequence[Any]) -> Any:
     """A collate function: each ragged column comes as `Jagged`, the others as default_collate gives them.
 
-    Text and bytes stay lists; so do rows of more than one dimension.
+    Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
 
     Args:
         rows: a batch, of a DataRef or of any dataset.
@@ -160,10 +160,10 @@ def jagged(rows: Sequence[Any]) -> Any:
 def padded(padding: float = 0) -> Callable[[Sequence[Any]], Any]:
     """A collate function: each ragged column comes as `Padded`, the others as default_collate gives them.
 
-    Text and bytes stay lists; so do rows of more than one dimension.
+    Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
 
     Args:
-        padding: what rows are filled up with.
+        padding: what rows are filled up with; ValueError when a batch comes whose values cannot be that.
 
     Example:
         >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
@@ -185,16 +185,32 @@ class Padding:
 
     def _leaf(self, column: Column, data: Data) -> Any:
         lengths = np.diff(data.offsets) if data.offsets is not None else np.zeros(0, np.int64)
-        fill: Any = self.padding
-        if column.kind == "tensor":  # kept as bits where NumPy has no such type
-            fill = torch.tensor(fill, dtype=getattr(torch, column.dtype)).view(_bits(column)).numpy()[()]
+        fill = _fill(column, self.padding)
         values = torch.from_numpy(data.padded(int(lengths.max(initial=0)), fill))
         return Padded(
             _as_torch(values, column.dtype) if column.kind == "tensor" else values, torch.from_numpy(lengths)
         )
 
 
-def _bits(column: Column) -> torch.dtype:
+def _fill(column: Column, padding: float) -> Any:
+    """The padding as a value of the column, as it is stored.
+
+    Raises:
+        ValueError: it has none.
+    """
+    dtype = getattr(torch, column.dtype) if column.kind == "tensor" else _torch_dtype(column)
+    try:
+        value = torch.tensor(padding, dtype=dtype)
+        fits = dtype.is_floating_point or dtype.is_complex or value.item() == padding
+    except (RuntimeError, OverflowError, TypeError):
+        fits = False
+    if not fits:
+        raise ValueError(f"padding={padding!r} is no value of column {column.name!r}, which is of {dtype}")
+    return value.view(_torch_dtype(column)).numpy()[()]  # its bits, where NumPy has no such type
+
+
+def _torch_dtype(column: Column) -> torch.dtype:
+    """Torch's name of what the column is stored as."""
     return torch.from_numpy(np.empty(0, column.storage)).dtype
 
 
@@ -214,19 +230,30 @@ def _collate_ragged(rows: Sequence[Any], leaf: Callable[[Column, Data], Any]) ->
                 return dict(zip(node.keys, children, strict=True))
             return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
         column, data = next(columns)
-        is_jagged = column.is_ragged and column.kind in ("ndarray", "tensor") and data.shapes is None
-        if is_jagged and column.storage.str in _TORCH_TYPES:
-            return leaf(column, data)
+        if column.is_ragged and column.kind in ("ndarray", "tensor") and column.storage.str in _TORCH_TYPES:
+            return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
         return _collate_column(column, data, block.num_rows, in_dict)
 
     return collated(block.schema.tree, True)
 
 
+def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
+    return [torch.as_tensor(row) for row in leaf_values(column, data, num_rows)]
+
+
 def _block_of(rows: Sequence[Any]) -> Block:
-    """Rows of any dataset as a block; what could be ragged is, even if all rows happen to be as long."""
+    """Rows of any dataset as a block; those of one dimension are ragged, even if all happen to be as long."""
+    if not rows:
+        raise ValueError("a batch of no rows cannot be collated")
     plain = [plain_row(row) for row in rows]
+    found = [split(row)[1] for row in plain]
     first = Schema.of(plain[0])
-    names = [c.name for c in first.columns if c.kind in ("ndarray", "tensor") and c.shape]
+    names = [
+        column.name
+        for column, leaves in zip(first.columns, zip(*found, strict=True), strict=True)
+        if column.kind in ("ndarray", "tensor")
+        and (column.ndim == 1 or any(leaf.array.shape != column.shape for leaf in leaves))
+    ]
     collector = Collector(Schema.of(plain[0], ragged=names))
     for number, row in enumerate(plain):
         collector.add(row, number)

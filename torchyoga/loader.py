@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 import torch.utils.data
 from torch._utils import ExceptionWrapper
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import IterableDataset, Subset, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .ahead import Ahead, Task
@@ -23,7 +23,7 @@ from .buffers import placing
 from .collate import Collation, Padding, jagged
 from .columns import Rows
 from .cursor import Cursor, Place
-from .dataref import DataRef
+from .dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
 from .order import Remainder, as_int, batches, chunks, keyed_bytes
 from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler
@@ -130,6 +130,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         together = None if num_workers and is_quick else 1
         self._plan = _Plan(sampler, batch_size, drop_last, dataset, together)
         self._idle_ring: Ring | None = None
+        self._turn = 0  # of those who use persistent workers, one after the other
         # torch draws a number from the global generator for each iterator, which would change the user's own
         # random numbers after a resume; from this one it may draw.
         torch_arguments.setdefault("generator", torch.Generator())
@@ -185,8 +186,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._plan.ring = None
         if self.num_workers and self.batch_size is not None:
             slots = self.num_workers * (self.prefetch_factor or 2) + _SPARE_SLOTS
-            self._plan.ring = self._idle_ring or Ring.made(slots)
-            self._idle_ring = None
+            idle, self._idle_ring = self._idle_ring, None
+            is_ours = idle is not None and idle.process == os.getpid()
+            self._plan.ring = idle if is_ours else Ring.made(slots)
         return self._plan.ring
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,6 +203,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if isinstance(self.generator, torch.Generator):
             self.generator.manual_seed(_seed64("workers", self._plan.sampler.seed, place.epoch))
         found = super().__iter__()
+        self._turn += 1
         if self._reads_here or self.batch_size is None:
             return found
         return _Arriving(found, self._plan.ring, self)
@@ -295,9 +298,9 @@ class _Progress:
         self._cursor = cursor
         self._step = batch_size, drop_last
 
-    def place(self) -> Place:
-        """The place it has reached."""
-        return self._cursor.after(self.start, self.taken, self._step[0])
+    def place(self, failed: int = 0) -> Place:
+        """The place it has reached, or will have once so many batches that failed are left out."""
+        return self._cursor.after(self.start, self.taken + failed, self._step[0])
 
     def report(self) -> None:
         """Tells the cursor."""
@@ -339,6 +342,10 @@ class Delivery(Iterator[Any]):
         except Exception:
             self._failed += 1
             raise
+        except BaseException:
+            # An interrupt, anywhere within. Who asks again gets the batch that would have come.
+            self._batches = None
+            raise
         # Who goes on after a batch that failed has left it out.
         progress.taken += 1 + self._failed
         self._failed = 0
@@ -354,10 +361,17 @@ class Delivery(Iterator[Any]):
             sampler._settle()
             sampler._latest = None
             self._progress = _Progress(sampler.cursor, loader.batch_size or 1, loader.drop_last)
-        # In a forked child the threads and workers of its parent are not there: it goes on by itself.
+        if self._batches is not None:
+            # In a forked child the threads and workers of its parent are not there: it goes on by itself. But
+            # torch's iterator would stop the parent's workers if it were let go of.
+            _inherited.append((self._batches, loader._iterator))
+            loader._iterator = None
         self._process = os.getpid()
-        self._batches = self._moved(loader._start(self._progress.place()))
+        self._batches = self._moved(loader._start(self._progress.place(self._failed)))
         return self._progress, self._batches
+
+
+_inherited: list[Any] = []  # by a forked child; kept until it ends
 
 
 class _Failure(NamedTuple):
@@ -406,6 +420,13 @@ class _Read(Iterator[Any]):
 
     def _pinned(self, batch: Any) -> Any:
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
+def _only_gathers(dataset: Any) -> bool:
+    """True for a dataset that keeps no row that it has given."""
+    while type(dataset) in (SlicedRef, Subset):
+        dataset = dataset.whole if type(dataset) is SlicedRef else dataset.dataset
+    return type(dataset) in (VersionRef, ColumnsRef)
 
 
 def _is_ours(collate: Any) -> bool:
@@ -488,9 +509,9 @@ class _Rows:
         if self._ring is None or job.slot < 0:
             return self._all(job)
         place = self._ring.place(job.slot)
-        # Who makes rows one by one would fill the slot with rows that are stacked elsewhere.
-        gathers = self._seed is None and hasattr(self.dataset, "__getitems__")
-        with placing(place) if gathers else contextlib.nullcontext():
+        # Only our own code may see the memory of the slot: what the user's keeps would be written over.
+        ours = self._seed is None and _is_ours(self._batches.collate) and _only_gathers(self.dataset)
+        with placing(place) if ours else contextlib.nullcontext():
             found = self._all(job)
         return packed(found, job.ring, job.slot, place)
 
@@ -584,9 +605,15 @@ class _Arriving(Iterator[Any]):
         self._fetched = fetched
         self._ring = ring
         self._loader = loader
+        self._turn = loader._turn
         self._batches: list[Any] = []  # that are here, last first
 
     def __next__(self) -> Any:
+        if self._loader.persistent_workers and self._turn != self._loader._turn:
+            raise RuntimeError(
+                "another iterator of this loader has taken over its persistent workers; use one iterator at "
+                "a time, or persistent_workers=False"
+            )
         while not self._batches:
             self._batches = self._next()[::-1]
         batch = self._batches.pop()

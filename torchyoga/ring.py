@@ -43,6 +43,7 @@ class Ring:
             os.close(descriptor)
             raise
         self.key = next(_keys)
+        self.process = os.getpid()  # a forked child must not send batches in the slots of its parent
         self._sent: deque[int] = deque()  # the slots of the batches under way, in order
         _rings[self.key] = self
 
@@ -69,8 +70,7 @@ class Ring:
     def send(self) -> int:
         """The slot for the next batch; -1 if none is free."""
         for slot in range(len(self.slots)):
-            # Held by the list and by getrefcount's argument; by no view of it.
-            if slot not in self._sent and sys.getrefcount(self.slots[slot]) == 2:
+            if slot not in self._sent and _references(self.slots, slot) == _HELD_BY_NOBODY:
                 break
         else:
             slot = _NO_SLOT
@@ -92,6 +92,13 @@ class Ring:
 
     def __reduce__(self) -> Any:
         return _opened, (reduction.DupFd(self._descriptor), len(self.slots))
+
+
+def _references(slots: list[np.ndarray[Any, Any]], slot: int) -> int:
+    return sys.getrefcount(slots[slot])
+
+
+_HELD_BY_NOBODY = _references([np.empty(0, np.uint8)], 0)  # but the list, and what counts
 
 
 def _opened(duplicate: Any, num_slots: int) -> Ring:

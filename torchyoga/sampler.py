@@ -154,7 +154,9 @@ class ResumableSampler(DistributedSampler[int]):
 
     def _settle(self) -> None:
         """Tells the cursor what the iterator that moved last has handed out."""
-        for run in self._running:  # in the order in which they began
+        for run in self._running:
+            # Of iterations at once, all but the first tell when they move, and note where the others are; so
+            # only the first can be elsewhere.
             if run.taken != run.reported:
                 run.reported = run.taken
                 self._latest = run
@@ -227,6 +229,7 @@ class _Run:
         self._start, self.generation = cursor.begin(), cursor.generation
         self._end = cursor.shard.end(cursor.order.length, self._start.position)
         self.begun = True
+        is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
         step = _rows_of_step(dataset)
@@ -241,13 +244,21 @@ class _Run:
                     dataset.approach(first, first + len(some))
                 self._before += len(some)
                 self._handed = iter(some)
-                yield self._handed
+                yield self._watched(self._handed) if is_second else self._handed
         cursor.check_generation(self.generation)
         sampler._settle()
         if sampler._latest in (self, None):
             cursor.finished(self._start.epoch)
             sampler._latest = None
         self.over = True
+
+    def _watched(self, handed: Iterator[int]) -> Iterator[int]:
+        """The same rows, telling the sampler of each."""
+        for row in handed:
+            for run in self.sampler._running:
+                run.reported = run.taken
+            self.sampler._latest = self
+            yield row
 
     @property
     def taken(self) -> int:
