@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from .errors import CorruptError
 from .formats import Extent
 from .formats.checks import Checks, num_units
-from .formats.gather import Bytes, MappedFile, Memory
+from .formats.gather import Bytes, MappedFile, Memory, address_of
 from .formats.items import Decoded, Items, Mapped, Numbering, appended
 from .formats.pages import Thermometer, merged, scatter, usage, will_need
 from .schema import Schema
@@ -58,11 +57,18 @@ class Opened(NamedTuple):
                         self.check(part, block, nth, nth * size, (nth + 1) * size)
 
 
+def _fresh(nbytes: int) -> Bytes:
+    return np.empty(nbytes, np.uint8)
+
+
 class _Stored:
     """The blocks of one part of a column as they are stored, over all open files; checked when first read."""
 
-    def __init__(self, part: int, stride: int) -> None:
+    def __init__(self, part: int, stride: int, memory: Memory) -> None:
         self.checks = Checks()
+        self._memory = memory
+        # Of each block: where it lies, its checksum, and where those of its units lie, if it has any.
+        self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
         self._part = part
         self._stride = stride
         self._opened: list[Opened] = []
@@ -76,10 +82,16 @@ class _Stored:
         used = int(self._first_block[-1])
         self._starts = appended(self._starts, used, starts)
         self._first_block = np.append(self._first_block, used + len(extent.offsets))
-        if extent.units is None:
+        self.addresses = appended(self.addresses, used, extent.offsets + opened.file.address)
+        self.nbytes = appended(self.nbytes, used, extent.nbytes)
+        self._crcs = appended(self._crcs, used, extent.crcs)
+        if extent.units is None or extent.first_unit is None:
+            told = np.zeros(len(extent.offsets), np.int64)
             self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, not verify)
         else:
+            told = address_of(extent.units) + 4 * extent.first_unit
             self.checks.append(num_units(extent.nbytes, extent.unit_bytes), extent.unit_bytes, not verify)
+        self._crc_addresses = appended(self._crc_addresses, used, told)
 
     def touch(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Checks the items, or those from each to before `last`, unless that has been done."""
@@ -93,26 +105,21 @@ class _Stored:
         """Checks these units of these blocks."""
         if not len(units):
             return
-        files = self._first_block.searchsorted(blocks, "right") - 1
-        for file in np.unique(files).tolist():
-            some = files == file
-            self._check(self._opened[file], units[some], blocks[some], int(self._first_block[file]))
-
-    def _check(self, opened: Opened, units: Ints, blocks: Ints, first_block: int) -> None:
-        extent, data = opened.extents[self._part], opened.file.data.data
-        within = blocks - first_block
         nth, low, size = self.checks.places(units, blocks)
-        if extent.units is None or extent.first_unit is None:
-            expected = extent.crcs[within]
-        else:
-            expected = extent.units[extent.first_unit[within] + nth]
-        starts = extent.offsets[within] + low
-        ends = starts + np.minimum(size, extent.nbytes[within] - low)
-        told = zip(starts.tolist(), ends.tolist(), expected.tolist(), strict=True)
-        for i, (start, end, crc) in enumerate(told):
-            if zlib.crc32(data[start:end]) != crc:
+        # Files are not told apart: in a shuffle, every unit of a batch may be in another one.
+        expected = self._crcs.take(blocks)
+        told = self._crc_addresses.take(blocks)
+        some = np.flatnonzero(told)
+        if len(some):
+            found = self._memory.gather(told[some] + 4 * nth[some], 4, _fresh)
+            expected[some] = found.view("<u4")
+        starts = self.addresses.take(blocks) + low
+        sizes = np.minimum(size, self.nbytes.take(blocks) - low)
+        for i, crc in enumerate(self._memory.checksums(starts, sizes)):
+            if crc != expected[i]:
                 self.checks.mark(units[:i])
-                opened.check(self._part, int(within[i]), int(nth[i]), int(low[i]), int(low[i] + size[i]))
+                file, within = self.file_of(int(blocks[i]))
+                self._opened[file].check(self._part, within, int(nth[i]), int(low[i]), int(low[i] + size[i]))
         self.checks.mark(units)
 
     def file_of(self, block: int) -> tuple[int, int]:
@@ -144,14 +151,14 @@ class Part:
         warmth: whether it comes from disk.
     """
 
-    def __init__(self, number: int, name: str, size: int, warmth: Thermometer) -> None:
+    def __init__(self, number: int, name: str, size: int, warmth: Thermometer, memory: Memory) -> None:
         self.number = number
         self.name = name
         self.size = size
         self.warmth = warmth
-        self.stored = _Stored(number, size)
+        self.stored = _Stored(number, size, memory)
         self.items: Items
-        self._addresses = self._nbytes = self._lows = self._highs = np.zeros(0, np.int64)
+        self._lows = self._highs = np.zeros(0, np.int64)
 
     def fill(self, opened: Sequence[Opened], verify: bool, memory: Memory, capacity: int) -> None:
         """Takes the first files; `capacity` in bytes, for what is decoded."""
@@ -175,8 +182,6 @@ class Part:
             raise CorruptError(f"{opened.file.path} says that it holds {int(extent.starts[-1])} items")
         used = int(self.stored._first_block[-1])
         addresses = extent.offsets + opened.file.address
-        self._addresses = appended(self._addresses, used, addresses)
-        self._nbytes = appended(self._nbytes, used, extent.nbytes)
         if extent.lows is not None and extent.highs is not None:
             self._lows = appended(self._lows, used, extent.lows + run)
             self._highs = appended(self._highs, used, extent.highs + run)
@@ -192,7 +197,7 @@ class Part:
         """Of offsets: first and last element of each row; None if they point outside their block."""
         assert isinstance(self.items, Mapped), "no format compresses offsets"
         begin = self.items.addresses(rows, blocks)
-        following = begin + 8 >= self._addresses.take(blocks) + self._nbytes.take(blocks)
+        following = begin + 8 >= self.stored.addresses.take(blocks) + self.stored.nbytes.take(blocks)
         if following.any():
             first, last = self._apart(rows, blocks, begin, following, empty)
         else:
@@ -211,7 +216,7 @@ class Part:
         """(2, N) the offsets of each row and the next, where some of the next are in the following block."""
         assert isinstance(self.items, Mapped)
         end, after = begin + 8, blocks[following] + 1
-        end[following] = self._addresses[after]
+        end[following] = self.stored.addresses[after]
         if not self.stored.checks.complete:
             self.stored.touch(rows, blocks, rows + np.where(following, 1, 2))
             self.stored.touch(self.items.numbering.starts[after], after)
@@ -230,8 +235,8 @@ class Part:
         """Where in memory that begins and ends which must be read for these items."""
         if isinstance(self.items, Decoded):
             wanted = self.items.absent(blocks)
-            starts = self._addresses.take(wanted)
-            return starts, starts + self._nbytes.take(wanted)
+            starts = self.stored.addresses.take(wanted)
+            return starts, starts + self.stored.nbytes.take(wanted)
         first = self.items.numbering.starts.take(blocks)
         low = (items - first) * self.size
         if last is not None:
@@ -240,8 +245,8 @@ class Part:
             high = low + (2 * self.size if self.name == "offsets" else self.size)
         if not self.stored.checks.complete:
             low, high = self.stored.checks.widened(blocks, low, high)
-        begin = self._addresses.take(blocks)
-        return begin + low, begin + np.minimum(high, self._nbytes.take(blocks))
+        begin = self.stored.addresses.take(blocks)
+        return begin + low, begin + np.minimum(high, self.stored.nbytes.take(blocks))
 
 
 class Shelf:
@@ -273,7 +278,7 @@ class Shelf:
         parts = enumerate(warmth)
         self.columns = tuple(
             tuple(
-                Part(number, name, size, found)
+                Part(number, name, size, found, self._memory)
                 for name, size in zip(column.parts, column.part_bytes, strict=True)
                 for number, found in [next(parts)]
             )

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -248,6 +248,14 @@ class Memory:
         return [
             read[start:stop].tobytes() for start, stop in zip(places.tolist(), ends.tolist(), strict=True)
         ]
+
+    def checksums(self, addresses: Ints, nbytes: Ints) -> Iterator[int]:
+        """CRC-32 of each run, when it is asked for."""
+        span = self._range
+        read, crc32 = span.bytes.data, zlib.crc32
+        places = addresses - span.low
+        for start, stop in zip(places.tolist(), (places + nbytes).tolist(), strict=True):
+            yield crc32(read[start:stop])
 
 
 def _copy_runs(
