@@ -452,7 +452,17 @@ def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
         signal.alarm(60)  # ends the child if it hangs
         os._exit(0 if rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10] else 1)
     assert os.waitpid(child, 0)[1] == 0
-    assert rows_of(got) + rows_of(iterator) == whole
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("the parent's workers are gone")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(30)
+    try:
+        assert rows_of(got) + rows_of(iterator) == whole
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_an_iterator_whose_workers_were_taken_over_says_so(ref: yoga.DataRef) -> None:
