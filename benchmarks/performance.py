@@ -367,19 +367,22 @@ print(peaks["RssAnon"] / 1024, peaks["RssFile"] / 1024, rows / seconds)
 """
 
 
+def told(program: str, folder: Path, name: str, repetitions: int) -> list[float]:
+    """The medians of the numbers that a program prints about a version, in processes of its own."""
+    command, found = [sys.executable, "-c", program, str(folder), name], []
+    for _ in range(repetitions):
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found.append([float(text) for text in printed.split()])
+    return [statistics.median(column) for column in zip(*found, strict=True)]
+
+
 def sizes(folder: Path, repetitions: int) -> list[list[str]]:
     """A pass over 1, 4 and 16 GB: memory of the process, and the page cache that it has mapped."""
     table = []
     for gigabytes in (1, 4, 16):
         name = f"{gigabytes} GB"
         write_sparse(folder, name, 12_288, gigabytes * 10**9 // 12_288 // 16 * 16, 16)
-        found = []
-        for _ in range(repetitions):
-            told = subprocess.run(
-                [sys.executable, "-c", PASS, str(folder), name], capture_output=True, text=True, check=True
-            )
-            found.append([float(text) for text in told.stdout.split()])
-        anonymous, mapped, rate = (statistics.median(column) for column in zip(*found, strict=True))
+        anonymous, mapped, rate = told(PASS, folder, name, repetitions)
         shown = f"{mapped:,.0f} MB of page cache mapped"
         table.append([f"a pass over {name}", f"{rate:,.0f} rows/s", f"{anonymous:,.0f} MB", shown, ""])
         yoga.Storage(folder).remove(name, "1")
@@ -417,13 +420,7 @@ def many_files(folder: Path, repetitions: int) -> list[list[str]]:
     for files in (10, 100, 1000):
         name = f"{files} files"
         write_sparse(folder, name, 8, 10**9, files)
-        found = []
-        for _ in range(repetitions):
-            told = subprocess.run(
-                [sys.executable, "-c", OPEN, str(folder), name], capture_output=True, text=True, check=True
-            )
-            found.append([float(text) for text in told.stdout.split()])
-        milliseconds, opened, rate = (statistics.median(column) for column in zip(*found, strict=True))
+        milliseconds, opened, rate = told(OPEN, folder, name, repetitions)
         fast = f"{'reached' if milliseconds < 100 else 'MISSED'} (100 ms)"
         small = f"{'reached' if opened < 50 else 'MISSED'} (50 MB)"
         shown = f"{milliseconds:.0f} ms and {opened:.0f} MB to open and read a row"

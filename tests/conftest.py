@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from torch.utils.data import Dataset
 
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("torchyoga")
@@ -25,3 +26,21 @@ def mnist() -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28), np.frombuffer(
         labels, np.uint8, offset=8
     )
+
+
+class Broken(Dataset[int]):
+    """Its row 9 cannot be read."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        if index == 9:
+            raise RuntimeError("row 9 is broken")
+        return index
+
+
+@pytest.fixture
+def broken() -> Dataset[int]:
+    """A dataset of 20 rows, one of which cannot be read."""
+    return Broken()

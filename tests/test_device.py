@@ -59,18 +59,8 @@ def test_stopped_after_any_batch_it_goes_on_with_the_next(
         assert got + rest == whole
 
 
-class Broken(Dataset[int]):
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> int:
-        if index == 9:
-            raise RuntimeError("row 9 is broken")
-        return index
-
-
-def test_a_failing_batch_fails_in_its_turn() -> None:
-    iterator = iter(yoga.to_device(yoga.DataLoader(Broken(), batch_size=4), "cpu"))
+def test_a_failing_batch_fails_in_its_turn(broken: Dataset[int]) -> None:
+    iterator = iter(yoga.to_device(yoga.DataLoader(broken, batch_size=4), "cpu"))
     assert next(iterator).tolist() == [0, 1, 2, 3]
     assert next(iterator).tolist() == [4, 5, 6, 7]
     with pytest.raises(RuntimeError, match="row 9 is broken"):

@@ -34,16 +34,6 @@ class Noisy(Dataset[Any]):
         return index, random.random(), np.random.rand(2), torch.rand(2)
 
 
-class Broken(Dataset[int]):
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> int:
-        if index == 9:
-            raise RuntimeError("row 9 is broken")
-        return index
-
-
 @pytest.fixture(params=FORMATS)
 def ref(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.DataRef:
     rows = [{"x": np.full(3, i, np.float32), "y": i, "s": str(i)} for i in range(23)]
@@ -191,9 +181,9 @@ def test_lengths_are_those_of_whole_epochs(ref: yoga.DataRef) -> None:
         assert len(loader) == len(list(loader))
 
 
-def test_a_failing_row_arrives_and_is_not_counted() -> None:
+def test_a_failing_row_arrives_and_is_not_counted(broken: Dataset[int]) -> None:
     for workers in (0, 2):
-        loader = yoga.DataLoader(Broken(), batch_size=4, num_workers=workers)
+        loader = yoga.DataLoader(broken, batch_size=4, num_workers=workers)
         iterator = iter(loader)
         next(iterator), next(iterator)
         with pytest.raises(RuntimeError, match="row 9 is broken"):

@@ -122,25 +122,29 @@ def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
     assert damaged >= 6
 
 
-def test_threads_read_the_same(tmp_path: Path) -> None:
-    reader = write(tmp_path, [[5] * 10, [7] * 10])
+def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_rows: int) -> None:
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:
         try:
             rng = np.random.default_rng(seed)
-            for _ in range(20):
-                assert_rows(reader, rng.integers(0, reader.num_rows, 30))
+            for _ in range(num_reads):
+                assert_rows(reader, rng.integers(0, reader.num_rows, num_rows))
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(num_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     assert not failures
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_threads_read_the_same(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[5] * 10, [7] * 10])
+    assert_threads_read(reader, num_threads=8, num_reads=20, num_rows=30)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -208,23 +212,7 @@ def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
     written = write(tmp_path, [[5], [7], [4, 4], [3], [9]] * 3)
     for most in (3, 100):
         reader = Reader(str(tmp_path), written.schema, written.files, most_open=most)
-        failures: list[BaseException] = []
-
-        def work(seed: int, reader: Reader = reader, failures: list[BaseException] = failures) -> None:
-            try:
-                rng = np.random.default_rng(seed)
-                for _ in range(25):
-                    assert_rows(reader, rng.integers(0, reader.num_rows, 2))
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert not failures
-        assert not any(thread.is_alive() for thread in threads)
+        assert_threads_read(reader, num_threads=6, num_reads=25, num_rows=2)
 
 
 def test_only_what_is_read_is_checked(tmp_path: Path) -> None:

@@ -157,18 +157,6 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     assert not multiprocessing.active_children()
 
 
-class Late(Dataset[int]):
-    """Fails at some rows."""
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> int:
-        if index == 9:
-            raise KeyError(f"row {index}")
-        return index
-
-
 class Faulty(yoga.DataRef):
     """A DataRef of small rows, so that batches travel together; one of them cannot be read."""
 
@@ -209,8 +197,11 @@ def test_a_worker_sees_the_users_dataset() -> None:
         assert info is not None
         info.dataset.offset = 100 + worker_id  # type: ignore[attr-defined]
 
-    class Shifted(Late):
+    class Shifted(Dataset[int]):
         offset = 0
+
+        def __len__(self) -> int:
+            return 40
 
         def __getitem__(self, index: int) -> int:
             return index + self.offset

@@ -46,7 +46,7 @@ def values(ref: Any) -> list[int]:
 
 @given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
 def test_names_are_two_directories_below_the_root(id: str, version: str) -> None:
-    root = Path("/root/of/all")
+    root = Path("/storage/of/all")
     try:
         directory = Store(root).directory(id, version)
     except ValueError:  # lone surrogates, or too long

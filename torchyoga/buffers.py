@@ -9,11 +9,22 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BufferPool", "Place", "is_placing", "placing"]
+__all__ = ["BufferPool", "Place", "address_of", "fresh", "is_placing", "placing"]
 
 _ALIGNMENT = 64  # bytes; as torch's own allocator gives
 _MOST_BYTES = 2**30
 _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Where an array begins in memory."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def fresh(nbytes: int) -> np.ndarray[Any, Any]:
+    """An uninitialised array (nbytes,) of uint8, of no pool."""
+    return np.empty(nbytes, np.uint8)
 
 
 class Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,21 +26,25 @@ def _collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     if not isinstance(batch, Rows):
         # Somebody has picked the rows out of their batch; they are ordinary rows then.
         return default_collate([plain_row(row) for row in batch])
-    block = batch.block
+    return _nested(batch.block, partial(_collate_column, num_rows=len(batch)))
+
+
+def _nested(block: Block, leaf: Callable[[Column, Data, bool], Any]) -> Any:
+    """The nesting of the rows over what `leaf` makes of each column; told whether it lies in a dict."""
     columns = iter(zip(block.schema.columns, block.data, strict=True))
-    return _collate(block.schema.tree, columns, len(batch), in_dict=True)
+    return _assembled(block.schema.tree, lambda in_dict: leaf(*next(columns), in_dict))
 
 
-def _collate(node: Node, columns: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool) -> Any:
+def _assembled(node: Node, leaf: Callable[[bool], Any], in_dict: bool = True) -> Any:
     if node.kind == "leaf":
-        return _collate_column(*next(columns), num_rows, in_dict)
-    children = [_collate(child, columns, num_rows, node.kind == "dict") for child in node.children]
+        return leaf(in_dict)
+    children = [_assembled(child, leaf, node.kind == "dict") for child in node.children]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
     return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
 
 
-def _collate_column(column: Column, data: Data, num_rows: int, in_dict: bool) -> Any:
+def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Any:
     ragged = column.is_ragged
     if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
         assert data.offsets is not None
@@ -47,19 +52,22 @@ def _collate_column(column: Column, data: Data, num_rows: int, in_dict: bool) ->
         if (lengths == lengths[0]).all():
             ragged = False
     if not ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
-        tensor = torch.from_numpy(
-            data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
-        )
-        return _as_torch(tensor, column.dtype) if column.kind == "tensor" else tensor
+        values = data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
+        return _tensor(values, _bits_dtype(column))
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
     batch: Any = listed if in_dict else tuple(listed)
     return default_collate(batch)
 
 
-def _as_torch(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-    wanted = getattr(torch, dtype)
-    return tensor if tensor.dtype == wanted else tensor.view(wanted)
+def _bits_dtype(column: Column) -> torch.dtype | None:
+    """The dtype of tensors that NumPy may only know as bits; None for what is no tensor."""
+    return getattr(torch, column.dtype) if column.kind == "tensor" else None
+
+
+def _tensor(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    tensor = torch.from_numpy(values)
+    return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 
 
 def _register() -> None:
@@ -80,10 +88,7 @@ class Collation:
             not column.is_ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES
             for column in schema.columns
         )
-        # What torch.from_numpy gives bits for, where NumPy has no such type.
-        self._dtypes = [
-            getattr(torch, column.dtype) if column.kind == "tensor" else None for column in schema.columns
-        ]
+        self._dtypes = list(map(_bits_dtype, schema.columns))
         leaves = all(child.kind == "leaf" for child in schema.tree.children)
         self._keys = schema.tree.keys if schema.tree.kind == "dict" and leaves else None
 
@@ -101,22 +106,12 @@ class Collation:
             if self._keys is not None:
                 found.append(dict(zip(self._keys, tensors, strict=True)))
             else:
-                found.append(_nested(self.schema.tree, iter(tensors)))
+                found.append(_over(self.schema.tree, iter(tensors)))
         return found
 
 
-def _tensor(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
-    tensor = torch.from_numpy(values)
-    return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
-
-
-def _nested(node: Node, leaves: Iterator[Any]) -> Any:
-    if node.kind == "leaf":
-        return next(leaves)
-    children = [_nested(child, leaves) for child in node.children]
-    if node.kind == "dict":
-        return dict(zip(node.keys, children, strict=True))
-    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
+def _over(tree: Node, leaves: Iterator[Any]) -> Any:
+    return _assembled(tree, lambda _: next(leaves))
 
 
 class Jagged(NamedTuple):
@@ -151,8 +146,8 @@ def jagged(rows: Sequence[Any]) -> Any:
     """
 
     def leaf(column: Column, data: Data) -> Any:
-        values = torch.from_numpy(data.values)
-        return Jagged(_as_torch(values, column.dtype) if column.kind == "tensor" else values, _offsets(data))
+        assert data.offsets is not None
+        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.offsets))
 
     return _collate_ragged(rows, leaf)
 
@@ -184,12 +179,10 @@ class Padding:
         return _collate_ragged(rows, self._leaf)
 
     def _leaf(self, column: Column, data: Data) -> Any:
-        lengths = np.diff(data.offsets) if data.offsets is not None else np.zeros(0, np.int64)
-        fill = _fill(column, self.padding)
-        values = torch.from_numpy(data.padded(int(lengths.max(initial=0)), fill))
-        return Padded(
-            _as_torch(values, column.dtype) if column.kind == "tensor" else values, torch.from_numpy(lengths)
-        )
+        assert data.offsets is not None
+        lengths = np.diff(data.offsets)
+        values = data.padded(int(lengths.max(initial=0)), _fill(column, self.padding))
+        return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
 
 
 def _fill(column: Column, padding: float) -> Any:
@@ -198,7 +191,7 @@ def _fill(column: Column, padding: float) -> Any:
     Raises:
         ValueError: it has none.
     """
-    dtype = getattr(torch, column.dtype) if column.kind == "tensor" else _torch_dtype(column)
+    dtype = _bits_dtype(column) or _torch_dtype(column)
     try:
         value = torch.tensor(padding, dtype=dtype)
         fits = dtype.is_floating_point or dtype.is_complex or value.item() == padding
@@ -214,27 +207,15 @@ def _torch_dtype(column: Column) -> torch.dtype:
     return torch.from_numpy(np.empty(0, column.storage)).dtype
 
 
-def _offsets(data: Data) -> torch.Tensor:
-    assert data.offsets is not None
-    return torch.from_numpy(data.offsets)
-
-
 def _collate_ragged(rows: Sequence[Any], leaf: Callable[[Column, Data], Any]) -> Any:
     block = rows.block if isinstance(rows, Rows) else _block_of(rows)
-    columns = iter(zip(block.schema.columns, block.data, strict=True))
 
-    def collated(node: Node, in_dict: bool) -> Any:
-        if node.kind != "leaf":
-            children = [collated(child, node.kind == "dict") for child in node.children]
-            if node.kind == "dict":
-                return dict(zip(node.keys, children, strict=True))
-            return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
-        column, data = next(columns)
+    def collated(column: Column, data: Data, in_dict: bool) -> Any:
         if column.is_ragged and column.kind in ("ndarray", "tensor") and column.storage.str in _TORCH_TYPES:
             return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
-        return _collate_column(column, data, block.num_rows, in_dict)
+        return _collate_column(column, data, in_dict, block.num_rows)
 
-    return collated(block.schema.tree, True)
+    return _nested(block, collated)
 
 
 def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from . import leaf as leaves
+from .buffers import fresh
 from .errors import SchemaError
 from .leaf import Leaf
 from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
@@ -67,7 +68,7 @@ class Data:
         self.runs = runs
         self._values = values
         self._dtype = dtype
-        self._empty = empty or _empty
+        self._empty = empty or fresh
 
     @property
     def values(self) -> Array:
@@ -139,10 +140,6 @@ class Data:
         found = getattr(self, name)
         assert isinstance(found, np.ndarray)
         return found
-
-
-def _empty(nbytes: int) -> Array:
-    return np.empty(nbytes, np.uint8)
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         # random numbers after a resume; from this one it may draw.
         torch_arguments.setdefault("generator", torch.Generator())
         self._prefetch = 2
-        reads_here = num_workers == 0 and batch_size is not None and isinstance(dataset, DataRef)
-        if reads_here and not self.seed_rows and torch_arguments.get("prefetch_factor") is not None:
+        # If no row needs Python, torch's machinery would cost more than reading.
+        is_plain = num_workers == 0 and batch_size is not None and not self.seed_rows
+        self._reads_here = is_plain and isinstance(dataset, DataRef)
+        if self._reads_here and torch_arguments.get("prefetch_factor") is not None:
             self._prefetch = as_int("prefetch_factor", torch_arguments.pop("prefetch_factor"), low=0)
         super().__init__(
             dataset,
@@ -150,12 +152,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         )
         if self._reads_here:
             self.prefetch_factor = self._prefetch
-
-    @property
-    def _reads_here(self) -> bool:
-        """True if no row needs Python: then torch's machinery would cost more than reading."""
-        plain = self.num_workers == 0 and self.batch_size is not None
-        return plain and not self.seed_rows and isinstance(self.dataset, DataRef)
 
     @property
     def _index_sampler(self) -> Any:
@@ -416,7 +412,7 @@ class _Read(Iterator[Any]):
             if len(window.ends) == 1:
                 return [_Failure(error)]
         # One of them fails: the others are delivered all the same.
-        return [self._window(Window(window.numbers[a:b], [b - a]))[0] for a, b in window.bounds]
+        return [self._window(alone)[0] for alone in window.apart()]
 
     def _pinned(self, batch: Any) -> Any:
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
@@ -526,8 +522,7 @@ class _Rows:
                 return [_wrapped(worker.id)]
         # One of them fails: the others are delivered all the same.
         found = []
-        for start, stop in window.bounds:
-            alone = Window(window.numbers[start:stop], [stop - start])
+        for alone in window.apart():
             try:
                 found += self._batches.of(self._rows(job._replace(window=alone)), alone)
             except Exception:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .announce import Announced, Announcer
 
-__all__ = ["Lookahead", "batches_per_read"]
+__all__ = ["Lookahead", "batches_of_read", "batches_per_read"]
 
 Ints = npt.NDArray[np.int64]
 _PROBE = 8  # approaches after which it is found out anew whether rows come from disk
@@ -21,6 +21,12 @@ _MOST_BATCHES = 16
 def batches_per_read(batch_bytes: int) -> int:
     """How many batches of this size to read at once, for every read has a fixed cost."""
     return min(_MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
+
+
+def batches_of_read(source: Any, num_rows: int) -> int:
+    """How many batches of so many rows to read at once; one, where it is not known what a row has."""
+    row_bytes = getattr(source, "row_bytes", 0)
+    return batches_per_read(row_bytes * num_rows) if row_bytes else 1
 
 
 class _Window(NamedTuple):
@@ -67,10 +73,7 @@ class Lookahead:
             self._find(indices)
             return None
         if not window.start <= start <= stop <= window.start + len(window.rows):
-            together = (
-                batches_per_read(self._source.row_bytes * len(indices)) if self._source.row_bytes else 1
-            )
-            size = len(indices) * together
+            size = len(indices) * batches_of_read(self._source, len(indices))
             self._tell(start, size)
             try:
                 window = self._window = _Window(start, self._source.take(self._numbers[start : start + size]))

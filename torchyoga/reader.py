@@ -15,6 +15,7 @@ from .columns import Block, Data
 from .errors import CorruptError
 from .formats import Format, check_extents, format_named
 from .formats.gather import MappedFile
+from .formats.items import Numbering
 from .formats.pages import Thermometer, usage
 from .manifest import FileEntry
 from .schema import Column, Schema
@@ -55,8 +56,8 @@ class Reader:
         counts = np.array([file.rows for file in self.files], np.int64)
         self._file_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.num_rows = int(self._file_starts[-1])
-        even = len(counts) > 0 and bool((counts[:-1] == counts[0]).all()) and counts[-1] <= counts[0]
-        self._file_rows = int(counts[0]) if even else 0  # of every file but the last, if that is so
+        self._numbering = Numbering()  # of rows; its blocks are the files
+        self._numbering.append(self._file_starts[:-1], self.num_rows)
         self._mapped: dict[int, MappedFile] = {}
         self._shelf: Shelf | None = None
         self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
@@ -194,9 +195,7 @@ class Reader:
         shelf = self._shelf
         if len(self.files) == 1:
             return shelf or self._open([0]), rows
-        files = (
-            rows // self._file_rows if self._file_rows else self._file_starts.searchsorted(rows, "right") - 1
-        )
+        files = self._numbering.blocks(rows)
         if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
             shelf = self._open(np.unique(files).tolist())
         if len(self.files) > self._most_open:

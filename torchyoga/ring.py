@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from .buffers import Place
+from .buffers import Place, address_of
 from .nest import mapped
 
 __all__ = ["Parcel", "Ring", "packed"]
@@ -156,7 +156,7 @@ class Parcel:
 def packed(batch: Any, ring: int, slot: int, place: Place) -> Any:
     """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit."""
     spots = 0
-    start = address(place.memory)
+    start = address_of(place.memory)
 
     def pack(leaf: Any) -> Any:
         nonlocal spots
@@ -167,14 +167,14 @@ def packed(batch: Any, ring: int, slot: int, place: Place) -> Any:
             type(leaf) is np.ndarray and leaf.size and leaf.flags.c_contiguous and leaf.dtype.kind in "biufc"
         ):
             array, dtype, shape = leaf, leaf.dtype.str, leaf.shape
-            offset = address(leaf) - start
+            offset = address_of(leaf) - start
         else:
             return leaf
         if not 0 <= offset < place.used:
             target = place.empty(leaf.nbytes)
             if target is None:
                 return leaf
-            offset = address(target) - start
+            offset = address_of(target) - start
             if array is None:
                 torch.from_numpy(target).view(dtype).view(shape).copy_(leaf)
             else:
@@ -184,12 +184,6 @@ def packed(batch: Any, ring: int, slot: int, place: Place) -> Any:
 
     found = mapped(batch, pack)
     return Parcel(ring, slot, found) if spots else batch
-
-
-def address(array: np.ndarray[Any, Any]) -> int:
-    """Where an array begins in memory."""
-    found: int = array.__array_interface__["data"][0]
-    return found
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

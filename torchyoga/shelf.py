@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .buffers import address_of, fresh
 from .errors import CorruptError
 from .formats import Extent
 from .formats.checks import Checks, num_units
-from .formats.gather import Bytes, MappedFile, Memory, address_of
+from .formats.gather import Bytes, MappedFile, Memory
 from .formats.items import Decoded, Items, Mapped, Numbering, appended
 from .formats.pages import Thermometer, merged, scatter, usage, will_need
 from .schema import Schema
@@ -55,10 +56,6 @@ class Opened(NamedTuple):
                     size = extent.unit_bytes
                     for nth in range(int(num_units(extent.nbytes[block : block + 1], size)[0])):
                         self.check(part, block, nth, nth * size, (nth + 1) * size)
-
-
-def _fresh(nbytes: int) -> Bytes:
-    return np.empty(nbytes, np.uint8)
 
 
 class _Stored:
@@ -111,7 +108,7 @@ class _Stored:
         told = self._crc_addresses.take(blocks)
         some = np.flatnonzero(told)
         if len(some):
-            found = self._memory.gather(told[some] + 4 * nth[some], 4, _fresh)
+            found = self._memory.gather(told[some] + 4 * nth[some], 4, fresh)
             expected[some] = found.view("<u4")
         starts = self.addresses.take(blocks) + low
         sizes = np.minimum(size, self.nbytes.take(blocks) - low)
@@ -188,10 +185,6 @@ class Part:
         self.stored.append(opened, verify, starts + run)
         if isinstance(self.items, Mapped):
             self.items.append(starts, int(extent.starts[-1]), addresses[:, None])
-
-    def take(self, items: Ints, blocks: Ints, empty: Empty) -> Bytes:
-        """Copies of items of these blocks, as bytes."""
-        return self.items.pick(items, empty, blocks=blocks)
 
     def ends(self, rows: Ints, blocks: Ints, empty: Empty) -> tuple[Ints, Ints] | None:
         """Of offsets: first and last element of each row; None if they point outside their block."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .announce import announced
 from .cursor import Cursor, Place
-from .lookahead import batches_per_read
+from .lookahead import batches_of_read
 from .order import Order, Shard, as_int, batches
 
 __all__ = ["Stream", "Window", "read_batches", "windows_of"]
@@ -42,8 +42,8 @@ def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]])
             if len(window.ends) == 1:
                 raise
             # One of them fails: those before it are delivered all the same.
-            for start, end in window.bounds:
-                yield source.take(window.numbers[start:end])
+            for alone in window.apart():
+                yield source.take(alone.numbers)
             continue
         if len(window.ends) == 1:
             yield rows
@@ -62,6 +62,10 @@ class Window(NamedTuple):
     def bounds(self) -> list[tuple[int, int]]:
         """Where each batch begins and ends."""
         return list(zip([0, *self.ends], self.ends, strict=False))
+
+    def apart(self) -> list[Window]:
+        """Each batch as a window of its own."""
+        return [Window(self.numbers[start:stop], [stop - start]) for start, stop in self.bounds]
 
 
 def windows_of(
@@ -82,12 +86,11 @@ def windows_of(
 
     def numbers() -> Iterator[npt.NDArray[np.int64]]:
         left = iter(batches)
-        row_bytes = getattr(source, "row_bytes", 0)
         while True:
             first = next(left, None)
             if first is None:
                 return
-            together = batches_per_read(row_bytes * len(first)) if row_bytes else 1
+            together = batches_of_read(source, len(first))
             window = [first, *islice(left, min(together, most or together) - 1)]
             joined = np.concatenate(window) if len(window) > 1 else first
             windows.append(Window(joined, list(accumulate(map(len, window)))))

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..buffers import is_placing
+from ..buffers import address_of, is_placing
 from ..errors import CorruptError
 from .pages import mapped_bytes
 
@@ -89,12 +89,6 @@ class _Span:
             "version": 3,
         }
         self.arrays = arrays  # they keep what they lie in alive, and the span keeps them
-
-
-def address_of(array: np.ndarray[Any, Any]) -> int:
-    """Where an array begins in memory."""
-    found: int = array.__array_interface__["data"][0]
-    return found
 
 
 def bytes_from(array: np.ndarray[Any, Any], nbytes: int) -> Bytes:
