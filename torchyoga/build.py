@@ -58,19 +58,21 @@ class RowSource(ABC):
 
 
 class BlockSource(ABC):
-    """Rows that lie in arrays already, and go in without being looked at one by one."""
+    """Rows that come in arrays, many at once, and go in without being looked at one by one.
 
-    length: int
+    Attributes:
+        length: number of rows, or None if that is not known before the end.
+        schema: of every row.
+        name: what the source is, for messages.
+    """
+
+    length: int | None
     schema: Schema
     name: str = "the arrays"
 
     @abstractmethod
-    def row_bytes(self) -> float:
-        """Bytes of an average row; asked if there is one."""
-
-    @abstractmethod
-    def block(self, start: int, stop: int) -> Block:
-        """The rows start..stop-1 as one block."""
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        """All rows, in order, in blocks of about so many bytes."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ class _Build:
         self._writer: Writer | None = None
         self._checks: list[_Check] = []
         self._file_rows = 0
+        self._noticed = _NOTICE_BYTES
         self._started = self._file_started = time.monotonic()
 
     def run(self) -> None:
@@ -206,24 +209,18 @@ class _Build:
 
     def _blocks_of_rows(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, RowSource)
-        collector, limit, notice = self._collector, self.options.max_rows, _NOTICE_BYTES
+        collector = self._collector
         number = self.rows_done + len(collector)
         for row in self._asked(partial(self.source.rows, number)):
-            if limit is not None and number >= limit:
-                raise ValueError(
-                    f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; raise "
-                    "max_rows, or bound it with itertools.islice. Nothing was published"
-                )
             collector.add(row, number)
             number += 1
+            self._check_bound(number)
             bar.update()
             full = collector.nbytes >= self.options.block_bytes or len(collector) >= _BLOCK_ROWS
             learned = self.schema is not None or len(collector) >= _ROWS_TO_LEARN
             if full or (learned and self._file_is_old()):
                 yield collector.take()
-                if self.source.length is None and self.nbytes >= notice:
-                    self._notice(number)
-                    notice *= 2
+                self._notice(number)
         if len(collector):
             yield collector.take()
         if self.seekable and number != self.source.length:
@@ -240,7 +237,18 @@ class _Build:
             self.source_broke = True
             raise
 
+    def _check_bound(self, num_rows: int) -> None:
+        limit = self.options.max_rows
+        if limit is not None and num_rows > limit:
+            raise ValueError(
+                f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; raise "
+                "max_rows, or bound it, as itertools.islice does. Nothing was published"
+            )
+
     def _notice(self, num_rows: int) -> None:
+        if self.source.length is not None or self.nbytes < self._noticed:
+            return
+        self._noticed *= 2
         _log.warning(
             "%s: %d rows and %.1f GB so far, no end known, %.1f GB of disk left; max_rows would bound it",
             self.source.name,
@@ -251,11 +259,12 @@ class _Build:
 
     def _blocks_of_arrays(self, bar: Any) -> Iterator[Block]:
         assert isinstance(self.source, BlockSource)
-        row_bytes = max(1.0, self.source.row_bytes()) if self.source.length else 1.0
-        step = min(max(1, int(self.options.block_bytes / row_bytes)), 2**20)
-        for start in range(0, self.source.length, step):
-            block = self.source.block(start, min(start + step, self.source.length))
+        number = 0
+        for block in self.source.blocks(self.options.block_bytes):
+            number += block.num_rows
+            self._check_bound(number)
             yield block
+            self._notice(number)
             bar.update(block.num_rows)
 
     # -- blocks -> files

@@ -18,7 +18,7 @@ from .errors import SchemaError
 from .leaf import Leaf
 from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
 
-__all__ = ["Block", "Collector", "Data", "Rows"]
+__all__ = ["Block", "Collector", "Data", "Rows", "block_of", "joined"]
 
 Array = np.ndarray[Any, Any]
 
@@ -443,6 +443,40 @@ def _data(column: Column, arrays: list[Array]) -> Data:
     for i, array in enumerate(arrays):
         shapes[i, : array.ndim] = array.shape
     return Data(values, offsets, shapes)
+
+
+def block_of(rows: Sequence[Any], schema: Schema | None = None) -> Block:
+    """Rows as a block; of `schema`, or of what they show.
+
+    Raises:
+        SchemaError: a row does not fit; named by its place among these.
+    """
+    if isinstance(rows, Rows):
+        return rows.block
+    collector = Collector(schema)
+    for number, row in enumerate(rows):
+        collector.add(row, number)
+    return collector.take()
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """The rows of several blocks of the same schema, one after the other; at least one block."""
+    if len(blocks) == 1:
+        return blocks[0]
+    first = blocks[0]
+    data = tuple(map(_joined, zip(*(block.data for block in blocks), strict=True)))
+    return Block(first.schema, sum(block.num_rows for block in blocks), data)
+
+
+def _joined(pieces: Sequence[Data]) -> Data:
+    values = np.concatenate([piece.values for piece in pieces])
+    if pieces[0].offsets is None:
+        return Data(values)
+    lengths = [np.diff(piece.part("offsets")) for piece in pieces]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype("<i8")
+    if pieces[0].shapes is None:
+        return Data(values, offsets)
+    return Data(values, offsets, np.concatenate([piece.part("shapes") for piece in pieces]))
 
 
 def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:

@@ -39,6 +39,7 @@ class Cursor:
         self.fingerprint = fingerprint
         self.generation = 0  # grows with each load, so that iterators from before it can tell
         self._place = Place(*divmod(offset, order.length)) if order.length else Place(0, 0)
+        self._origin = self._place  # where all that is delivered began
         self._running = False  # an iteration has left self._place behind its beginning
         self._again = False  # set_epoch asked for the running epoch once more
         self._just_loaded = False
@@ -89,6 +90,22 @@ class Cursor:
         position = start.position + num_batches * batch_size * self.shard.num_replicas
         return Place(start.epoch, min(position, end))
 
+    def steps(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of a whole epoch on this rank."""
+        return self.shard.steps(self.order.length, 0, batch_size, drop_last)
+
+    def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
+        """The place after so many batches on this rank, over all epochs since the last load or set_epoch."""
+        place = self.rolled(self._origin, batch_size, drop_last)
+        left = self.shard.steps(self.order.length, place.position, batch_size, drop_last)
+        if steps >= left:
+            whole = self.steps(batch_size, drop_last)
+            if not whole:
+                raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
+            epochs, steps = divmod(steps - left, whole)
+            place = Place(place.epoch + 1 + epochs, 0)
+        return self.after(place, steps, batch_size)
+
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
         if generation != self.generation:
@@ -114,7 +131,8 @@ class Cursor:
         elif wanted == self.epoch:
             self._again = self._running
         else:
-            self._place, self._running, self._again = Place(wanted, 0), False, False
+            self._place = self._origin = Place(wanted, 0)
+            self._running = self._again = False
         self._just_loaded = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -138,7 +156,9 @@ class Cursor:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
         """
         place = self._checked(state, strict)
-        self._place = Place(place.epoch + 1, 0) if place.position >= self.order.length else place
+        if place.position >= self.order.length:
+            place = Place(place.epoch + 1, 0)
+        self._place = self._origin = place
         self._running = self._again = False
         self._just_loaded = True
         self._rebase = 0

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec
 
 from torch.utils.data import IterableDataset
 
+from .adapters import dataflow, sequence
 from .adapters.arrays import from_arrays, is_arrays
 from .adapters.python import IteratorSource
 from .adapters.ref import RefSource
@@ -278,11 +279,32 @@ class Storage:
         return ref
 
 
+def _through_door(data: Any) -> Any:
+    """The data of another framework as a source or a DataRef, anything else as it is.
+
+    A framework is known by the modules that the classes of the data were made in, so it is loaded already.
+    """
+    frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
+    found = None
+    if "tensorflow" in frameworks:
+        from .adapters import tensorflow
+
+        found = tensorflow.source_of(data)
+    if frameworks & {"keras", "tf_keras"}:
+        found = sequence.source_of(data)
+    if "tensorpack" in frameworks:
+        found = dataflow.source_of(data)
+    return data if found is None else found
+
+
 def _source(data: Any, num_workers: int, schema: Schema | None = None) -> RowSource | BlockSource:
     if isinstance(data, (RowSource, BlockSource)):
         return data
     if is_arrays(data):
         data = from_arrays(data)
+    data = _through_door(data)
+    if isinstance(data, (RowSource, BlockSource)):
+        return data
     if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):
         return RefSource(data, data.schema)
     if isinstance(data, IterableDataset):

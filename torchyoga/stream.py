@@ -104,7 +104,8 @@ class Stream:
     """One epoch of rows per iteration; iterating again is the next epoch, reshuffled. See `DataRef.stream`.
 
     Attributes:
-        epoch: the epoch under way, or about to begin.
+        source: what the rows are read from.
+        cursor: where it stands; whoever takes rows of this stream past it reports there.
     """
 
     def __init__(
@@ -121,19 +122,19 @@ class Stream:
         order = Order(len(source), shuffle_seed, bool(shuffle), reshuffle=not skip_shuffle_at_epoch_end)
         shard = Shard(num_shards, shard_rank, "drop" if drop_shard_remainder else "keep")
         self.source = source
-        self._cursor = Cursor(order, shard, start_offset, source.fingerprint)
+        self.cursor = Cursor(order, shard, start_offset, source.fingerprint)
 
     @property
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
-        return self._cursor.epoch
+        return self.cursor.epoch
 
     def __len__(self) -> int:
         """Rows of a whole epoch in this shard."""
-        return self._cursor.shard.count(self._cursor.order.length)
+        return self.cursor.shard.count(self.cursor.order.length)
 
     def __iter__(self) -> Iterator[Any]:
-        run = _Run(self._cursor)
+        run = _Run(self.cursor)
         for rows in read_batches(self.source, run.windows(_WINDOW, drop_last=False)):
             for row in rows:
                 run.delivered(1)
@@ -147,7 +148,7 @@ class Stream:
         one into tensors without taking it apart, and `batch.block` has its columns as arrays.
         """
         batch_size = as_int("batch_size", batch_size, low=1)
-        run = _Run(self._cursor, batch_size, drop_last)
+        run = _Run(self.cursor, batch_size, drop_last)
         for rows in read_batches(self.source, run.windows(batch_size, drop_last)):
             run.delivered(len(rows))
             yield rows
@@ -155,15 +156,29 @@ class Stream:
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""
-        self._cursor.set_epoch(epoch)
+        self.cursor.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last row or batch handed out."""
-        return self._cursor.state_dict()
+        return self.cursor.state_dict()
+
+    def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> dict[str, Any]:
+        """The state after so many batches of this shard, over all epochs since it was made or loaded.
+
+        For consumers that take rows before they are trained on, such as tf.data: count the steps of your loop.
+
+        Example:
+            >>> stream = Squares().stream(shuffle=True)
+            >>> stream.state_after(steps=3, batch_size=4)["epoch"]  # of 4, 4 and 2 rows
+            1
+        """
+        steps = as_int("steps", steps, low=0)
+        place = self.cursor.ahead(steps, as_int("batch_size", batch_size, low=1), drop_last)
+        return self.cursor.state_at(place)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues from a state, of any number of shards; see `ResumableSampler.load_state_dict`."""
-        self._cursor.load_state_dict(state, strict)
+        self.cursor.load_state_dict(state, strict)
 
 
 class _Run:

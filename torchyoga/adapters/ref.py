@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..build import BlockSource
@@ -12,6 +14,7 @@ from ..schema import Schema
 __all__ = ["RefSource"]
 
 _SAMPLE = 64
+_MOST_ROWS = 2**20
 
 
 class RefSource(BlockSource):
@@ -28,14 +31,16 @@ class RefSource(BlockSource):
         self.name = type(ref).__name__
         self._ref = ref
 
-    def row_bytes(self) -> float:
-        """Bytes of an average row, told by some of them."""
-        some = np.unique(np.linspace(0, self.length - 1, min(_SAMPLE, self.length)).astype(np.int64))
-        return self._block(some).nbytes / len(some)
-
-    def block(self, start: int, stop: int) -> Block:
-        """The rows start..stop-1."""
-        return self._block(np.arange(start, stop))
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        """All rows; how many make a block is told by some of them."""
+        length = len(self._ref)
+        if not length:
+            return
+        some = np.unique(np.linspace(0, length - 1, min(_SAMPLE, length)).astype(np.int64))
+        row_bytes = max(1.0, self._block(some).nbytes / len(some))
+        step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
+        for start in range(0, length, step):
+            yield self._block(np.arange(start, min(start + step, length)))
 
     def _block(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
         rows = self._ref.take(numbers)

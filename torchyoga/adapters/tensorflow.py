@@ -1,0 +1,473 @@
+"""tf.data -> blocks of rows, and streams -> tf.data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import torch
+
+from ..build import BlockSource
+from ..columns import Block, Data, block_of, joined
+from ..compound import RaggedParts, SparseParts, StringParts
+from ..dataref import DataRef
+from ..errors import SchemaError, StateError
+from ..order import as_int
+from ..schema import Column, Node, Schema, path_name
+from ..stream import Stream
+
+__all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
+
+_PLAIN = {
+    getattr(tf, name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+_NO_TENSOR = type(tf.data.Dataset.from_tensors((0, None)).element_spec[1])  # of None
+_MOST_DIMENSIONS = 8  # of a row of unknown rank
+_VARYING_ROWS, _TEXT_ROWS, _MOST_ROWS = 32, 256, 4096  # of a batch that crosses the border
+_EXPORT_BYTES = 4 * 2**20
+_ROWS_TO_LEARN = 64
+
+
+# -- tf.data -> blocks
+
+
+def source_of(data: Any) -> TensorflowSource | None:
+    """A `tf.data.Dataset` as a source; None for anything else."""
+    return TensorflowSource(data) if isinstance(data, tf.data.Dataset) else None
+
+
+class _Shaped(NamedTuple):
+    """A tensor that varies in more than its first dimension."""
+
+    values: Any  # flat
+    shape: Any
+
+
+class TensorflowSource(BlockSource):
+    """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
+
+    Tensors come back as NumPy has them, strings as bytes, bfloat16 as torch tensors; ragged and sparse tensors, and tensors of strings, as the namedtuples of `torchyoga.compound`.
+
+    Raises:
+        ValueError: it has no end, or TensorFlow is not running eagerly.
+        SchemaError: its elements hold something that cannot be kept, named with its path.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        if not tf.executing_eagerly():
+            raise ValueError(
+                "a tf.data.Dataset is read eagerly, but this is inside a tf.function or a graph; cache it outside"
+            )
+        cardinality = int(dataset.cardinality())
+        if cardinality == tf.data.INFINITE_CARDINALITY:
+            raise ValueError(
+                "this tf.data.Dataset has no end, as after .repeat(); cache it before it is repeated, or bound "
+                "it with .take(n)"
+            )
+        self.name = "tf.data.Dataset"
+        self.length = None if cardinality == tf.data.UNKNOWN_CARDINALITY else cardinality
+        spec = dataset.element_spec
+        _check(spec, ())
+        self._dataset = dataset.map(lambda *parts: _spelled(spec, parts if type(spec) is tuple else parts[0]))
+        varying: list[str] = []
+        self.schema = Schema.of(_example(self._dataset.element_spec, (), varying), ragged=varying)
+
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        """The rows in blocks of about so many bytes."""
+        ragged = [column for column in self.schema.columns if column.is_ragged]
+        if not ragged:
+            row_bytes = sum(column.row_bytes for column in self.schema.columns)
+            batches = self._dataset.batch(min(_MOST_ROWS, max(1, nbytes // max(1, row_bytes))))
+        elif all(column.kind == "bytes" for column in ragged):
+            batches = self._dataset.batch(_TEXT_ROWS)
+        else:
+            batches = self._dataset.ragged_batch(_VARYING_ROWS)
+        waiting: list[Block] = []
+        size = 0
+        for batch in batches.prefetch(1):
+            waiting.append(self._block(batch))
+            size += waiting[-1].nbytes
+            if size >= nbytes:
+                yield joined(waiting)
+                waiting, size = [], 0
+        if waiting:
+            yield joined(waiting)
+
+    def _block(self, batch: Any) -> Block:
+        parts = list(_leaves(self._dataset.element_spec, batch))
+        num_rows = next(_num_rows(part) for part in parts if part is not None)
+        columns = zip(self.schema.columns, parts, strict=True)
+        return Block(self.schema, num_rows, tuple(_data(column, part, num_rows) for column, part in columns))
+
+
+def _check(spec: Any, path: tuple[Any, ...]) -> None:
+    """Raises SchemaError if elements of this kind cannot be kept."""
+    if isinstance(spec, dict):
+        for key, value in spec.items():
+            _check(value, (*path, key))
+    elif isinstance(spec, tuple):
+        for key, value in zip(getattr(spec, "_fields", range(len(spec))), spec, strict=True):
+            _check(value, (*path, key))
+    elif isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)):
+        # TensorFlow cannot batch 8-bit floats.
+        if spec.dtype not in {*_PLAIN, tf.bfloat16, tf.string}:
+            raise SchemaError(
+                f"at {path_name(path)!r}: tensors of {spec.dtype.name} cannot be kept; map them to another dtype"
+            )
+    elif not isinstance(spec, _NO_TENSOR):
+        raise SchemaError(
+            f"at {path_name(path)!r}: {type(spec).__name__} cannot be kept; map it to tensors, as for windows "
+            ".flat_map(lambda window: window.batch(n)) does"
+        )
+
+
+def _spelled(spec: Any, value: Any) -> Any:
+    """An element over tensors of numbers and scalar strings alone."""
+    if isinstance(spec, dict):
+        return {key: _spelled(spec[key], value[key]) for key in spec}
+    if isinstance(spec, tuple):
+        return _tuple_like(spec, [_spelled(s, v) for s, v in zip(spec, value, strict=True)])
+    if isinstance(value, tf.RaggedTensor):
+        return RaggedParts(_spelled(None, value.values), tf.cast(value.row_splits, tf.int64))
+    if isinstance(value, tf.SparseTensor):
+        return SparseParts(_spelled(None, value.indices), _spelled(None, value.values), value.dense_shape)
+    if value is None:
+        return None
+    if value.dtype == tf.string and value.shape.rank != 0:
+        lengths = _spelled(None, tf.cast(tf.strings.length(value), tf.int64))
+        return StringParts(tf.strings.reduce_join(tf.reshape(value, [-1])), lengths)
+    return _varying(value)
+
+
+def _varying(value: Any) -> Any:
+    rank = value.shape.rank
+    if rank is None or (rank > 1 and not value.shape.is_fully_defined()):
+        return _Shaped(tf.reshape(value, [-1]), tf.shape(value, tf.int64))
+    return value
+
+
+def _tuple_like(like: Any, items: list[Any]) -> Any:
+    return tuple.__new__(type(like), items)
+
+
+def _leaves(spec: Any, value: Any) -> Iterator[Any]:
+    """The tensors of what `_spelled` made, in the order of its columns; None where a row holds None."""
+    if isinstance(spec, dict):
+        for key in spec:
+            yield from _leaves(spec[key], value[key])
+    elif isinstance(spec, tuple) and not isinstance(spec, _Shaped):
+        for part_spec, part in zip(spec, value, strict=True):
+            yield from _leaves(part_spec, part)
+    else:
+        yield value
+
+
+def _example(spec: Any, path: tuple[Any, ...], varying: list[str]) -> Any:
+    """A row as these elements will be; notes the columns that vary."""
+    if isinstance(spec, dict):
+        return {key: _example(value, (*path, key), varying) for key, value in spec.items()}
+    if isinstance(spec, tuple) and not isinstance(spec, _Shaped):
+        keys = getattr(spec, "_fields", range(len(spec)))
+        items = [_example(value, (*path, key), varying) for key, value in zip(keys, spec, strict=True)]
+        return _tuple_like(spec, items)
+    if isinstance(spec, _NO_TENSOR):
+        return None
+    if isinstance(spec, _Shaped):
+        rank = spec.shape.shape[0]
+        shape, spec = [0] * (_MOST_DIMENSIONS if rank is None else rank), spec.values
+        varying.append(path_name(path))
+    elif spec.dtype == tf.string:
+        return b""
+    else:
+        shape = [extent or 0 for extent in spec.shape]
+        if not spec.shape.is_fully_defined():
+            varying.append(path_name(path))
+    if spec.dtype == tf.bfloat16:  # NumPy has none
+        return torch.zeros(shape, dtype=torch.bfloat16)
+    return np.zeros(shape, spec.dtype.as_numpy_dtype)[()]
+
+
+def _num_rows(part: Any) -> int:
+    first = part.shape if isinstance(part, _Shaped) else part
+    return int(first.shape[0] if not isinstance(first, tf.RaggedTensor) else first.nrows())
+
+
+def _data(column: Column, part: Any, num_rows: int) -> Data:
+    if part is None:
+        return Data(np.empty((num_rows, 0), np.uint8))
+    if column.kind == "bytes":
+        texts = part.numpy().tolist()
+        return Data(np.frombuffer(b"".join(texts), np.uint8), _offsets(list(map(len, texts))))
+    if not column.is_ragged:
+        return Data(_stored(column, part))
+    if not isinstance(part, _Shaped):
+        return Data(_stored(column, part.values), part.row_splits.numpy())
+    values, shape = part
+    if isinstance(shape, tf.RaggedTensor):  # of unknown rank
+        ranks = shape.row_lengths().numpy()
+        if ranks.max(initial=0) > column.ndim:
+            raise SchemaError(
+                f"column {column.name!r}: expected at most {column.ndim} dimensions, found {ranks.max()}; give "
+                "the tensors a shape with tf.ensure_shape"
+            )
+        shape = shape.to_tensor(-1, shape=[num_rows, column.ndim])
+    return Data(_stored(column, values.values), values.row_splits.numpy(), shape.numpy())
+
+
+def _offsets(lengths: list[int]) -> Any:
+    return np.cumsum([0, *lengths]).astype("<i8")
+
+
+def _stored(column: Column, tensor: Any) -> Any:
+    values = np.ascontiguousarray(tensor.numpy())
+    return values.view(column.storage) if column.kind == "tensor" else values
+
+
+# -- streams -> tf.data
+
+
+def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, drop_last: bool = False) -> Any:
+    """A stream as a `tf.data.Dataset`; each iteration of it is the next epoch of the stream.
+
+    Args:
+        stream: gives the rows and their order; a DataRef streams in its own.
+        batch_size: batches of so many rows, B first; None for single rows, which `.batch` takes slower.
+        drop_last: leave out a shorter last batch.
+
+    Columns become tensors of their shape and dtype. Of ragged columns those of one dimension are
+    `tf.RaggedTensor` in batches, and can be batched; rows of more are dense tensors of unknown shape. Text
+    and bytes are `tf.string`, bfloat16 stays bfloat16.
+
+    The dataset knows its cardinality unless the stream begins within an epoch, for then the first iteration
+    is shorter than the others. TensorFlow asks for rows ahead of your loop, so ask
+    `stream.state_after(steps, batch_size)` for the state to save, not `stream.state_dict()`.
+
+    Raises:
+        ValueError: the stream has no rows, or `batch_size` is less than 1.
+        SchemaError: a column is of a kind that TensorFlow does not have, named.
+
+    Example:
+        >>> ref = storage.submit([{"x": n, "y": [n, n]} for n in range(10)], "pairs", "1.0")
+        >>> dataset = make_tf_dataset(ref.stream(start_offset=4), batch_size=3)
+        >>> [batch["x"].numpy().tolist() for batch in dataset]
+        [[4, 5, 6], [7, 8, 9]]
+    """
+    if isinstance(stream, DataRef):
+        stream = stream.stream()
+    if not isinstance(stream, Stream):
+        raise TypeError(
+            f"expected a Stream or a DataRef, found {type(stream).__name__}; DataRef.stream() makes one"
+        )
+    step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
+    if not len(stream.source):
+        raise ValueError("the stream has no rows, so nothing tells what its tensors would be")
+    export = _Export(stream)
+    place = stream.cursor.begin(step, drop_last)
+    full = place.position == 0
+    at_once = export.rows_at_once // step * step or step
+
+    def blocks() -> Iterator[Any]:
+        if full and stream.cursor.begin(step, drop_last).position:
+            raise StateError("a state was loaded after make_tf_dataset, which has promised full epochs; load first")
+        for rows in stream.batches(at_once):
+            yield export.arrays(block_of(rows, export.schema))
+
+    dataset = tf.data.Dataset.from_generator(blocks, output_signature=export.signature).prefetch(1)
+    if batch_size is None or not export.is_simple:
+        dataset = dataset.map(export.batch).unbatch()
+        if not export.is_simple:
+            dataset = dataset.map(export.row)
+        if batch_size is not None:
+            dataset = dataset.ragged_batch(batch_size, drop_remainder=drop_last)
+    else:
+        dataset = dataset.map(export.batch).rebatch(batch_size, drop_remainder=drop_last)
+    if full:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(stream.cursor.steps(step, drop_last)))
+    return dataset
+
+
+class _Export:
+    """How the rows of a stream cross into TensorFlow: as flat arrays, and put together there."""
+
+    def __init__(self, stream: Stream) -> None:
+        some = block_of(stream.source.take(np.arange(min(_ROWS_TO_LEARN, len(stream.source)))))
+        self.schema = some.schema
+        self._ranks = [_rank(c, data) for c, data in zip(some.schema.columns, some.data, strict=True)]
+        self.signature = tuple(
+            spec
+            for column, rank in zip(self.schema.columns, self._ranks, strict=True)
+            for spec in _signature(column, rank)
+        )
+        self.is_simple = all(rank is None for rank in self._ranks) and not _has_compounds(self.schema.tree)
+        row_bytes = max(1, some.nbytes // some.num_rows)
+        self.rows_at_once = max(1, min(_MOST_ROWS, _EXPORT_BYTES // row_bytes))
+
+    def arrays(self, block: Block) -> tuple[Any, ...]:
+        """The columns of a block as arrays that TensorFlow takes."""
+        columns = zip(self.schema.columns, block.data, self._ranks, strict=True)
+        return tuple(array for column, data, rank in columns for array in _arrays(column, data, rank))
+
+    def batch(self, *parts: Any) -> Any:
+        """The tensors of many rows, nested as a row is."""
+        left = iter(parts)
+        columns = zip(self.schema.columns, self._ranks, strict=True)
+        return _nested(self.schema.tree, iter([_batched(column, rank, left) for column, rank in columns]))
+
+    def row(self, *parts: Any) -> Any:
+        """The tensors of one row, from those of many taken apart."""
+        tree = self.schema.tree
+        return _row(tree, parts if tree.kind in ("tuple", "list") else parts[0], iter(self._ranks))
+
+
+_COMPOUNDS = {f"{cls.__module__}:{cls.__name__}" for cls in (RaggedParts, SparseParts, StringParts)}
+_TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
+_ANY_RANK = -1
+
+
+def _has_compounds(node: Node) -> bool:
+    return node.type_name in _COMPOUNDS or any(map(_has_compounds, node.children))
+
+
+def _rank(column: Column, data: Data) -> int | None:
+    """Dimensions of the rows of a ragged column that keeps shapes, or that they differ; None for others."""
+    if data.shapes is None:
+        return None
+    ranks = set((data.shapes >= 0).sum(axis=1).tolist())
+    return ranks.pop() if len(ranks) == 1 else _ANY_RANK
+
+
+def _dtype(column: Column) -> Any:
+    """What TensorFlow calls the dtype of a column.
+
+    Raises:
+        SchemaError: it has none.
+    """
+    if column.kind in _TEXT_KINDS or column.storage.kind in "SU":
+        return tf.string
+    if column.kind == "tensor" and column.dtype == "bfloat16":
+        return tf.bfloat16
+    try:
+        found = None if column.dtype.startswith("float8") else tf.dtypes.as_dtype(_native(column.storage))
+    except TypeError:
+        found = None
+    if found not in _PLAIN:
+        raise SchemaError(f"column {column.name!r}: TensorFlow has no {column.dtype}; cache it as another dtype")
+    return found
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("=")
+
+
+def _signature(column: Column, rank: int | None) -> list[Any]:
+    """The specs of the arrays of a column, for any number of rows."""
+    if column.kind == "none":
+        return []
+    dtype = _dtype(column)
+    if column.kind in _TEXT_KINDS:
+        return [tf.TensorSpec([None], dtype)]
+    if column.shape is not None:
+        return [tf.TensorSpec([None, *column.shape], dtype)]
+    specs = [tf.TensorSpec([None], dtype), tf.TensorSpec([None], tf.int64)]
+    if rank is not None:
+        specs.append(tf.TensorSpec([None, column.ndim if rank == _ANY_RANK else rank], tf.int64))
+    return specs
+
+
+def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
+    """What goes with `_signature`."""
+    if column.kind == "none":
+        return
+    if column.kind in _TEXT_KINDS:
+        texts = np.empty(len(data.part("offsets")) - 1, object)
+        texts[:] = data.texts()
+        yield texts
+        return
+    yield _values(column, data.values)
+    if column.is_ragged:
+        yield data.offsets
+    if rank is not None:
+        shapes = data.part("shapes")
+        if rank != _ANY_RANK:
+            found = (shapes >= 0).sum(axis=1)
+            if (found != rank).any():
+                raise SchemaError(
+                    f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, found "
+                    f"one of {found[found != rank][0]}"
+                )
+            shapes = np.ascontiguousarray(shapes[:, :rank])
+        yield shapes
+
+
+def _values(column: Column, values: Any) -> Any:
+    if column.kind == "tensor" and column.dtype == "bfloat16":
+        return values.view(tf.bfloat16.as_numpy_dtype)
+    if values.dtype.kind == "U":
+        values = np.char.encode(values, "utf-8")
+    if values.dtype.kind == "S":
+        return values.astype(object)
+    return values.astype(_native(values.dtype), copy=False)
+
+
+def _batched(column: Column, rank: int | None, parts: Iterator[Any]) -> Any:
+    """The tensor of a column, of many rows."""
+    if column.kind == "none":
+        return None
+    values = next(parts)
+    if not column.is_ragged or column.kind in _TEXT_KINDS:
+        return values
+    ragged = tf.RaggedTensor.from_row_splits(values, next(parts), validate=False)
+    return ragged if rank is None else _Shaped(ragged, next(parts))
+
+
+def _nested(node: Node, tensors: Iterator[Any]) -> Any:
+    """Tensors nested as a row is; what was a list is a tuple, for tf.data takes a list for one tensor."""
+    if node.kind == "leaf":
+        return next(tensors)
+    children = [_nested(child, tensors) for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
+
+
+def _row(node: Node, value: Any, ranks: Iterator[int | None]) -> Any:
+    """A row with its shaped and compound tensors put together."""
+    if node.kind == "leaf":
+        return _reshaped(value, next(ranks))
+    items = value.values() if node.kind == "dict" else value
+    if node.kind == "dict":
+        items = [value[key] for key in node.keys]
+    children = [_row(child, item, ranks) for child, item in zip(node.children, items, strict=True)]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    if node.type_name not in _COMPOUNDS:
+        return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
+    if node.row_type is RaggedParts:
+        return tf.RaggedTensor.from_row_splits(*children, validate=False)
+    if node.row_type is SparseParts:
+        return tf.SparseTensor(*children)
+    return _strings(*children)
+
+
+def _reshaped(value: Any, rank: int | None) -> Any:
+    if rank is None:
+        return value
+    tensor = tf.reshape(value.values, tf.boolean_mask(value.shape, value.shape >= 0))
+    return tensor if rank == _ANY_RANK else tf.ensure_shape(tensor, [None] * rank)
+
+
+def _strings(data: Any, lengths: Any) -> Any:
+    """A tensor of strings out of them all in one."""
+    flat = tf.reshape(lengths, [-1])
+    texts = tf.map_fn(
+        lambda ends: tf.strings.substr(data, ends[0], ends[1] - ends[0]),
+        tf.stack([tf.cumsum(flat, exclusive=True), tf.cumsum(flat)], axis=1),
+        fn_output_signature=tf.string,
+    )
+    return tf.ensure_shape(tf.reshape(texts, tf.shape(lengths)), lengths.shape)

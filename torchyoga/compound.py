@@ -1,0 +1,68 @@
+"""Tensors that consist of several: ragged, sparse and string tensors as rows keep them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["RaggedParts", "SparseParts", "StringParts"]
+
+
+class RaggedParts(NamedTuple):
+    """A tensor whose rows differ in length: row i is `values[row_splits[i]:row_splits[i + 1]]`.
+
+    Example:
+        >>> RaggedParts(np.array([3, 1, 4]), np.array([0, 2, 2, 3])).to_list()
+        [[3, 1], [], [4]]
+    """
+
+    values: Any  # an array, or a RaggedParts where rows differ in several dimensions
+    row_splits: npt.NDArray[np.int64]
+
+    def to_list(self) -> list[Any]:
+        """The rows as nested lists."""
+        values = self.values.tolist() if isinstance(self.values, np.ndarray) else self.values.to_list()
+        return [values[start:stop] for start, stop in pairwise(self.row_splits.tolist())]
+
+
+# TensorFlow takes a class named SparseTensorValue for its own.
+class SparseParts(NamedTuple):
+    """A tensor that is zero but for `values` at `indices`.
+
+    Example:
+        >>> SparseParts(np.array([[0, 1]]), np.array([5]), np.array([2, 2])).to_dense()
+        array([[0, 5],
+               [0, 0]])
+    """
+
+    indices: npt.NDArray[np.int64]  # (values, dimensions)
+    values: npt.NDArray[Any]
+    dense_shape: npt.NDArray[np.int64]
+
+    def to_dense(self) -> npt.NDArray[Any]:
+        """The same as an array."""
+        dense = np.zeros(self.dense_shape, self.values.dtype)
+        dense[tuple(self.indices.T)] = self.values
+        return dense
+
+
+class StringParts(NamedTuple):
+    """A tensor of byte strings, joined; `lengths` has the shape of the tensor.
+
+    Example:
+        >>> StringParts(b"catdoge", np.array([3, 4])).to_numpy()
+        array([b'cat', b'doge'], dtype=object)
+    """
+
+    data: bytes
+    lengths: npt.NDArray[np.int64]
+
+    def to_numpy(self) -> npt.NDArray[np.object_]:
+        """The same as an array of bytes objects."""
+        ends = np.cumsum([0, *self.lengths.reshape(-1).tolist()]).tolist()
+        texts = np.empty(self.lengths.size, object)
+        texts[:] = [self.data[start:stop] for start, stop in pairwise(ends)]
+        return texts.reshape(self.lengths.shape)
