@@ -14,7 +14,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from .columns import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
 from .schema import Column, Node, Schema, split
 
-__all__ = ["Collation", "Jagged", "Padded", "Padding", "jagged", "padded"]
+__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "jagged", "padded"]
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
@@ -181,11 +181,11 @@ class Padding:
     def _leaf(self, column: Column, data: Data) -> Any:
         assert data.offsets is not None
         lengths = np.diff(data.offsets)
-        values = data.padded(int(lengths.max(initial=0)), _fill(column, self.padding))
+        values = data.padded(int(lengths.max(initial=0)), fill_value(column, self.padding))
         return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
 
 
-def _fill(column: Column, padding: float) -> Any:
+def fill_value(column: Column, padding: float) -> Any:
     """The padding as a value of the column, as it is stored.
 
     Raises:

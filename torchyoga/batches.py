@@ -1,0 +1,150 @@
+"""Epoch and index -> a batch of NumPy arrays: what trainers want that ask for batches by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .collate import fill_value
+from .columns import Block, Data, block_of
+from .cursor import Place
+from .errors import SchemaError
+from .order import Order, Shard
+from .schema import Column, Node, Schema
+
+__all__ = ["NumberedBatches", "sample_of"]
+
+_ROWS_TO_LEARN = 64
+
+
+def sample_of(source: Any) -> Block:
+    """The first rows of a source as a block: it shows what they all look like.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not len(source):
+        raise ValueError("there are no rows, so nothing tells what batches of them would be")
+    return block_of(source.take(np.arange(min(_ROWS_TO_LEARN, len(source)))))
+
+
+class NumberedBatches:
+    """The batches of every epoch, by number: nothing in here moves, and it goes to other processes.
+
+    Args:
+        source: gives rows by number.
+        order: of all rows in every epoch; `shard`: which of them are this rank's.
+        batch_size: rows of a batch B.
+        drop_last: leave out a shorter last batch.
+        fields: keys of rows that are dicts, which become a tuple in this order; None keeps rows as they nest.
+        padding: what ragged rows are filled up with.
+
+    Raises:
+        SchemaError: a column cannot be an array of numbers, named.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        order: Order,
+        shard: Shard,
+        batch_size: int,
+        drop_last: bool,
+        fields: Sequence[Any] | None,
+        padding: float | None,
+    ) -> None:
+        self._source = source
+        self._order = order
+        self._shard = shard
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self._padding = padding
+        self.schema = sample_of(source).schema
+        self._fields = _known(fields, self.schema)
+        for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
+            if is_wanted:
+                _check(column, padding)
+
+    def steps(self, start: Place) -> int:
+        """How many batches an epoch has from `start` on."""
+        return self._shard.steps(self._order.length, start.position, self.batch_size, self.drop_last)
+
+    def batch(self, start: Place, index: int) -> Any:
+        """Batch `index` of those from `start` on, in the nesting of a row; lists become tuples."""
+        first = index * self.batch_size
+        count = min(self.batch_size, self._shard.count(self._order.length, start.position) - first)
+        numbers = first + np.arange(count, dtype=np.int64)
+        positions = start.position + self._shard.rank + numbers * self._shard.num_replicas
+        block = block_of(self._source.take(self._order.rows(start.epoch, positions)), self.schema)
+        arrays = [
+            _array(column, data, self._padding) if is_wanted else None
+            for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)
+        ]
+        whole = _nested(self.schema.tree, iter(arrays))
+        return whole if self._fields is None else tuple(whole[key] for key in self._fields)
+
+    def _wanted(self) -> Iterator[bool]:
+        tree = self.schema.tree
+        if self._fields is None:
+            return iter([True] * len(self.schema.columns))
+        pairs = zip(tree.keys, tree.children, strict=True)
+        return (key in self._fields for key, child in pairs for _ in range(_num_leaves(child)))
+
+
+def _known(fields: Sequence[Any] | None, schema: Schema) -> tuple[Any, ...] | None:
+    if fields is None:
+        return None
+    keys = schema.tree.keys if schema.tree.kind == "dict" else ()
+    if isinstance(fields, str) or not fields or not set(fields) <= set(keys):
+        has = f"dicts with the keys {list(keys)}" if keys else f"no dicts, but of {schema.tree.kind}"
+        raise ValueError(f"fields={fields!r} must be keys of the rows, as a tuple; these rows are {has}")
+    return tuple(fields)
+
+
+def _num_leaves(node: Node) -> int:
+    return 1 if node.kind == "leaf" else sum(map(_num_leaves, node.children))
+
+
+def _check(column: Column, padding: float | None) -> None:
+    if column.kind != "none" and (column.kind.removeprefix("numpy.") in ("str", "bytes") or column.storage.kind in "SUMm"):
+        raise SchemaError(
+            f"column {column.name!r} is no array of numbers but {column.kind} {column.dtype}; leave it out with "
+            "fields=, or cache what it is encoded to"
+        )
+    if column.is_ragged and column.ndim > 1:
+        raise SchemaError(
+            f"column {column.name!r} has rows of different shapes, which no array holds; leave it out with fields="
+        )
+    if column.is_ragged:
+        if padding is None:
+            raise SchemaError(
+                f"column {column.name!r} has rows of different lengths; say padding= to fill them up"
+            )
+        fill_value(column, padding)
+
+
+def _array(column: Column, data: Data, padding: float | None) -> Any:
+    if column.kind == "none":
+        return None
+    if column.is_ragged:
+        lengths = np.diff(data.part("offsets"))
+        assert padding is not None
+        values = data.padded(int(lengths.max(initial=0)), fill_value(column, padding))
+    else:
+        values = data.values
+    if column.kind == "tensor" and column.dtype != column.storage.name:
+        import ml_dtypes  # comes with Keras; NumPy itself has no such numbers
+
+        return values.view(getattr(ml_dtypes, column.dtype))
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _nested(node: Node, arrays: Iterator[Any]) -> Any:
+    if node.kind == "leaf":
+        return next(arrays)
+    children = [_nested(child, arrays) for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple(children)
