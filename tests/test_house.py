@@ -23,6 +23,7 @@ HOUSE = [
     "cursor",
     "checksum",
     "buffers",
+    "compound",
     "columns",
     "collate",
     "nest",
@@ -43,6 +44,7 @@ HOUSE = [
     "reader",
     "store",
     "build",
+    "batches",
     "stream",
     "dataref",
     "sampler",
@@ -50,12 +52,21 @@ HOUSE = [
     "device",
     "adapters",
     "adapters.arrays",
+    "adapters.dataflow",
     "adapters.hdf5",
+    "adapters.pickled",
     "adapters.python",
     "adapters.ref",
     "adapters.torch",
+    "adapters.sequence",
+    "adapters.keras",
+    "adapters.tensorflow",
     "storage",
     "testing",
+    "compat",
+    "compat.yogadl",
+    "compat.yogadl.storage",
+    "compat.yogadl.tensorflow",
 ]
 NEVER = {
     "order": {"torch", "os", "time", "random", "pathlib"},
@@ -67,6 +78,11 @@ NEVER = {
     "dataref": {"torch"},
     "adapters.python": {"torchyoga.formats", "torchyoga.store", "torchyoga.adapters.torch"},
     "adapters.torch": {"torchyoga.formats", "torchyoga.store", "torchyoga.adapters.python"},
+    "adapters.tensorflow": {"torchyoga.formats", "torchyoga.store", "keras"},
+    "adapters.keras": {"torchyoga.formats", "torchyoga.store", "tensorflow"},
+    "adapters.sequence": {"torchyoga.formats", "torchyoga.store", "tensorflow", "keras"},
+    "adapters.dataflow": {"torchyoga.formats", "torchyoga.store", "tensorpack"},
+    "compat.yogadl.storage": {"tensorflow"},
 }
 
 
@@ -122,6 +138,7 @@ def test_the_public_names() -> None:
         "errors",
         "from_arrays",
         "from_hdf5",
+        "from_lmdb",
         "jagged",
         "padded",
         "to_device",
@@ -152,7 +169,7 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
 
 
 def test_importing_loads_no_optional_framework() -> None:
-    names = ["tensorflow", "keras", "h5py", "fsspec", "s3fs", "sklearn", "matplotlib", "torchdata"]
+    names = ["tensorflow", "keras", "tensorpack", "jax", "ml_dtypes", "h5py", "fsspec", "s3fs", "sklearn", "matplotlib", "torchdata"]
     code = f"import sys, torchyoga; print([name for name in {names} if name in sys.modules])"
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .adapters.arrays import from_arrays
+from .adapters.pickled import from_lmdb
 from .collate import jagged, padded
 from .dataref import DataRef
 from .device import to_device
@@ -27,6 +28,7 @@ __all__ = [
     "errors",
     "from_arrays",
     "from_hdf5",
+    "from_lmdb",
     "jagged",
     "padded",
     "to_device",

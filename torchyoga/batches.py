@@ -72,7 +72,7 @@ class NumberedBatches:
         return self._shard.steps(self._order.length, start.position, self.batch_size, self.drop_last)
 
     def batch(self, start: Place, index: int) -> Any:
-        """Batch `index` of those from `start` on, in the nesting of a row; lists become tuples."""
+        """Batch `index` of those from `start` on: a dict or a tuple, as rows nest; lists become tuples."""
         first = index * self.batch_size
         count = min(self.batch_size, self._shard.count(self._order.length, start.position) - first)
         numbers = first + np.arange(count, dtype=np.int64)
@@ -83,7 +83,9 @@ class NumberedBatches:
             for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)
         ]
         whole = _nested(self.schema.tree, iter(arrays))
-        return whole if self._fields is None else tuple(whole[key] for key in self._fields)
+        if self._fields is not None:
+            return tuple(whole[key] for key in self._fields)
+        return (whole,) if self.schema.tree.kind == "leaf" else whole
 
     def _wanted(self) -> Iterator[bool]:
         tree = self.schema.tree

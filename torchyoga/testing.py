@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from .columns import Block, Collector, Rows
+from .columns import Block, Collector, Rows, plain_row
+from .dataref import DataRef
 from .errors import CorruptError
 from .formats import Format
 from .manifest import FileEntry
 from .reader import Reader
 from .schema import Schema
 from .storage import Storage
+from .stream import Stream
 
-__all__ = ["assert_rows_equal", "check_format", "check_resume", "check_source"]
+__all__ = ["assert_rows_equal", "check_export", "check_format", "check_resume", "check_source"]
 
 
 def assert_rows_equal(found: Any, expected: Any, where: str = "row") -> None:
@@ -81,6 +83,31 @@ def check_source(
     again = storage.submit(make_data(), "source", "2", progress=False, **options)
     if again.fingerprint != ref.fingerprint:
         raise AssertionError("reading the source twice gave two different contents")
+
+
+def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Any]]]) -> None:
+    """Checks that what a framework is given of a stream is what the stream gives: three epochs of it.
+
+    Args:
+        ref: at least ten rows.
+        export: turns a stream into a function that begins the next epoch and gives its rows, as they were.
+    """
+    length = len(ref)
+    for options in (
+        {},
+        {"start_offset": length // 3},
+        {"shuffle": True, "shuffle_seed": 7},
+        {"shuffle": True, "skip_shuffle_at_epoch_end": True, "start_offset": length + 2},
+        {"shuffle": True, "num_shards": 3, "shard_rank": 1, "start_offset": 1},
+        {"shuffle": True, "num_shards": 3, "shard_rank": 2, "drop_shard_remainder": True},
+    ):
+        stream, epoch_of = ref.stream(**options), export(ref.stream(**options))
+        for epoch in range(3):
+            found, expected = list(epoch_of()), list(map(plain_row, stream))
+            if len(found) != len(expected):
+                raise AssertionError(f"{options}, epoch {epoch}: found {len(found)} rows, expected {len(expected)}")
+            for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+                assert_rows_equal(a, b, f"{options}, epoch {epoch}: row {i}")
 
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:

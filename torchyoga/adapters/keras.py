@@ -432,7 +432,7 @@ class _Pool:
                 ThreadPoolExecutor(self._workers, "torchyoga-keras")
                 if self._threads
                 else ProcessPoolExecutor(
-                    self._workers, multiprocessing.get_context(), _give, (self._batches,)
+                    self._workers, _context(), _give, (self._batches,)
                 )
             )
         wanted = [(start, i) for i in range(index, min(index + self._depth, self._batches.steps(start)))]
@@ -443,6 +443,12 @@ class _Pool:
             if key not in self._ahead:
                 make = self._batches.batch if self._threads else _made
                 self._ahead[key] = self._executor.submit(make, *key)
+
+
+def _context() -> Any:
+    """Of the start methods the usual one, but for fork: the backends have threads."""
+    method = multiprocessing.get_start_method()
+    return multiprocessing.get_context("forkserver" if method == "fork" else method)
 
 
 _given: NumberedBatches | None = None  # in a worker process: what it makes batches of

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 
+from ..batches import sample_of
 from ..build import BlockSource
 from ..columns import Block, Data, block_of, joined
 from ..compound import RaggedParts, SparseParts, StringParts
@@ -31,7 +32,6 @@ _NO_TENSOR = type(tf.data.Dataset.from_tensors((0, None)).element_spec[1])  # of
 _MOST_DIMENSIONS = 8  # of a row of unknown rank
 _VARYING_ROWS, _TEXT_ROWS, _MOST_ROWS = 32, 256, 4096  # of a batch that crosses the border
 _EXPORT_BYTES = 4 * 2**20
-_ROWS_TO_LEARN = 64
 
 
 # -- tf.data -> blocks
@@ -265,8 +265,6 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
             f"expected a Stream or a DataRef, found {type(stream).__name__}; DataRef.stream() makes one"
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
-    if not len(stream.source):
-        raise ValueError("the stream has no rows, so nothing tells what its tensors would be")
     export = _Export(stream)
     place = stream.cursor.begin(step, drop_last)
     full = place.position == 0
@@ -296,7 +294,7 @@ class _Export:
     """How the rows of a stream cross into TensorFlow: as flat arrays, and put together there."""
 
     def __init__(self, stream: Stream) -> None:
-        some = block_of(stream.source.take(np.arange(min(_ROWS_TO_LEARN, len(stream.source)))))
+        some = sample_of(stream.source)
         self.schema = some.schema
         self._ranks = [_rank(c, data) for c, data in zip(some.schema.columns, some.data, strict=True)]
         self.signature = tuple(

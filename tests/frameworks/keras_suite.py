@@ -1,0 +1,416 @@
+"""Keras in and out, on the backend that KERAS_BACKEND names; test_keras.py runs it for each."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+from torchyoga.adapters.keras import Checkpoint, KerasDataset, as_dataref, make_keras_dataset
+from torchyoga.errors import CorruptError, SchemaError, StateError
+from torchyoga.testing import assert_rows_equal, check_export, check_source
+
+N, BATCH = 22, 4
+X = np.random.default_rng(0).random((N, 3), np.float32)
+Y = np.arange(N, dtype=np.float32)
+
+
+class Sequence(keras.utils.PyDataset):
+    """Batches of (x, y), (x, y, weight) or dicts, of the backend's tensors or NumPy arrays."""
+
+    def __init__(self, look: str = "xy", native: bool = False, lengths: dict[int, int] | None = None) -> None:
+        super().__init__()
+        self.look, self.native, self.lengths = look, native, lengths or {}
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return -(-N // BATCH)
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked.append(index)
+        some = slice(index * BATCH, min(N, index * BATCH + self.lengths.get(index, BATCH)))
+        x, y = X[some], Y[some]
+        if self.native:
+            x, y = keras.ops.convert_to_tensor(x), keras.ops.convert_to_tensor(y)
+        return {
+            "x": (x,),
+            "xy": (x, y),
+            "xyw": (x, y, y),
+            "dict": {"a": x, "b": y},
+            "inputs": ([x, {"z": y}], y),
+            "uneven": (x, y[1:]),
+            "number": (x, 3),
+        }[self.look]
+
+
+def rows_of(look: str) -> list[Any]:
+    return [
+        {
+            "x": (x,),
+            "xy": (x, y),
+            "xyw": (x, y, y),
+            "dict": {"a": x, "b": y},
+            "inputs": ([x, {"z": y}], y),
+        }[look]
+        for x, y in zip(X, Y, strict=True)
+    ]
+
+
+# -- in
+
+
+@pytest.mark.parametrize("look", ["x", "xy", "xyw", "dict", "inputs"])
+def test_a_sequence_goes_in_and_comes_back(look: str, tmp_path: Path) -> None:
+    check_source(lambda: Sequence(look), rows_of(look), tmp_path)
+
+
+def test_tensors_of_the_backend_go_in(tmp_path: Path) -> None:
+    rows = list(yoga.Storage(tmp_path).submit(Sequence("xy", native=True), "x", "1"))
+    if keras.backend.backend() == "torch":
+        rows = [(x.numpy(), y.numpy()[()]) for x, y in rows]
+    for found, expected in zip(rows, rows_of("xy"), strict=True):
+        assert_rows_equal(found, expected)
+
+
+def test_a_sequence_gives_rows_by_number() -> None:
+    sequence = Sequence("xy")
+    ref = as_dataref(sequence)
+    assert (len(ref), sequence.asked) == (N, [0, 5])
+    for number in (21, 0, 7, -1):
+        assert_rows_equal(ref[number], rows_of("xy")[number])
+    ref[[1, 4, 2, 5]]
+    assert sequence.asked == [0, 5, 1]  # each batch once
+    again = pickle.loads(pickle.dumps(ref))
+    assert_rows_equal(again[9], rows_of("xy")[9])
+
+
+def test_the_batches_kept_are_bounded() -> None:
+    sequence = Sequence("x")
+    ref = as_dataref(sequence, cache_bytes=2 * BATCH * 3 * 4)
+    list(ref)
+    assert sequence.asked[-6:] != []
+    sequence.asked.clear()
+    ref[[16, 20]]  # the last two
+    assert sequence.asked == []
+    ref[0], ref[4], ref[16]
+    assert sequence.asked == [0, 1, 4]
+
+
+def test_a_torch_loader_over_a_sequence(tmp_path: Path) -> None:
+    loader = yoga.DataLoader(as_dataref(Sequence("xy")), batch_size=5, shuffle=True, seed=3)
+    found = [y for _, ys in loader for y in ys.tolist()]
+    assert sorted(found) == Y.tolist() != found
+
+
+def test_sequences_that_are_refused(tmp_path: Path) -> None:
+    class Endless(Sequence):
+        @property
+        def num_batches(self) -> None:
+            return None
+
+    class Lengthless(keras.utils.PyDataset):
+        def __getitem__(self, index: int) -> Any:
+            return X, Y
+
+    storage = yoga.Storage(tmp_path)
+    for sequence, error, message in [
+        (Endless(), ValueError, r"Endless has no end \(num_batches is None\)"),
+        (Lengthless(), ValueError, "Lengthless has no length; give it num_batches or __len__"),
+        (Sequence("uneven"), SchemaError, r"Sequence: batch 0 holds arrays of \[3, 4\] rows"),
+        (Sequence("number"), SchemaError, "Sequence: batch 0 holds a int; batches are made of arrays"),
+        (Sequence("xy", lengths={3: 2}), SchemaError, "batch 3 has 2 rows, but batch 0 has 4; only the last"),
+        (Sequence("xy", lengths={0: 0}), SchemaError, "batch 0 has no rows"),
+        (Sequence("xy", lengths={0: 1}), SchemaError, "batch 5 has 2 rows, more than the 1 of batch 0"),
+    ]:
+        with pytest.raises(error, match=message):
+            storage.submit(sequence, "x", "1")
+    assert storage.list() == []
+
+
+# -- out
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    return yoga.Storage(tmp_path / "storage").submit({"x": X, "y": Y}, "points", "1", overwrite=True)
+
+
+def numbers(dataset: KerasDataset) -> list[list[int]]:
+    """The rows of the next epoch, batch by batch, as Keras asks for them."""
+    dataset.on_epoch_begin()
+    found = [np.asarray(dataset[i][1]).astype(int).tolist() for i in range(dataset.num_batches)]
+    dataset.on_epoch_end()
+    return found
+
+
+def begun(dataset: KerasDataset) -> KerasDataset:
+    """As Keras begins a fit: it asks for the workers, and ends an epoch that it has not begun."""
+    assert dataset.workers == 1
+    dataset.on_epoch_end()
+    return dataset
+
+
+class Recorder(keras.Sequential):
+    """Notes which rows it was trained on."""
+
+    def train_step(self, *arguments: Any) -> Any:
+        self.seen.append(np.asarray(arguments[-1][1]).astype(int).tolist())
+        return super().train_step(*arguments)
+
+
+def recorder() -> Recorder:
+    model = Recorder([keras.layers.Dense(1)])
+    model.seen = []
+    model.compile("sgd", "mse", run_eagerly=True)
+    return model
+
+
+def stream_of(ref: yoga.DataRef, **options: Any) -> list[list[int]]:
+    stream = ref.stream(shuffle=True, shuffle_seed=3, **options)
+    return [[int(row["y"]) for row in batch] for _ in range(3) for batch in stream.batches(BATCH)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"workers": 3}, {"workers": 2, "use_multiprocessing": True}, {"workers": 2, "max_queue_size": 1}],
+    ids=str,
+)
+def test_fit_sees_the_epochs_of_the_stream(ref: yoga.DataRef, options: dict[str, Any]) -> None:
+    model = recorder()
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"), **options)
+    model.fit(dataset, epochs=2, shuffle=False, verbose=0)
+    model.fit(dataset, epochs=1, shuffle=False, verbose=0)
+    assert model.seen == stream_of(ref)
+    assert dataset.epoch == 3
+
+
+@pytest.mark.parametrize("num_rows", [1, 4, 5, 8])
+def test_datasets_of_a_batch_or_two(tmp_path: Path, num_rows: int) -> None:
+    ref = yoga.Storage(tmp_path).submit({"x": X[:num_rows], "y": Y[:num_rows]}, "few", "1")
+    model = recorder()
+    model.fit(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")), epochs=3, shuffle=False, verbose=0)
+    assert model.seen == stream_of(ref)
+
+
+def test_permuted_by_keras_each_epoch_has_its_batches(ref: yoga.DataRef) -> None:
+    model = recorder()
+    model.fit(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")), epochs=3, verbose=0)
+    expected = stream_of(ref)
+    for epoch in range(3):
+        assert sorted(model.seen[6 * epoch : 6 * epoch + 6]) == sorted(expected[6 * epoch : 6 * epoch + 6])
+
+
+def test_steps_per_epoch_goes_on_where_the_last_one_ended(ref: yoga.DataRef) -> None:
+    model = recorder()
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    model.fit(dataset, epochs=5, steps_per_epoch=3, shuffle=False, verbose=0)
+    assert model.seen == stream_of(ref)[:15]
+
+
+def test_evaluate_and_predict_see_each_row_once(ref: yoga.DataRef) -> None:
+    model = recorder()
+    dataset = make_keras_dataset(ref, BATCH, fields=("x", "y"))
+    model.fit(dataset, verbose=0, shuffle=False, validation_data=make_keras_dataset(ref, 5, fields=("x", "y")), epochs=2)
+    whole = model.evaluate(X, Y, batch_size=N, verbose=0)
+    assert model.evaluate(dataset, verbose=0) == pytest.approx(whole, rel=1e-4)
+    assert np.allclose(model.predict(dataset, verbose=0), model.predict(X, verbose=0), atol=1e-5)
+
+
+def test_epochs_shards_and_offsets_are_those_of_the_stream(ref: yoga.DataRef) -> None:
+    def epochs_of(stream: yoga.Stream) -> Any:
+        dataset = begun(make_keras_dataset(stream, BATCH))
+
+        def epoch() -> Iterator[Any]:
+            begun(dataset)
+            dataset.on_epoch_begin()
+            for index in range(dataset.num_batches):
+                batch = dataset[index]
+                yield from ({key: values[i] for key, values in batch.items()} for i in range(len(batch["x"])))
+            dataset.on_epoch_end()
+
+        return epoch
+
+    check_export(ref, epochs_of)
+
+
+def test_items_are_functions_of_epoch_and_index(ref: yoga.DataRef) -> None:
+    dataset = begun(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"), workers=2))
+    copies = [copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))]
+    for made in [dataset, *copies]:
+        for index in (5, 0, 5, 3):
+            assert np.asarray(made[index][1]).astype(int).tolist() == stream_of(ref)[index]
+    with pytest.raises(IndexError, match="batch 6 of the 6 of epoch 0"):
+        dataset[6]
+    assert len(dataset) == 6
+    assert [np.asarray(y).astype(int).tolist() for _, y in dataset] == stream_of(ref)[:6]
+
+
+def test_shards_take_all_rows_once(ref: yoga.DataRef) -> None:
+    found = []
+    for rank in range(2):
+        stream = ref.stream(shuffle=True, shuffle_seed=3, num_shards=2, shard_rank=rank, drop_shard_remainder=True)
+        dataset = begun(make_keras_dataset(stream, BATCH, drop_last=True, fields=("x", "y")))
+        found.append(numbers(dataset))
+    assert [len(batches) for batches in found] == [2, 2]
+    rows = sum(sum(found, []), [])
+    assert len(set(rows)) == len(rows) == 16
+
+
+@pytest.mark.parametrize("stop", range(13))
+def test_it_resumes_at_every_step_and_once_more(ref: yoga.DataRef, stop: int) -> None:
+    whole = stream_of(ref)
+
+    def made(state: Any) -> KerasDataset:
+        dataset = begun(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")))
+        if state is not None:
+            dataset.load_state_dict(json.loads(json.dumps(state)))
+        return dataset
+
+    def run(dataset: KerasDataset, steps: int) -> list[list[int]]:
+        found: list[list[int]] = []
+        while len(found) < steps:
+            begun(dataset)
+            dataset.on_epoch_begin()
+            for index in range(min(dataset.num_batches, steps - len(found))):
+                found.append(np.asarray(dataset[index][1]).astype(int).tolist())
+                if dataset.delivered(1):
+                    dataset.on_epoch_end()
+                    break
+        return found
+
+    for second in range(len(whole) - stop):
+        first = made(None)
+        found = run(first, stop)
+        more = made(first.state_dict())
+        found += run(more, second)
+        found += run(made(more.state_dict()), len(whole) - len(found))
+        assert found == whole
+
+
+def network() -> Any:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(8), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    )
+    model.compile("adam", "mse")
+    return model
+
+
+class Losses(keras.callbacks.Callback):
+    """Writes the loss of each batch, and dies where it is told to."""
+
+    def __init__(self, path: Path, die_after: int = -1) -> None:
+        super().__init__()
+        self.path, self.left = path, die_after
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{float(logs['loss']).hex()}\n")
+        self.left -= 1
+        if self.left == 0:
+            os._exit(9)
+
+
+def train(folder: Path, die_after: int = -1) -> None:
+    ref = yoga.Storage(folder.parent / "storage").fetch("points", "1")
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    checkpoint = Checkpoint(folder / "run", dataset, every=1)
+    checkpoint.fit(network(), epochs=3, verbose=0, callbacks=[Losses(folder / "losses", die_after)])
+
+
+def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    train(tmp_path / "whole")
+    whole = (tmp_path / "whole" / "losses").read_text().split()
+    assert len(whole) == 18
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    for die_after, done in [(2, 2), (3, 5), (4, 9)]:  # in the first epoch, with one batch left of it, in the second
+        command = [sys.executable, __file__, str(folder), str(die_after)]
+        assert subprocess.run(command, timeout=200, check=False, stdout=subprocess.DEVNULL).returncode == 9
+        assert (folder / "losses").read_text().split() == whole[:done]
+    train(folder)
+    assert (folder / "losses").read_text().split() == whole
+
+
+def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> None:
+    stream = ref.stream(shuffle=True, shuffle_seed=3, start_offset=12)
+    dataset = make_keras_dataset(stream, BATCH, fields=("x", "y"))
+    model = recorder()
+    with pytest.raises(StateError, match="this fit began within an epoch, so Keras gives each of its epochs 3 batches"):
+        model.fit(dataset, epochs=3, shuffle=False, verbose=0)
+    model.fit(dataset, epochs=3, initial_epoch=1, shuffle=False, verbose=0)
+    assert model.seen == stream_of(ref)[3:]
+
+
+def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path: Path) -> None:
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    checkpoint, model = Checkpoint(tmp_path / "run", dataset, every=4), network()
+    with pytest.raises(ValueError, match="shuffle=True would take the epochs apart"):
+        checkpoint.fit(model, epochs=1, shuffle=True)
+    with pytest.raises(StateError, match="Keras has permuted the batches of this epoch"):
+        model.fit(dataset, epochs=9, callbacks=[checkpoint], verbose=0)
+    other = make_keras_dataset(ref, BATCH, shuffle=True, seed=4, fields=("x", "y"))
+    history = Checkpoint(tmp_path / "other", other).fit(model, epochs=2, verbose=0)
+    assert (history.epoch, len(history.history["loss"])) == ([0, 1], 2)
+    with pytest.raises(StateError, match="the state has seed 4, but here it is 3"):
+        Checkpoint(tmp_path / "other", dataset).restore(model)
+    (tmp_path / "other" / "checkpoint.json").write_text('{"weights": 3}')
+    with pytest.raises(CorruptError, match=r"checkpoint.json is damaged"):
+        Checkpoint(tmp_path / "other", other).restore(model)
+
+
+def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [{"x": X[i], "t": "text", "r": np.arange(i), "y": i, "n": None} for i in range(9)]
+    ref = storage.submit(rows, "rows", "1")
+    for options, error, message in [
+        ({}, SchemaError, "column 't' is no array of numbers but str"),
+        ({"fields": ("x", "r")}, SchemaError, "column 'r' has rows of different lengths; say padding="),
+        ({"fields": ("x", "r"), "padding": 0.5}, ValueError, "padding=0.5 is no value of column 'r'"),
+        ({"fields": ("x", "z")}, ValueError, "must be keys of the rows, as a tuple; these rows are dicts with the keys"),
+        ({"fields": "x"}, ValueError, "must be keys of the rows, as a tuple"),
+        ({"fields": ("x", "y", "n", "t")}, SchemaError, "column 't' is no array"),
+        ({"fields": ("x", "y"), "batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"fields": ("x", "y"), "batch_size": 10, "drop_last": True}, ValueError, "an epoch has no batch of 10 rows"),
+    ]:
+        with pytest.raises(error, match=message):
+            make_keras_dataset(ref, **{"batch_size": 4, **options})
+    with pytest.raises(ValueError, match="a stream says already how its rows are shuffled"):
+        make_keras_dataset(ref.stream(), 4, shuffle=True, fields=("x", "y"))
+    with pytest.raises(TypeError, match="expected a Stream or a DataRef, found list"):
+        make_keras_dataset([1], 4)
+    with pytest.raises(ValueError, match="found rows of 4 parts"):
+        make_keras_dataset(storage.submit([(1, 2, 3, 4)], "four", "1"), 1)
+    with pytest.raises(ValueError, match="there are no rows"):
+        make_keras_dataset(storage.submit([], "none", "1"), 1)
+
+
+def test_the_nesting_and_dtypes_of_batches(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [([{"a": X[i]}, np.arange(i, dtype=np.int16)], i, None) for i in range(5)]
+    (inputs, y, weight) = make_keras_dataset(storage.submit(rows, "rows", "1"), 3, padding=-1)[0]
+    assert_rows_equal(inputs[0]["a"], X[:3])
+    assert_rows_equal(inputs[1], np.array([[-1, -1], [0, -1], [0, 1]], np.int16))
+    assert_rows_equal((y, weight), (np.arange(3), None))
+    alone = make_keras_dataset(storage.submit(X, "alone", "1"), 3)[0]
+    assert_rows_equal(alone, (X[:3],))
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,296 @@
+"""tf.data through the door and back."""
+
+from __future__ import annotations
+
+import json
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+
+import torchyoga as yoga
+from torchyoga.adapters.tensorflow import TensorflowSource, make_tf_dataset
+from torchyoga.compound import RaggedParts, SparseParts, StringParts
+from torchyoga.errors import SchemaError
+from torchyoga.testing import assert_rows_equal, check_export, check_source
+
+Point = namedtuple("Point", "x y")
+N = 70  # more than TensorFlow hands over at once where rows vary
+slices = tf.data.Dataset.from_tensor_slices
+
+
+def varying(i: int) -> np.ndarray:
+    return np.arange(i % 5, dtype=np.int32)
+
+
+def from_rows(row: Callable[[int], Any], spec: Any) -> Any:
+    return tf.data.Dataset.from_generator(lambda: map(row, range(N)), output_signature=spec)
+
+
+def ragged(rows: list[Any]) -> Any:
+    return slices(tf.ragged.constant(rows))
+
+
+# What goes in, and the rows that come out.
+NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+NUMBERS += ["float16", "float32", "float64", "complex64", "complex128", "bool"]
+SOURCES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
+    **{
+        name: (lambda name=name: slices(np.arange(N).astype(name)), list(np.arange(N).astype(name)))
+        for name in NUMBERS
+    },
+    "range": (lambda: tf.data.Dataset.range(N), list(np.arange(N))),
+    "images": (
+        lambda: slices(np.arange(N * 6, dtype=np.uint8).reshape(N, 2, 3)),
+        list(np.arange(N * 6, dtype=np.uint8).reshape(N, 2, 3)),
+    ),
+    "bfloat16": (
+        lambda: slices(tf.cast(np.arange(N * 2).reshape(N, 2), tf.bfloat16)),
+        list(torch.arange(N * 2).reshape(N, 2).bfloat16()),
+    ),
+    "text": (lambda: slices([f"é{i}" * (i % 3) for i in range(N)]), [f"é{i}".encode() * (i % 3) for i in range(N)]),
+    "nested": (
+        lambda: tf.data.Dataset.range(N).map(lambda i: {"z": (i, Point(i, {"a": i})), "b": None, "a": (2 * i,)}),
+        [
+            {"z": (i, Point(i, {"a": i})), "b": None, "a": (2 * i,)}
+            for i in np.arange(N)
+        ],
+    ),
+    "unknown length": (lambda: tf.data.Dataset.range(2 * N).filter(lambda i: i % 2 == 0), list(np.arange(0, 2 * N, 2))),
+    "varying": (lambda: from_rows(varying, tf.TensorSpec([None], tf.int32)), [varying(i) for i in range(N)]),
+    "varying bfloat16": (
+        lambda: from_rows(varying, tf.TensorSpec([None], tf.int32)).map(lambda x: tf.cast(x, tf.bfloat16)),
+        [torch.from_numpy(varying(i)).bfloat16() for i in range(N)],
+    ),
+    "varying images": (
+        lambda: from_rows(lambda i: np.full((i % 3, 2, i % 2), i, np.uint8), tf.TensorSpec([None, 2, None], tf.uint8)),
+        [np.full((i % 3, 2, i % 2), i, np.uint8) for i in range(N)],
+    ),
+    "unknown rank": (
+        lambda: from_rows(lambda i: np.full((1,) * (i % 4), i, np.float32), tf.TensorSpec(None, tf.float32)),
+        [np.full((1,) * (i % 4), i, np.float32) for i in range(N)],
+    ),
+    "ragged rows": (lambda: ragged([varying(i).tolist() for i in range(N)]), [varying(i) for i in range(N)]),
+    "ragged in ragged": (
+        lambda: ragged([[varying(i + j).tolist() for j in range(i % 3)] for i in range(N)]),
+        [
+            RaggedParts(
+                np.concatenate([np.empty(0, np.int32), *(varying(i + j) for j in range(i % 3))]),
+                np.cumsum([0, *(len(varying(i + j)) for j in range(i % 3))]),
+            )
+            for i in range(N)
+        ],
+    ),
+    "sparse": (
+        lambda: slices(tf.sparse.from_dense(np.eye(N, 4, dtype=np.float32))),
+        [
+            SparseParts(np.array([[i]]), np.ones(1, np.float32), np.array([4]))
+            if i < 4
+            else SparseParts(np.empty((0, 1), np.int64), np.empty(0, np.float32), np.array([4]))
+            for i in range(N)
+        ],
+    ),
+    "texts": (
+        lambda: slices([["ab", "c" * (i % 3)] for i in range(N)]),
+        [StringParts(b"ab" + b"c" * (i % 3), np.array([2, i % 3])) for i in range(N)],
+    ),
+    "ragged texts": (
+        lambda: ragged([["x" * j for j in range(i % 3)] for i in range(N)]),
+        [StringParts(b"x" if i % 3 == 2 else b"", np.arange(i % 3)) for i in range(N)],
+    ),
+    "empty": (lambda: tf.data.Dataset.range(0), []),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_it_goes_in_and_comes_back(name: str, tmp_path: Path) -> None:
+    make, expected = SOURCES[name]
+    check_source(make, expected, tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "empty"])
+def test_what_comes_out_is_what_went_in(name: str, tmp_path: Path) -> None:
+    make, _ = SOURCES[name]
+    ref = yoga.Storage(tmp_path).submit(make(), "x", "1")
+    before = make()
+    after = make_tf_dataset(ref)
+    for spec, found in zip(tf.nest.flatten(before.element_spec), tf.nest.flatten(after.element_spec), strict=True):
+        if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec)):
+            assert spec.dtype == found.dtype
+            # Which extents of rows of several dimensions vary is not kept.
+            assert spec.shape.rank == found.shape.rank
+            assert spec.shape == found.shape or not spec.shape.is_fully_defined()
+    for row, found in zip(before, after, strict=True):
+        for a, b in zip(tf.nest.flatten(row), tf.nest.flatten(found), strict=True):
+            assert_tensors_equal(a, b)
+    assert int(after.cardinality()) == N
+    if name != "unknown rank":  # TensorFlow cannot batch those
+        for a, b in zip(before.ragged_batch(16), make_tf_dataset(ref, batch_size=16), strict=True):
+            for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
+                assert_batches_equal(x, y)
+
+
+def assert_tensors_equal(a: Any, b: Any) -> None:
+    assert type(a) is type(b)
+    if a is None:
+        return
+    assert a.dtype == b.dtype
+    if isinstance(a, tf.SparseTensor):
+        a, b = tf.sparse.to_dense(a), tf.sparse.to_dense(b)
+    if isinstance(a, tf.RaggedTensor):
+        assert a.to_list() == b.to_list()
+    else:
+        assert a.shape == b.shape
+        assert np.array_equal(a.numpy(), b.numpy())
+
+
+def assert_batches_equal(a: Any, b: Any) -> None:
+    if isinstance(a, tf.RaggedTensor) and isinstance(b, tf.RaggedTensor):
+        # Where an extent is fixed, one is uniform and the other is not: the rows are the same.
+        assert a.dtype == b.dtype
+        assert a.to_list() == b.to_list()
+    else:
+        assert_tensors_equal(a, b)
+
+
+def rows(dataset: Any) -> Iterator[Any]:
+    return dataset.as_numpy_iterator()
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    data = [{"x": np.full((2, 3), i, np.float32), "y": np.int64(i), "t": b"%d" % i} for i in range(23)]
+    return yoga.Storage(tmp_path).submit(data, "rows", "1")
+
+
+def test_epochs_shards_and_offsets_are_those_of_the_stream(ref: yoga.DataRef) -> None:
+    check_export(ref, lambda stream: make_tf_dataset(stream).as_numpy_iterator)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 23, 100])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches(ref: yoga.DataRef, batch_size: int, drop_last: bool) -> None:
+    stream, again = (ref.stream(shuffle=True, shuffle_seed=3) for _ in range(2))
+    dataset = make_tf_dataset(stream, batch_size, drop_last)
+    for _ in range(2):
+        expected = [[row["y"] for row in batch] for batch in again.batches(batch_size, drop_last)]
+        assert [batch["y"].tolist() for batch in rows(dataset)] == expected
+    assert int(dataset.cardinality()) == len(expected)
+    static = batch_size if drop_last else None
+    assert dataset.element_spec["x"] == tf.TensorSpec([static, 2, 3], tf.float32)
+    assert dataset.element_spec["t"] == tf.TensorSpec([static], tf.string)
+
+
+def test_repeat_goes_on_with_the_next_epochs_and_the_offset_is_of_the_first(ref: yoga.DataRef) -> None:
+    dataset = make_tf_dataset(ref.stream(start_offset=10, shuffle=True, shuffle_seed=1))
+    assert int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY
+    found = [int(row["y"]) for row in rows(dataset.map(lambda row: row).prefetch(3).repeat(3))]
+    stream = ref.stream(start_offset=10, shuffle=True, shuffle_seed=1)
+    assert found == [int(row["y"]) for _ in range(3) for row in stream]
+    assert len(found) == 13 + 23 + 23
+    assert int(make_tf_dataset(ref).repeat(3).batch(5).cardinality()) == 14
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 6, 7, 12, 20])
+def test_it_resumes_by_the_state_of_the_stream(ref: yoga.DataRef, stop: int) -> None:
+    def made(state: Any) -> tuple[yoga.Stream, Any]:
+        stream = ref.stream(shuffle=True, shuffle_seed=5)
+        if state is not None:
+            stream.load_state_dict(json.loads(json.dumps(state)))
+        return stream, make_tf_dataset(stream, batch_size=4).repeat()
+
+    _, dataset = made(None)
+    whole = [batch["y"].tolist() for batch in rows(dataset.take(30))]
+    stream, dataset = made(None)
+    before = [batch["y"].tolist() for batch in rows(dataset.prefetch(8).take(stop))]
+    stream, dataset = made(stream.state_after(stop, batch_size=4))
+    more = [batch["y"].tolist() for batch in rows(dataset.prefetch(8).take(4))]
+    _, dataset = made(stream.state_after(4, batch_size=4))
+    rest = [batch["y"].tolist() for batch in rows(dataset.take(30 - stop - 4))]
+    assert before + more + rest == whole
+
+
+def test_a_state_loaded_too_late_is_refused(ref: yoga.DataRef) -> None:
+    stream = ref.stream()
+    dataset = make_tf_dataset(stream)
+    stream.load_state_dict(stream.state_after(3))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="StateError: a state was loaded after make_tf_dataset"):
+        list(dataset)
+
+
+def test_refusals(ref: yoga.DataRef, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    with pytest.raises(ValueError, match="has no end, as after .repeat"):
+        storage.submit(tf.data.Dataset.range(3).repeat(), "x", "1")
+    with pytest.raises(ValueError, match="more than max_rows=2"):
+        storage.submit(tf.data.Dataset.range(3), "x", "1", max_rows=2)
+    with pytest.raises(ValueError, match="more than max_rows=2"):
+        storage.submit(tf.data.Dataset.range(3).filter(lambda i: i >= 0), "x", "1", max_rows=2)
+    with pytest.raises(SchemaError, match="at 'a/1': tensors of qint8 cannot be kept; map them"):
+        storage.submit(slices({"a": ([1], tf.quantization.quantize([1.0], 0.0, 1.0, tf.qint8)[0])}), "x", "1")
+    with pytest.raises(SchemaError, match="at 'value': DatasetSpec cannot be kept"):
+        storage.submit(tf.data.Dataset.range(3).window(2), "x", "1")
+    with pytest.raises(SchemaError, match="column 'value': expected at most 8 dimensions, found 9"):
+        storage.submit(from_rows(lambda i: np.zeros((1,) * 9), tf.TensorSpec(None, tf.float64)), "x", "1")
+
+    @tf.function
+    def inside() -> Any:
+        storage.submit(tf.data.Dataset.range(3), "x", "1")
+
+    with pytest.raises(ValueError, match="inside a tf.function or a graph"):
+        inside()
+    assert storage.list() == [("rows", "1")]
+
+    with pytest.raises(TypeError, match="expected a Stream or a DataRef, found list"):
+        make_tf_dataset([1, 2])
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        make_tf_dataset(ref, 0)
+    with pytest.raises(ValueError, match="there are no rows"):
+        make_tf_dataset(storage.submit([], "none", "1"))
+    with pytest.raises(SchemaError, match="column 'value': TensorFlow has no <M8"):
+        make_tf_dataset(storage.submit([np.datetime64("2020-01-01")], "date", "1"))
+    with pytest.raises(SchemaError, match="column 'value': TensorFlow has no float8_e5m2"):
+        make_tf_dataset(storage.submit([torch.zeros(2, dtype=torch.float8_e5m2)], "f8", "1"))
+
+
+def test_a_failing_dataset_publishes_nothing(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    broken = tf.data.Dataset.range(5).map(lambda i: tf.ensure_shape(tf.zeros(i), [0]))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        storage.submit(broken, "x", "1")
+    assert storage.list() == []
+
+
+def test_rows_of_a_ref_without_a_schema_cross_too() -> None:
+    class Squares(yoga.DataRef):
+        def __len__(self) -> int:
+            return 100
+
+        def take(self, rows: Any) -> Any:
+            return [(int(row) ** 2, f"{row}") for row in rows]
+
+    dataset = make_tf_dataset(Squares().stream(), batch_size=64)
+    found = [(x, t) for xs, ts in rows(dataset) for x, t in zip(xs, ts, strict=True)]
+    assert found == [(i**2, b"%d" % i) for i in range(100)]
+
+
+def test_rows_whose_dimensions_differ_only_later_are_refused(tmp_path: Path) -> None:
+    data = [np.zeros((1 + i % 2, 1)) for i in range(90)] + [np.zeros(1)]
+    schema = yoga.Schema.of(data[0], ragged=["value"])
+    ref = yoga.Storage(tmp_path).submit(data, "x", "1", schema=schema)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected rows of 2 dimensions, as the first ones have, found"):
+        list(make_tf_dataset(ref))
+
+
+def test_blocks_are_of_the_size_asked_for() -> None:
+    source = TensorflowSource(tf.data.Dataset.range(1000).map(lambda i: tf.fill([i % 7], i)))
+    sizes = [block.num_rows for block in source.blocks(2000)]
+    assert sum(sizes) == 1000
+    assert min(sizes[:-1]) >= 32
+    assert len(sizes) > 5
+    assert_rows_equal([b.num_rows for b in TensorflowSource(tf.data.Dataset.range(10)).blocks(32)], [4, 4, 2])

@@ -1,0 +1,117 @@
+"""LMDB files of TensorPack's LMDBSerializer and of yogadl, whose records are pickles -> rows."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+from ..dataref import DataRef
+from ..errors import CorruptError, NotFoundError
+
+__all__ = ["from_lmdb"]
+
+_FORMATS = ("tensorpack", "yogadl")
+_OWN_KEYS = {b"__keys__", b"__shapes__", b"__types__"}
+# LMDB refuses to open a file twice in a process: the environments of this process, by path.
+_environments: dict[tuple[int, str], Any] = {}
+
+
+def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool = False) -> DataRef:
+    """The records of an LMDB file that another library wrote, as a DataRef: read it, or submit it to a storage.
+
+    Args:
+        path: the file, or the folder that holds `data.mdb`.
+        format: `tensorpack`, for what `LMDBSerializer.save` wrote, or `yogadl`, for its `cache.mdb`.
+        trust_pickle: records are pickles, and a pickle can run any code when it is read. Say True only if you
+            know who wrote the file.
+
+    Raises:
+        ValueError: `trust_pickle` is not True, or there is no such format.
+        NotFoundError: there is no such file.
+        CorruptError: it is damaged, or lacks records that it lists.
+
+    Example:
+        >>> ref = from_lmdb(old_cache, format="tensorpack", trust_pickle=True)
+        >>> len(ref), ref[2]
+        (3, [2, 4])
+    """
+    if format not in _FORMATS:
+        raise ValueError(f"format={format!r}; LMDB files are read of {' and '.join(_FORMATS)}")
+    if trust_pickle is not True:
+        raise ValueError(
+            f"{os.fspath(path)} holds pickles, as {format} writes them, and reading a pickle can run any code that "
+            "its writer put there. If you trust who wrote it, pass trust_pickle=True; then submit the result to a "
+            "Storage, whose files hold none"
+        )
+    return _PickledRef(os.path.abspath(Path(path).expanduser()), format)
+
+
+class _PickledRef(DataRef):
+    def __init__(self, path: str, format: str) -> None:
+        self.path = path
+        self.format = format
+        if not os.path.exists(os.path.join(path, "data.mdb") if os.path.isdir(path) else path):
+            raise NotFoundError(f"there is no LMDB file {path}; pass the file, or the folder of its data.mdb")
+        self._keys = self._read_keys()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __repr__(self) -> str:
+        return f"<DataRef {self.format} {self.path!r}: {len(self)} rows>"
+
+    def __reduce__(self) -> Any:
+        return _PickledRef, (self.path, self.format)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
+        """The records of these numbers."""
+        with self._environment().begin() as transaction:
+            return [self._loaded(transaction.get(key), key) for key in map(self._key, rows.tolist())]
+
+    def _key(self, number: int) -> bytes:
+        return b"%08d" % number if isinstance(self._keys, range) else self._keys[number]
+
+    def _read_keys(self) -> Sequence[Any]:
+        with self._environment().begin() as transaction:
+            found = transaction.get(b"__keys__")
+            if found is None and self.format == "tensorpack":  # as other writers leave it: the keys themselves
+                return [key for key in transaction.cursor().iternext(values=False) if key not in _OWN_KEYS]
+        keys = self._loaded(found, b"__keys__")
+        if not isinstance(keys, list) or not all(isinstance(key, bytes) for key in keys):
+            raise CorruptError(f"{self.path}: __keys__ is no list of keys; is its format {self.format!r}?")
+        # The keys that both libraries write are their numbers, and need not be kept.
+        regular = all(key == b"%08d" % number for number, key in enumerate(keys))
+        return range(len(keys)) if regular else keys
+
+    def _loaded(self, record: bytes | None, key: bytes) -> Any:
+        name = key.decode("ascii", "backslashreplace")
+        if record is None:
+            raise CorruptError(
+                f"{self.path} has no record {name!r}, though it should: {self.format} loses records where its map "
+                "was full while it wrote; make the file again, with more space, or submit the source to a Storage"
+            )
+        try:
+            return pickle.loads(record)
+        except Exception as error:
+            raise CorruptError(
+                f"{self.path}: record {name!r} cannot be unpickled: {error!r}. If TENSORPACK_SERIALIZE was set when "
+                "it was written, load it with TensorPack and submit the DataFlow"
+            ) from error
+
+    def _environment(self) -> Any:
+        place = os.getpid(), self.path
+        if place not in _environments:
+            try:
+                _environments[place] = lmdb.open(
+                    self.path, subdir=os.path.isdir(self.path), readonly=True, lock=False, max_readers=1
+                )
+            except lmdb.Error as error:
+                raise CorruptError(f"{self.path} cannot be opened as an LMDB file: {error}") from error
+        return _environments[place]

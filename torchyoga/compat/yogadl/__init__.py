@@ -1,0 +1,102 @@
+"""yogadl's documented interface over torchyoga: change a program's imports, and it runs.
+
+    import torchyoga.compat.yogadl as yogadl  # its `storage` and `tensorflow` come with it
+
+What differs, for the better:
+
+- `start_offset` counts rows over all shards, so that any other number of shards continues there; in yogadl it
+  counted the rows of one shard.
+- The whole dataset is shuffled before it is sharded, so a shard sees other rows each epoch. The order for a seed
+  is torchyoga's, and epochs are never shuffled as those of another seed are.
+- A dataset is published when it is complete. `submit` still replaces what is there, in one step.
+- Records are no pickles, and files that yogadl wrote are read by `torchyoga.from_lmdb`.
+- Bad arguments raise ValueError and missing datasets `torchyoga.errors.NotFoundError`, where yogadl asserted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+__all__ = ["DataRef", "Storage", "Stream"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("storage", "tensorflow"):  # the second loads TensorFlow
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class Stream:
+    """Records of an epoch at a time, from whatever makes them.
+
+    Args:
+        iterator_fn: makes an iterator over the records of the next epoch.
+        length: how many they are.
+        output_types: the TensorFlow dtype of a record, nested as it is; for `tensorflow.make_tf_dataset`.
+        output_shapes: its shapes, likewise.
+
+    Example:
+        >>> stream = Stream(lambda: iter("abc"), 3)
+        >>> len(stream), list(stream)
+        (3, ['a', 'b', 'c'])
+    """
+
+    def __init__(
+        self,
+        iterator_fn: Callable[[], Iterator[Any]],
+        length: int,
+        output_types: Any = None,
+        output_shapes: Any = None,
+    ) -> None:
+        self.iterator_fn = iterator_fn
+        self.length = length
+        self.output_types = output_types
+        self.output_shapes = output_shapes
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterator_fn()
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class DataRef(ABC):
+    """What gives streams; subclass it over data of your own."""
+
+    @abstractmethod
+    def stream(
+        self,
+        start_offset: int = 0,
+        shuffle: bool = False,
+        skip_shuffle_at_epoch_end: bool = False,
+        shuffle_seed: int | None = None,
+        shard_rank: int = 0,
+        num_shards: int = 1,
+        drop_shard_remainder: bool = False,
+    ) -> Stream:
+        """The records in sequence."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of records, over all shards."""
+
+
+class Storage(ABC):
+    """Where datasets are kept."""
+
+    @abstractmethod
+    def submit(self, data: Any, dataset_id: str, dataset_version: str) -> None:
+        """Keeps a dataset; one that is there already is replaced."""
+
+    @abstractmethod
+    def fetch(self, dataset_id: str, dataset_version: str) -> DataRef:
+        """A dataset that was kept."""
+
+    @abstractmethod
+    def cacheable(
+        self, dataset_id: str, dataset_version: str
+    ) -> Callable[[Callable[..., Any]], Callable[..., DataRef]]:
+        """Decorates a function that makes a dataset, which then runs once."""

@@ -1,0 +1,234 @@
+"""yogadl's storages, over `torchyoga.Storage`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ... import dataref
+from ...storage import Storage as _Storage
+from ...stream import Stream as _Stream
+from . import DataRef, Storage, Stream
+
+__all__ = [
+    "CachedDataRef",
+    "CachedStream",
+    "GCSConfigurations",
+    "GCSStorage",
+    "LFSConfigurations",
+    "LFSStorage",
+    "S3Configurations",
+    "S3Storage",
+]
+
+
+class CachedStream(Stream):
+    """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save."""
+
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__(lambda: iter(stream), len(stream))
+        self.stream = stream
+
+
+class CachedDataRef(DataRef):
+    """A cached dataset; `ref` is torchyoga's DataRef."""
+
+    def __init__(self, ref: dataref.DataRef) -> None:
+        self.ref = ref
+
+    def stream(
+        self,
+        start_offset: int = 0,
+        shuffle: bool = False,
+        skip_shuffle_at_epoch_end: bool = False,
+        shuffle_seed: int | None = None,
+        shard_rank: int = 0,
+        num_shards: int = 1,
+        drop_shard_remainder: bool = False,
+    ) -> CachedStream:
+        """The records in sequence; see `torchyoga.DataRef.stream`."""
+        if shuffle_seed is None and shuffle:
+            if not skip_shuffle_at_epoch_end:
+                raise ValueError("shuffle=True needs a shuffle_seed, unless skip_shuffle_at_epoch_end=True")
+            shuffle_seed = secrets.randbits(63)
+        return CachedStream(
+            self.ref.stream(
+                start_offset=start_offset,
+                shuffle=shuffle,
+                shuffle_seed=shuffle_seed or 0,
+                shard_rank=shard_rank,
+                num_shards=num_shards,
+                skip_shuffle_at_epoch_end=skip_shuffle_at_epoch_end,
+                drop_shard_remainder=drop_shard_remainder,
+            )
+        )
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+
+class _OverStorage(Storage):
+    """Any of yogadl's storages."""
+
+    def __init__(self, storage: _Storage) -> None:
+        self.storage = storage
+
+    def submit(self, data: Any, dataset_id: str, dataset_version: str) -> None:
+        """Keeps a dataset; one that is there already is replaced, and its readers keep what they opened."""
+        self.storage.submit(data, dataset_id, dataset_version, overwrite=True)
+
+    def fetch(self, dataset_id: str, dataset_version: str) -> CachedDataRef:
+        """A dataset that was kept."""
+        return CachedDataRef(self.storage.fetch(dataset_id, dataset_version))
+
+    def cacheable(
+        self, dataset_id: str, dataset_version: str
+    ) -> Callable[[Callable[..., Any]], Callable[..., CachedDataRef]]:
+        """Decorates a function that makes a dataset: it runs once, whoever calls it, and is read from then on."""
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
+            cached = self.storage.cacheable(dataset_id, dataset_version)(function)
+
+            @functools.wraps(function)
+            def fetched(*args: Any, **kwargs: Any) -> CachedDataRef:
+                return CachedDataRef(cached(*args, **kwargs))
+
+            return fetched
+
+        return decorate
+
+
+class LFSConfigurations:
+    """A directory."""
+
+    def __init__(self, storage_dir_path: str | os.PathLike[str]) -> None:
+        self.storage_dir_path = Path(storage_dir_path)
+
+
+class LFSStorage(_OverStorage):
+    """Datasets in a directory, of any file system.
+
+    Args:
+        configurations: says which.
+        tensorflow_config: ignored; datasets are read eagerly.
+    """
+
+    def __init__(self, configurations: LFSConfigurations, tensorflow_config: Any = None) -> None:
+        super().__init__(_Storage(configurations.storage_dir_path))
+
+
+class _BucketConfigurations:
+    """A folder of a bucket.
+
+    Args:
+        bucket: its name.
+        bucket_directory_path: the folder within it.
+        url: of yogadl's lock server; ignored, like the other arguments that have to do with it.
+        local_cache_dir: ignored.
+        skip_verify: ignored.
+        coordinator_cert_file: ignored.
+        coordinator_cert_name: ignored.
+    """
+
+    scheme: str
+
+    def __init__(
+        self,
+        bucket: str,
+        bucket_directory_path: str,
+        url: str | None = None,
+        local_cache_dir: str | None = None,
+        skip_verify: bool = False,
+        coordinator_cert_file: str | None = None,
+        coordinator_cert_name: str | None = None,
+    ) -> None:
+        self.bucket = bucket
+        self.bucket_directory_path = bucket_directory_path
+        server = {
+            "url": url,
+            "skip_verify": skip_verify,
+            "coordinator_cert_file": coordinator_cert_file,
+            "coordinator_cert_name": coordinator_cert_name,
+        }
+        ignored = [name for name, value in server.items() if value]
+        if ignored:
+            warnings.warn(
+                f"{type(self).__name__}: {', '.join(ignored)} ignored, for there is no lock server: a published "
+                "version never changes, so readers need no lock, and builders coordinate through the storage",
+                stacklevel=3,
+            )
+
+    @property
+    def storage_url(self) -> str:
+        """What `torchyoga.Storage` is given."""
+        return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.strip('/')}"
+
+
+class S3Configurations(_BucketConfigurations):
+    """A folder of an S3 bucket, with yogadl's arguments.
+
+    Args:
+        bucket: its name.
+        bucket_directory_path: the folder within it.
+        url: of yogadl's lock server; ignored, like the other arguments that have to do with it.
+        access_key: credentials.
+        secret_key: likewise.
+        endpoint_url: of a store that is not Amazon's.
+        local_cache_dir: where copies are kept.
+        skip_verify: ignored.
+        coordinator_cert_file: ignored.
+        coordinator_cert_name: ignored.
+    """
+
+    scheme = "s3"
+
+    def __init__(
+        self,
+        bucket: str,
+        bucket_directory_path: str,
+        url: str | None = None,
+        access_key: str | None = None,
+        secret_key: str | None = None,
+        endpoint_url: str | None = None,
+        local_cache_dir: str | None = None,
+        skip_verify: bool = False,
+        coordinator_cert_file: str | None = None,
+        coordinator_cert_name: str | None = None,
+    ) -> None:
+        super().__init__(
+            bucket,
+            bucket_directory_path,
+            url,
+            local_cache_dir,
+            skip_verify,
+            coordinator_cert_file,
+            coordinator_cert_name,
+        )
+        self.access_key = access_key
+        self.secret_key = secret_key
+        self.endpoint_url = endpoint_url
+
+
+class GCSConfigurations(_BucketConfigurations):
+    """A folder of a bucket of Google Cloud Storage, with yogadl's arguments."""
+
+    scheme = "gs"
+
+
+class S3Storage(_OverStorage):
+    """Datasets in an S3 bucket."""
+
+    def __init__(self, configurations: S3Configurations, tensorflow_config: Any = None) -> None:
+        super().__init__(_Storage(configurations.storage_url))
+
+
+class GCSStorage(_OverStorage):
+    """Datasets in a bucket of Google Cloud Storage."""
+
+    def __init__(self, configurations: GCSConfigurations, tensorflow_config: Any = None) -> None:
+        super().__init__(_Storage(configurations.storage_url))

@@ -1,0 +1,40 @@
+"""yogadl's streams -> tf.data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ...adapters import tensorflow
+from . import Stream
+from .storage import CachedStream
+
+__all__ = ["make_tf_dataset"]
+
+
+def make_tf_dataset(stream: Stream) -> Any:
+    """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.
+
+    Streams of cached datasets cross into TensorFlow in blocks; those over a generator record by record, of the
+    `output_types` and `output_shapes` they were made with.
+
+    Raises:
+        ValueError: a stream over a generator has no `output_types`.
+    """
+    if isinstance(stream, CachedStream):
+        return tensorflow.make_tf_dataset(stream.stream)
+    if stream.output_types is None:
+        raise ValueError("the stream says no output_types; pass them, and output_shapes, to Stream")
+    signature = _signature(stream.output_types, stream.output_shapes)
+    return tf.data.Dataset.from_generator(stream.iterator_fn, output_signature=signature)
+
+
+def _signature(types: Any, shapes: Any) -> Any:
+    """The specs of tensors of these dtypes and shapes, nested alike; of any shape if none is said."""
+    if isinstance(types, dict):
+        return {key: _signature(types[key], None if shapes is None else shapes[key]) for key in types}
+    if isinstance(types, tuple):
+        items = [_signature(dtype, None if shapes is None else shapes[i]) for i, dtype in enumerate(types)]
+        return tuple.__new__(type(types), items)
+    return tf.TensorSpec(shapes, types)
