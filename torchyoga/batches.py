@@ -110,14 +110,18 @@ def _num_leaves(node: Node) -> int:
 
 
 def _check(column: Column, padding: float | None) -> None:
-    if column.kind != "none" and (column.kind.removeprefix("numpy.") in ("str", "bytes") or column.storage.kind in "SUMm"):
+    if column.kind != "none" and (
+        column.kind.removeprefix("numpy.") in ("str", "bytes") or column.storage.kind in "SUMm"
+    ):
         raise SchemaError(
-            f"column {column.name!r} is no array of numbers but {column.kind} {column.dtype}; leave it out with "
+            f"column {column.name!r} is no array of numbers but {column.kind} {column.dtype}; leave it out "
+            "with "
             "fields=, or cache what it is encoded to"
         )
     if column.is_ragged and column.ndim > 1:
         raise SchemaError(
-            f"column {column.name!r} has rows of different shapes, which no array holds; leave it out with fields="
+            f"column {column.name!r} has rows of different shapes, which no array holds; leave it out with "
+            "fields="
         )
     if column.is_ragged:
         if padding is None:

@@ -285,7 +285,7 @@ def _through_door(data: Any) -> Any:
     A framework is known by the modules that the classes of the data were made in, so it is loaded already.
     """
     frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
-    found = None
+    found: RowSource | BlockSource | None = None
     if "tensorflow" in frameworks:
         from .adapters import tensorflow
 

@@ -165,7 +165,8 @@ class Stream:
     def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> dict[str, Any]:
         """The state after so many batches of this shard, over all epochs since it was made or loaded.
 
-        For consumers that take rows before they are trained on, such as tf.data: count the steps of your loop.
+        For consumers that take rows before they are trained on, such as tf.data: count the steps of your
+        loop.
 
         Example:
             >>> stream = Squares().stream(shuffle=True)

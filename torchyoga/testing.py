@@ -93,19 +93,22 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
         export: turns a stream into a function that begins the next epoch and gives its rows, as they were.
     """
     length = len(ref)
-    for options in (
+    cases: tuple[dict[str, Any], ...] = (
         {},
         {"start_offset": length // 3},
         {"shuffle": True, "shuffle_seed": 7},
         {"shuffle": True, "skip_shuffle_at_epoch_end": True, "start_offset": length + 2},
         {"shuffle": True, "num_shards": 3, "shard_rank": 1, "start_offset": 1},
         {"shuffle": True, "num_shards": 3, "shard_rank": 2, "drop_shard_remainder": True},
-    ):
+    )
+    for options in cases:
         stream, epoch_of = ref.stream(**options), export(ref.stream(**options))
         for epoch in range(3):
             found, expected = list(epoch_of()), list(map(plain_row, stream))
             if len(found) != len(expected):
-                raise AssertionError(f"{options}, epoch {epoch}: found {len(found)} rows, expected {len(expected)}")
+                raise AssertionError(
+                    f"{options}, epoch {epoch}: found {len(found)} rows, expected {len(expected)}"
+                )
             for i, (a, b) in enumerate(zip(found, expected, strict=True)):
                 assert_rows_equal(a, b, f"{options}, epoch {epoch}: row {i}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import os
 import pickle
@@ -200,7 +199,12 @@ def test_fit_sees_the_epochs_of_the_stream(ref: yoga.DataRef, options: dict[str,
 def test_datasets_of_a_batch_or_two(tmp_path: Path, num_rows: int) -> None:
     ref = yoga.Storage(tmp_path).submit({"x": X[:num_rows], "y": Y[:num_rows]}, "few", "1")
     model = recorder()
-    model.fit(make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")), epochs=3, shuffle=False, verbose=0)
+    model.fit(
+        make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y")),
+        epochs=3,
+        shuffle=False,
+        verbose=0,
+    )
     assert model.seen == stream_of(ref)
 
 
@@ -222,7 +226,13 @@ def test_steps_per_epoch_goes_on_where_the_last_one_ended(ref: yoga.DataRef) -> 
 def test_evaluate_and_predict_see_each_row_once(ref: yoga.DataRef) -> None:
     model = recorder()
     dataset = make_keras_dataset(ref, BATCH, fields=("x", "y"))
-    model.fit(dataset, verbose=0, shuffle=False, validation_data=make_keras_dataset(ref, 5, fields=("x", "y")), epochs=2)
+    model.fit(
+        dataset,
+        verbose=0,
+        shuffle=False,
+        validation_data=make_keras_dataset(ref, 5, fields=("x", "y")),
+        epochs=2,
+    )
     whole = model.evaluate(X, Y, batch_size=N, verbose=0)
     assert model.evaluate(dataset, verbose=0) == pytest.approx(whole, rel=1e-4)
     assert np.allclose(model.predict(dataset, verbose=0), model.predict(X, verbose=0), atol=1e-5)
@@ -260,7 +270,9 @@ def test_items_are_functions_of_epoch_and_index(ref: yoga.DataRef) -> None:
 def test_shards_take_all_rows_once(ref: yoga.DataRef) -> None:
     found = []
     for rank in range(2):
-        stream = ref.stream(shuffle=True, shuffle_seed=3, num_shards=2, shard_rank=rank, drop_shard_remainder=True)
+        stream = ref.stream(
+            shuffle=True, shuffle_seed=3, num_shards=2, shard_rank=rank, drop_shard_remainder=True
+        )
         dataset = begun(make_keras_dataset(stream, BATCH, drop_last=True, fields=("x", "y")))
         found.append(numbers(dataset))
     assert [len(batches) for batches in found] == [2, 2]
@@ -340,7 +352,11 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
     assert len(whole) == 18
     folder = tmp_path / "killed"
     folder.mkdir()
-    for die_after, done in [(2, 2), (3, 5), (4, 9)]:  # in the first epoch, with one batch left of it, in the second
+    for die_after, done in [
+        (2, 2),
+        (3, 5),
+        (4, 9),
+    ]:  # in the first epoch, with one batch left of it, in the second
         command = [sys.executable, __file__, str(folder), str(die_after)]
         assert subprocess.run(command, timeout=200, check=False, stdout=subprocess.DEVNULL).returncode == 9
         assert (folder / "losses").read_text().split() == whole[:done]
@@ -352,7 +368,9 @@ def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> N
     stream = ref.stream(shuffle=True, shuffle_seed=3, start_offset=12)
     dataset = make_keras_dataset(stream, BATCH, fields=("x", "y"))
     model = recorder()
-    with pytest.raises(StateError, match="this fit began within an epoch, so Keras gives each of its epochs 3 batches"):
+    with pytest.raises(
+        StateError, match="this fit began within an epoch, so Keras gives each of its epochs 3 batches"
+    ):
         model.fit(dataset, epochs=3, shuffle=False, verbose=0)
     model.fit(dataset, epochs=3, initial_epoch=1, shuffle=False, verbose=0)
     assert model.seen == stream_of(ref)[3:]
@@ -383,11 +401,19 @@ def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
         ({}, SchemaError, "column 't' is no array of numbers but str"),
         ({"fields": ("x", "r")}, SchemaError, "column 'r' has rows of different lengths; say padding="),
         ({"fields": ("x", "r"), "padding": 0.5}, ValueError, "padding=0.5 is no value of column 'r'"),
-        ({"fields": ("x", "z")}, ValueError, "must be keys of the rows, as a tuple; these rows are dicts with the keys"),
+        (
+            {"fields": ("x", "z")},
+            ValueError,
+            "must be keys of the rows, as a tuple; these rows are dicts with the keys",
+        ),
         ({"fields": "x"}, ValueError, "must be keys of the rows, as a tuple"),
         ({"fields": ("x", "y", "n", "t")}, SchemaError, "column 't' is no array"),
         ({"fields": ("x", "y"), "batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"fields": ("x", "y"), "batch_size": 10, "drop_last": True}, ValueError, "an epoch has no batch of 10 rows"),
+        (
+            {"fields": ("x", "y"), "batch_size": 10, "drop_last": True},
+            ValueError,
+            "an epoch has no batch of 10 rows",
+        ),
     ]:
         with pytest.raises(error, match=message):
             make_keras_dataset(ref, **{"batch_size": 4, **options})

@@ -32,7 +32,9 @@ def test_lists_and_dicts_come_back(tmp_path: Path) -> None:
     check_source(lambda: DataFromList(DICTS, shuffle=False), DICTS, tmp_path / "dicts")
     doubled = [[x, 2 * y, t] for x, y, t in POINTS]
     check_source(
-        lambda: MapData(DataFromList(POINTS, shuffle=False), lambda p: [p[0], 2 * p[1], p[2]]), doubled, tmp_path / "map"
+        lambda: MapData(DataFromList(POINTS, shuffle=False), lambda p: [p[0], 2 * p[1], p[2]]),
+        doubled,
+        tmp_path / "map",
     )
 
 

@@ -53,22 +53,29 @@ SOURCES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
         lambda: slices(tf.cast(np.arange(N * 2).reshape(N, 2), tf.bfloat16)),
         list(torch.arange(N * 2).reshape(N, 2).bfloat16()),
     ),
-    "text": (lambda: slices([f"é{i}" * (i % 3) for i in range(N)]), [f"é{i}".encode() * (i % 3) for i in range(N)]),
-    "nested": (
-        lambda: tf.data.Dataset.range(N).map(lambda i: {"z": (i, Point(i, {"a": i})), "b": None, "a": (2 * i,)}),
-        [
-            {"z": (i, Point(i, {"a": i})), "b": None, "a": (2 * i,)}
-            for i in np.arange(N)
-        ],
+    "text": (
+        lambda: slices([f"é{i}" * (i % 3) for i in range(N)]),
+        [f"é{i}".encode() * (i % 3) for i in range(N)],
     ),
-    "unknown length": (lambda: tf.data.Dataset.range(2 * N).filter(lambda i: i % 2 == 0), list(np.arange(0, 2 * N, 2))),
+    "nested": (
+        lambda: tf.data.Dataset.range(N).map(
+            lambda i: {"z": (i, Point(i, {"a": i})), "b": None, "a": (2 * i,)}
+        ),
+        [{"z": (i, Point(i, {"a": i})), "b": None, "a": (2 * i,)} for i in np.arange(N)],
+    ),
+    "unknown length": (
+        lambda: tf.data.Dataset.range(2 * N).filter(lambda i: i % 2 == 0),
+        list(np.arange(0, 2 * N, 2)),
+    ),
     "varying": (lambda: from_rows(varying, tf.TensorSpec([None], tf.int32)), [varying(i) for i in range(N)]),
     "varying bfloat16": (
         lambda: from_rows(varying, tf.TensorSpec([None], tf.int32)).map(lambda x: tf.cast(x, tf.bfloat16)),
         [torch.from_numpy(varying(i)).bfloat16() for i in range(N)],
     ),
     "varying images": (
-        lambda: from_rows(lambda i: np.full((i % 3, 2, i % 2), i, np.uint8), tf.TensorSpec([None, 2, None], tf.uint8)),
+        lambda: from_rows(
+            lambda i: np.full((i % 3, 2, i % 2), i, np.uint8), tf.TensorSpec([None, 2, None], tf.uint8)
+        ),
         [np.full((i % 3, 2, i % 2), i, np.uint8) for i in range(N)],
     ),
     "unknown rank": (
@@ -119,7 +126,9 @@ def test_what_comes_out_is_what_went_in(name: str, tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit(make(), "x", "1")
     before = make()
     after = make_tf_dataset(ref)
-    for spec, found in zip(tf.nest.flatten(before.element_spec), tf.nest.flatten(after.element_spec), strict=True):
+    for spec, found in zip(
+        tf.nest.flatten(before.element_spec), tf.nest.flatten(after.element_spec), strict=True
+    ):
         if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec)):
             assert spec.dtype == found.dtype
             # Which extents of rows of several dimensions vary is not kept.
@@ -219,13 +228,15 @@ def test_a_state_loaded_too_late_is_refused(ref: yoga.DataRef) -> None:
     stream = ref.stream()
     dataset = make_tf_dataset(stream)
     stream.load_state_dict(stream.state_after(3))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="StateError: a state was loaded after make_tf_dataset"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="StateError: a state was loaded after make_tf_dataset"
+    ):
         list(dataset)
 
 
 def test_refusals(ref: yoga.DataRef, tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
-    with pytest.raises(ValueError, match="has no end, as after .repeat"):
+    with pytest.raises(ValueError, match=r"has no end, as after .repeat"):
         storage.submit(tf.data.Dataset.range(3).repeat(), "x", "1")
     with pytest.raises(ValueError, match="more than max_rows=2"):
         storage.submit(tf.data.Dataset.range(3), "x", "1", max_rows=2)
@@ -242,7 +253,7 @@ def test_refusals(ref: yoga.DataRef, tmp_path: Path) -> None:
     def inside() -> Any:
         storage.submit(tf.data.Dataset.range(3), "x", "1")
 
-    with pytest.raises(ValueError, match="inside a tf.function or a graph"):
+    with pytest.raises(ValueError, match=r"inside a tf.function or a graph"):
         inside()
     assert storage.list() == [("rows", "1")]
 
@@ -283,7 +294,9 @@ def test_rows_whose_dimensions_differ_only_later_are_refused(tmp_path: Path) -> 
     data = [np.zeros((1 + i % 2, 1)) for i in range(90)] + [np.zeros(1)]
     schema = yoga.Schema.of(data[0], ragged=["value"])
     ref = yoga.Storage(tmp_path).submit(data, "x", "1", schema=schema)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="expected rows of 2 dimensions, as the first ones have, found"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="expected rows of 2 dimensions, as the first ones have, found"
+    ):
         list(make_tf_dataset(ref))
 
 

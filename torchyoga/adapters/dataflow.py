@@ -37,7 +37,9 @@ class DataflowSource(RowSource):
                 f"{self.name} repeats its data without end; cache it before it is repeated, or bound it with "
                 "FixedSizeData"
             )
-        with contextlib.suppress(NotImplementedError, TypeError):  # as TensorPack and its DataFromGenerator say
+        with contextlib.suppress(
+            NotImplementedError, TypeError
+        ):  # as TensorPack and its DataFromGenerator say
             self.length = len(dataflow)
         self._dataflow = dataflow
 

@@ -52,8 +52,8 @@ def make_keras_dataset(
         use_multiprocessing: processes instead of threads, `workers` of them.
         max_queue_size: batches read ahead, if somebody does.
 
-    Pass `shuffle=False` to `fit`, or Keras permutes the batches once more and they cannot be resumed within an
-    epoch. Give each rank the stream of its shard, with `drop_shard_remainder=True`; and set
+    Pass `shuffle=False` to `fit`, or Keras permutes the batches once more and they cannot be resumed within
+    an epoch. Give each rank the stream of its shard, with `drop_shard_remainder=True`; and set
     `distribution.auto_shard_dataset = False`, for the stream is a shard already.
 
     Raises:
@@ -69,7 +69,9 @@ def make_keras_dataset(
     if isinstance(data, DataRef):
         data = data.stream(shuffle=bool(shuffle), shuffle_seed=seed)
     elif not isinstance(data, Stream):
-        raise TypeError(f"expected a Stream or a DataRef, found {type(data).__name__}; DataRef.stream() makes one")
+        raise TypeError(
+            f"expected a Stream or a DataRef, found {type(data).__name__}; DataRef.stream() makes one"
+        )
     elif shuffle is not None:
         raise ValueError("shuffle= is for a DataRef; a stream says already how its rows are shuffled")
     cursor = data.cursor
@@ -123,7 +125,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     `Checkpoint.fit` does: Keras gives all epochs of a fit as many batches as the first.
 
     Keras's own queue of workers is not used, for on some backends it hands out batches twice (Keras 3.15,
-    where the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work here.
+    where the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
+    here.
     """
 
     def __init__(self, stream: Stream, batches: NumberedBatches, pool: _Pool | None) -> None:
@@ -162,7 +165,9 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         start = self._pass.start if self._pass is not None else self._begin()
         steps = self._batches.steps(start)
         if index >= steps:
-            raise IndexError(f"batch {index} of the {steps} of epoch {start.epoch} from position {start.position} on")
+            raise IndexError(
+                f"batch {index} of the {steps} of epoch {start.epoch} from position {start.position} on"
+            )
         if self._pass is not None:
             self._pass.ask(index)
         return self._batches.batch(start, index) if self._pool is None else self._pool.batch(start, index)
@@ -179,9 +184,11 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._pass = _Pass(start, self._batches.steps(start))
         if self._planned not in (None, self._pass.steps):
             raise StateError(
-                f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} batches, but "
+                f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} "
+                "batches, but "
                 f"epoch {start.epoch} has {self._pass.steps}; use Checkpoint.fit, or call fit with "
-                f"epochs={start.epoch} first and again for the others. Nothing is lost: pass initial_epoch={start.epoch}"
+                f"epochs={start.epoch} first and again for the others. Nothing is lost: pass "
+                f"initial_epoch={start.epoch}"
             )
 
     def on_epoch_end(self) -> None:
@@ -215,7 +222,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._begin().position > 0
 
     def delivered(self, steps: int) -> bool:
-        """Is told how many more batches were trained on, as `Checkpoint` does; True if that ends the epoch."""
+        """Is told how many more batches were trained on, by `Checkpoint`; True if that ends the epoch."""
         run, cursor = self._pass, self._stream.cursor
         if run is None:
             return False
@@ -296,7 +303,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             done = model.fit(self.dataset, initial_epoch=epoch, epochs=until, **arguments)
             if history is not None:
                 done.epoch = history.epoch + done.epoch
-                done.history = {name: history.history.get(name, []) + values for name, values in done.history.items()}
+                done.history = {
+                    name: history.history.get(name, []) + values for name, values in done.history.items()
+                }
             history = done
             if model.stop_training or self.dataset.epoch == epoch:
                 break
@@ -315,11 +324,17 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         path = self.directory / "checkpoint.json"
         try:
             saved = json.loads(path.read_text())
-            weights, state, random = self.directory / Path(saved["weights"]).name, saved["data"], saved["random"]
+            weights, state, random = (
+                self.directory / Path(saved["weights"]).name,
+                saved["data"],
+                saved["random"],
+            )
         except FileNotFoundError:
             return False
         except (ValueError, TypeError, KeyError) as error:
-            raise CorruptError(f"{path} is damaged: {error!r}; remove {self.directory} to start over") from error
+            raise CorruptError(
+                f"{path} is damaged: {error!r}; remove {self.directory} to start over"
+            ) from error
         self.dataset.load_state_dict(state)
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -431,9 +446,7 @@ class _Pool:
             self._executor = (
                 ThreadPoolExecutor(self._workers, "torchyoga-keras")
                 if self._threads
-                else ProcessPoolExecutor(
-                    self._workers, _context(), _give, (self._batches,)
-                )
+                else ProcessPoolExecutor(self._workers, _context(), _give, (self._batches,))
             )
         wanted = [(start, i) for i in range(index, min(index + self._depth, self._batches.steps(start)))]
         for key in list(self._ahead):

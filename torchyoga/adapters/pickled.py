@@ -19,12 +19,13 @@ __all__ = ["from_lmdb"]
 
 _FORMATS = ("tensorpack", "yogadl")
 _OWN_KEYS = {b"__keys__", b"__shapes__", b"__types__"}
-# LMDB refuses to open a file twice in a process: the environments of this process, by path.
-_environments: dict[tuple[int, str], Any] = {}
+# LMDB refuses to open a file twice in a process: those that are open, by path, with the process they are of.
+_environments: dict[str, tuple[int, Any]] = {}
 
 
 def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool = False) -> DataRef:
-    """The records of an LMDB file that another library wrote, as a DataRef: read it, or submit it to a storage.
+    """The records of an LMDB file that another library wrote, as a DataRef: read it, or submit it to a
+    storage.
 
     Args:
         path: the file, or the folder that holds `data.mdb`.
@@ -46,8 +47,10 @@ def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool =
         raise ValueError(f"format={format!r}; LMDB files are read of {' and '.join(_FORMATS)}")
     if trust_pickle is not True:
         raise ValueError(
-            f"{os.fspath(path)} holds pickles, as {format} writes them, and reading a pickle can run any code that "
-            "its writer put there. If you trust who wrote it, pass trust_pickle=True; then submit the result to a "
+            f"{os.fspath(path)} holds pickles, as {format} writes them, and reading a pickle can run any "
+            "code that "
+            "its writer put there. If you trust who wrote it, pass trust_pickle=True; then submit the "
+            "result to a "
             "Storage, whose files hold none"
         )
     return _PickledRef(os.path.abspath(Path(path).expanduser()), format)
@@ -81,7 +84,9 @@ class _PickledRef(DataRef):
     def _read_keys(self) -> Sequence[Any]:
         with self._environment().begin() as transaction:
             found = transaction.get(b"__keys__")
-            if found is None and self.format == "tensorpack":  # as other writers leave it: the keys themselves
+            if (
+                found is None and self.format == "tensorpack"
+            ):  # as other writers leave it: the keys themselves
                 return [key for key in transaction.cursor().iternext(values=False) if key not in _OWN_KEYS]
         keys = self._loaded(found, b"__keys__")
         if not isinstance(keys, list) or not all(isinstance(key, bytes) for key in keys):
@@ -94,24 +99,29 @@ class _PickledRef(DataRef):
         name = key.decode("ascii", "backslashreplace")
         if record is None:
             raise CorruptError(
-                f"{self.path} has no record {name!r}, though it should: {self.format} loses records where its map "
-                "was full while it wrote; make the file again, with more space, or submit the source to a Storage"
+                f"{self.path} has no record {name!r}, though it should: {self.format} loses records where "
+                "its map "
+                "was full while it wrote; make the file again, with more space, or submit the source to a "
+                "Storage"
             )
         try:
             return pickle.loads(record)
         except Exception as error:
             raise CorruptError(
-                f"{self.path}: record {name!r} cannot be unpickled: {error!r}. If TENSORPACK_SERIALIZE was set when "
+                f"{self.path}: record {name!r} cannot be unpickled: {error!r}. If TENSORPACK_SERIALIZE was "
+                "set when "
                 "it was written, load it with TensorPack and submit the DataFlow"
             ) from error
 
     def _environment(self) -> Any:
-        place = os.getpid(), self.path
-        if place not in _environments:
-            try:
-                _environments[place] = lmdb.open(
-                    self.path, subdir=os.path.isdir(self.path), readonly=True, lock=False, max_readers=1
-                )
-            except lmdb.Error as error:
-                raise CorruptError(f"{self.path} cannot be opened as an LMDB file: {error}") from error
-        return _environments[place]
+        process, environment = _environments.get(self.path, (0, None))
+        if process == os.getpid():
+            return environment
+        if environment is not None:
+            environment.close()  # the parent's, whose own stays open
+        try:
+            environment = lmdb.open(self.path, subdir=os.path.isdir(self.path), readonly=True, lock=False)
+        except lmdb.Error as error:
+            raise CorruptError(f"{self.path} cannot be opened as an LMDB file: {error}") from error
+        _environments[self.path] = os.getpid(), environment
+        return environment

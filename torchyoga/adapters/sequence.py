@@ -100,7 +100,8 @@ class _SequenceRef(DataRef):
             length = self._length_of(number, batch)
             if self._batch_size and number < self._count - 1 and length != self._batch_size:
                 raise SchemaError(
-                    f"{self._name(number)} has {length} rows, but batch 0 has {self._batch_size}; only the last "
+                    f"{self._name(number)} has {length} rows, but batch 0 has {self._batch_size}; only the "
+                    "last "
                     "batch may be shorter"
                 )
             if self._batch_size and length > self._batch_size:
@@ -116,7 +117,8 @@ class _SequenceRef(DataRef):
         lengths = {len(array) for array in _arrays(batch)}
         if len(lengths) != 1:
             raise SchemaError(
-                f"{self._name(number)} holds arrays of {sorted(lengths) or 'no'} rows; all arrays of a batch must "
+                f"{self._name(number)} holds arrays of {sorted(lengths) or 'no'} rows; all arrays of a "
+                "batch must "
                 "have as many"
             )
         return lengths.pop()
@@ -132,7 +134,9 @@ class _SequenceRef(DataRef):
                 )
             leaf = np.asarray(leaf)
         if leaf.ndim == 0:
-            raise SchemaError(f"{self._name(number)} holds an array without rows; batches are arrays (B, ...)")
+            raise SchemaError(
+                f"{self._name(number)} holds an array without rows; batches are arrays (B, ...)"
+            )
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "V" and leaf.dtype.name == "bfloat16":
             return torch.from_numpy(leaf.view(np.uint16)).view(torch.bfloat16)  # NumPy itself has none
         return leaf
@@ -148,7 +152,9 @@ def _num_batches(sequence: Any) -> int:
     except (TypeError, NotImplementedError):
         raise ValueError(f"{name} has no length; give it num_batches or __len__") from None
     if found is None or found == float("inf"):
-        raise ValueError(f"{name} has no end (num_batches is None); give it a length, and rows can be counted")
+        raise ValueError(
+            f"{name} has no end (num_batches is None); give it a length, and rows can be counted"
+        )
     return int(found)
 
 

@@ -52,7 +52,8 @@ class _Shaped(NamedTuple):
 class TensorflowSource(BlockSource):
     """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
 
-    Tensors come back as NumPy has them, strings as bytes, bfloat16 as torch tensors; ragged and sparse tensors, and tensors of strings, as the namedtuples of `torchyoga.compound`.
+    Tensors come back as NumPy has them, strings as bytes, bfloat16 as torch tensors; ragged and sparse
+    tensors, and tensors of strings, as the namedtuples of `torchyoga.compound`.
 
     Raises:
         ValueError: it has no end, or TensorFlow is not running eagerly.
@@ -62,12 +63,14 @@ class TensorflowSource(BlockSource):
     def __init__(self, dataset: Any) -> None:
         if not tf.executing_eagerly():
             raise ValueError(
-                "a tf.data.Dataset is read eagerly, but this is inside a tf.function or a graph; cache it outside"
+                "a tf.data.Dataset is read eagerly, but this is inside a tf.function or a graph; cache it "
+                "outside"
             )
         cardinality = int(dataset.cardinality())
         if cardinality == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
-                "this tf.data.Dataset has no end, as after .repeat(); cache it before it is repeated, or bound "
+                "this tf.data.Dataset has no end, as after .repeat(); cache it before it is repeated, or "
+                "bound "
                 "it with .take(n)"
             )
         self.name = "tf.data.Dataset"
@@ -118,11 +121,13 @@ def _check(spec: Any, path: tuple[Any, ...]) -> None:
         # TensorFlow cannot batch 8-bit floats.
         if spec.dtype not in {*_PLAIN, tf.bfloat16, tf.string}:
             raise SchemaError(
-                f"at {path_name(path)!r}: tensors of {spec.dtype.name} cannot be kept; map them to another dtype"
+                f"at {path_name(path)!r}: tensors of {spec.dtype.name} cannot be kept; map them to another "
+                "dtype"
             )
     elif not isinstance(spec, _NO_TENSOR):
         raise SchemaError(
-            f"at {path_name(path)!r}: {type(spec).__name__} cannot be kept; map it to tensors, as for windows "
+            f"at {path_name(path)!r}: {type(spec).__name__} cannot be kept; map it to tensors, as for "
+            "windows "
             ".flat_map(lambda window: window.batch(n)) does"
         )
 
@@ -213,7 +218,8 @@ def _data(column: Column, part: Any, num_rows: int) -> Data:
         ranks = shape.row_lengths().numpy()
         if ranks.max(initial=0) > column.ndim:
             raise SchemaError(
-                f"column {column.name!r}: expected at most {column.ndim} dimensions, found {ranks.max()}; give "
+                f"column {column.name!r}: expected at most {column.ndim} dimensions, found {ranks.max()}; "
+                "give "
                 "the tensors a shape with tf.ensure_shape"
             )
         shape = shape.to_tensor(-1, shape=[num_rows, column.ndim])
@@ -272,7 +278,9 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
 
     def blocks() -> Iterator[Any]:
         if full and stream.cursor.begin(step, drop_last).position:
-            raise StateError("a state was loaded after make_tf_dataset, which has promised full epochs; load first")
+            raise StateError(
+                "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
+            )
         for rows in stream.batches(at_once):
             yield export.arrays(block_of(rows, export.schema))
 
@@ -355,11 +363,13 @@ def _dtype(column: Column) -> Any:
     except TypeError:
         found = None
     if found not in _PLAIN:
-        raise SchemaError(f"column {column.name!r}: TensorFlow has no {column.dtype}; cache it as another dtype")
+        raise SchemaError(
+            f"column {column.name!r}: TensorFlow has no {column.dtype}; cache it as another dtype"
+        )
     return found
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _native(dtype: np.dtype[Any]) -> Any:
     return dtype.newbyteorder("=")
 
 
@@ -396,7 +406,8 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
             found = (shapes >= 0).sum(axis=1)
             if (found != rank).any():
                 raise SchemaError(
-                    f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, found "
+                    f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, "
+                    "found "
                     f"one of {found[found != rank][0]}"
                 )
             shapes = np.ascontiguousarray(shapes[:, :rank])

@@ -6,7 +6,8 @@ What differs, for the better:
 
 - `start_offset` counts rows over all shards, so that any other number of shards continues there; in yogadl it
   counted the rows of one shard.
-- The whole dataset is shuffled before it is sharded, so a shard sees other rows each epoch. The order for a seed
+- The whole dataset is shuffled before it is sharded, so a shard sees other rows each epoch. The order for a
+seed
   is torchyoga's, and epochs are never shuffled as those of another seed are.
 - A dataset is published when it is complete. `submit` still replaces what is there, in one step.
 - Records are no pickles, and files that yogadl wrote are read by `torchyoga.from_lmdb`.

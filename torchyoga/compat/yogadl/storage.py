@@ -28,11 +28,27 @@ __all__ = [
 
 
 class CachedStream(Stream):
-    """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save."""
+    """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save.
+
+    Its `output_types` and `output_shapes` are those of TensorFlow, which is loaded to name them.
+    """
 
     def __init__(self, stream: _Stream) -> None:
-        super().__init__(lambda: iter(stream), len(stream))
+        self.iterator_fn = lambda: iter(stream)
+        self.length = len(stream)
         self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        part = {"output_types": "dtype", "output_shapes": "shape"}.get(name)
+        if part is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        import tensorflow as tf
+
+        from ...adapters.tensorflow import make_tf_dataset
+
+        return tf.nest.map_structure(
+            lambda spec: getattr(spec, part), make_tf_dataset(self.stream).element_spec
+        )
 
 
 class CachedDataRef(DataRef):
@@ -89,7 +105,8 @@ class _OverStorage(Storage):
     def cacheable(
         self, dataset_id: str, dataset_version: str
     ) -> Callable[[Callable[..., Any]], Callable[..., CachedDataRef]]:
-        """Decorates a function that makes a dataset: it runs once, whoever calls it, and is read from then on."""
+        """Decorates a function that makes a dataset: it runs once, whoever calls it, and is read from then
+        on."""
 
         def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
             cached = self.storage.cacheable(dataset_id, dataset_version)(function)
@@ -158,9 +175,10 @@ class _BucketConfigurations:
         ignored = [name for name, value in server.items() if value]
         if ignored:
             warnings.warn(
-                f"{type(self).__name__}: {', '.join(ignored)} ignored, for there is no lock server: a published "
+                f"{type(self).__name__}: {', '.join(ignored)} ignored, for there is no lock server: a "
+                "published "
                 "version never changes, so readers need no lock, and builders coordinate through the storage",
-                stacklevel=3,
+                stacklevel=2 if type(self).__init__ is _BucketConfigurations.__init__ else 3,
             )
 
     @property

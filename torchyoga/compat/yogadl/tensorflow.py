@@ -16,8 +16,8 @@ __all__ = ["make_tf_dataset"]
 def make_tf_dataset(stream: Stream) -> Any:
     """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.
 
-    Streams of cached datasets cross into TensorFlow in blocks; those over a generator record by record, of the
-    `output_types` and `output_shapes` they were made with.
+    Streams of cached datasets cross into TensorFlow in blocks; those over a generator record by record, of
+    the `output_types` and `output_shapes` they were made with.
 
     Raises:
         ValueError: a stream over a generator has no `output_types`.

@@ -1,0 +1,72 @@
+"""The pages and modules whose examples run, and how."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pickle
+import pkgutil
+import re
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+
+import torchyoga
+
+ROOT = Path(__file__).parents[1]
+_PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+_MODULES = ["torchyoga", *(info.name for info in pkgutil.walk_packages(torchyoga.__path__, "torchyoga."))]
+# These load TensorFlow or Keras, and run in frameworks/.
+FRAMEWORK_PAGES = [ROOT / "docs" / "frameworks.md"]
+FRAMEWORK_MODULES = [
+    "torchyoga.adapters.keras",
+    "torchyoga.adapters.tensorflow",
+    "torchyoga.compat.yogadl.tensorflow",
+]
+PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES]
+MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES]
+
+
+class _Squares(torchyoga.DataRef):
+    def __len__(self) -> int:
+        return 10
+
+    def take(self, rows: Any) -> list[int]:
+        return [int(row) ** 2 for row in rows]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run_blocks(page: Path) -> None:
+    """Runs the Python blocks of a page, one after the other, in the current folder."""
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    for number, code in enumerate(blocks(page, "python")):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
+
+
+def run_examples(module: str, folder: Path) -> None:
+    """Runs the examples of a module's docstrings."""
+    old_cache = folder / "old.lmdb"
+    _write_as_tensorpack(old_cache)
+    given = {
+        "np": np,
+        "tmp_path": folder,
+        "Squares": _Squares,
+        "storage": torchyoga.Storage(folder),
+        "old_cache": old_cache,
+    }
+    assert doctest.testmod(importlib.import_module(module), extraglobs=given).failed == 0
+
+
+def _write_as_tensorpack(path: Path) -> None:
+
+    with lmdb.open(str(path), subdir=False, map_size=2**20) as env, env.begin(write=True) as file:
+        keys = [b"%08d" % i for i in range(3)]
+        for i, key in enumerate(keys):
+            file.put(key, pickle.dumps([i, i * i]))
+        file.put(b"__keys__", pickle.dumps(keys))

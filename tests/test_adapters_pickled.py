@@ -1,0 +1,129 @@
+"""LMDB files of pickles that others wrote."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError
+from torchyoga.testing import assert_rows_equal, check_source
+
+ROWS = [{"x": np.arange(i, dtype=np.float32), "y": i, "t": f"{i}"} for i in range(30)]
+
+
+def write(
+    path: Path,
+    rows: list[Any],
+    keys: list[bytes] | None = None,
+    lose: int = -1,
+    listed: Any = True,
+    **more: Any,
+) -> Path:
+    """As TensorPack and yogadl lay out their files."""
+    with (
+        lmdb.open(str(path), subdir=path.is_dir(), map_size=2**24) as environment,
+        environment.begin(write=True) as file,
+    ):
+        names = [f"{i:08}".encode() for i in range(len(rows))] if keys is None else keys
+        for number, (name, row) in enumerate(zip(names, rows, strict=True)):
+            if number != lose:
+                file.put(name, pickle.dumps(row, protocol=-1))
+        if listed:
+            more["keys"] = names if listed is True else listed
+        for name, value in more.items():
+            file.put(f"__{name}__".encode(), pickle.dumps(value, protocol=-1))
+    return path
+
+
+class Bomb:
+    """Its pickle makes a folder when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
+
+
+LAYOUTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    "tensorpack": ("tensorpack", lambda path: write(path, ROWS)),
+    "its keys are missing": ("tensorpack", lambda path: write(path, ROWS, listed=False)),
+    "other keys": (
+        "tensorpack",
+        lambda path: write(path, ROWS, keys=[b"k%03d" % (7 * i % 30) for i in range(30)]),
+    ),
+    "yogadl": ("yogadl", lambda path: write(path, ROWS, shapes=None, types={"x": "float32"})),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_they_are_read_and_cached(layout: str, tmp_path: Path) -> None:
+    format, make = LAYOUTS[layout]
+    path = make(tmp_path / "old.mdb")
+    ref = yoga.from_lmdb(path, format=format, trust_pickle=True)
+    again = pickle.loads(pickle.dumps(ref))
+    for number in (29, 0, 13):
+        assert_rows_equal(ref[number], ROWS[number])
+        assert_rows_equal(again[number], ROWS[number])
+    check_source(lambda: yoga.from_lmdb(path, format, trust_pickle=True), ROWS, tmp_path / "storage")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes_read_them(method: str, tmp_path: Path) -> None:
+    ref = yoga.from_lmdb(write(tmp_path / "old.mdb", list(range(50))), "tensorpack", trust_pickle=True)
+    loader = yoga.DataLoader(ref, batch_size=8, shuffle=True, num_workers=2, multiprocessing_context=method)
+    assert sorted(row for batch in loader for row in batch.tolist()) == list(range(50))
+
+
+def test_without_trust_nothing_is_unpickled(tmp_path: Path) -> None:
+    path = write(tmp_path / "old.mdb", [Bomb(tmp_path / "exploded")])
+    for trust in ({}, {"trust_pickle": False}, {"trust_pickle": 1}):
+        with pytest.raises(
+            ValueError, match=r"old.mdb holds pickles, .* can run any code .* trust_pickle=True"
+        ):
+            yoga.from_lmdb(path, format="yogadl", **trust)
+    assert not (tmp_path / "exploded").exists()
+    with pytest.raises(ValueError, match="format='caffe'; LMDB files are read of tensorpack and yogadl"):
+        yoga.from_lmdb(path, format="caffe", trust_pickle=True)
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"there is no LMDB file"):
+        yoga.from_lmdb(tmp_path / "none.mdb", "yogadl", trust_pickle=True)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(NotFoundError, match=r"there is no LMDB file"):
+        yoga.from_lmdb(tmp_path / "folder", "yogadl", trust_pickle=True)
+    (tmp_path / "text.mdb").write_text("text" * 5000)
+    with pytest.raises(CorruptError, match=r"text.mdb cannot be opened as an LMDB file"):
+        yoga.from_lmdb(tmp_path / "text.mdb", "yogadl", trust_pickle=True)
+    keyless = write(tmp_path / "keyless.mdb", ROWS, listed=False)
+    with pytest.raises(CorruptError, match=r"keyless.mdb has no record '__keys__'"):
+        yoga.from_lmdb(keyless, "yogadl", trust_pickle=True)
+    other = write(tmp_path / "other.mdb", ROWS, listed="not a list")
+    with pytest.raises(CorruptError, match="__keys__ is no list of keys"):
+        yoga.from_lmdb(other, "tensorpack", trust_pickle=True)
+    # What both writers do where their map is full.
+    lost = yoga.from_lmdb(write(tmp_path / "lost.mdb", ROWS, lose=3), "tensorpack", trust_pickle=True)
+    assert lost[2]["y"] == 2
+    with pytest.raises(
+        CorruptError, match="has no record '00000003', though it should: tensorpack loses records"
+    ):
+        lost[3]
+    with pytest.raises(CorruptError):
+        yoga.Storage(tmp_path / "storage").submit(lost, "x", "1")
+    foreign = tmp_path / "foreign.mdb"
+    with (
+        lmdb.open(str(foreign), subdir=False, map_size=2**20) as environment,
+        environment.begin(write=True) as file,
+    ):
+        file.put(b"00000000", b"\x93\x01\x02\x03")
+    with pytest.raises(CorruptError, match="'00000000' cannot be unpickled"):
+        yoga.from_lmdb(foreign, "tensorpack", trust_pickle=True)[0]

@@ -1,0 +1,77 @@
+"""yogadl's interface without TensorFlow; its programs are in frameworks/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import torchyoga.compat.yogadl as yogadl
+from torchyoga.errors import NotFoundError
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yogadl.Storage:
+    return yogadl.storage.LFSStorage(yogadl.storage.LFSConfigurations(tmp_path))
+
+
+def test_submit_replaces_and_fetch_streams(storage: yogadl.Storage) -> None:
+    storage.submit(range(5), "x", "1")
+    storage.submit(range(10), "x", "1")
+    ref = storage.fetch("x", "1")
+    assert isinstance(ref, yogadl.DataRef)
+    stream = ref.stream(7)
+    assert (len(ref), len(stream), list(stream), list(stream)[:2]) == (10, 10, [7, 8, 9], [0, 1])
+    with pytest.raises(NotFoundError, match="'y' has no version '1'"):
+        storage.fetch("y", "1")
+
+
+def test_arguments_come_in_the_order_of_yogadl(storage: yogadl.Storage) -> None:
+    storage.submit(range(10), "x", "1")
+    ref = storage.fetch("x", "1")
+    # start_offset, shuffle, skip_shuffle_at_epoch_end, shuffle_seed, shard_rank, num_shards, drop_...
+    stream = ref.stream(0, True, True, 7, 1, 3, True)
+    first, second = list(stream), list(stream)
+    assert first == second == list(ref.ref.stream(shuffle=True, shuffle_seed=7))[1:9:3]
+    with pytest.raises(ValueError, match="shuffle=True needs a shuffle_seed"):
+        ref.stream(shuffle=True)
+    orders = {tuple(ref.stream(shuffle=True, skip_shuffle_at_epoch_end=True)) for _ in range(5)}
+    assert len(orders) > 1  # a seed of its own each time
+
+
+def test_cacheable_runs_once(storage: yogadl.Storage) -> None:
+    calls = []
+
+    @storage.cacheable("x", "1")
+    def make(length: int) -> Iterator[int]:
+        calls.append(length)
+        return iter(range(length))
+
+    assert [len(make(n)) for n in (4, 9)] == [4, 4]
+    assert calls == [4]
+
+
+def test_a_ref_of_ones_own() -> None:
+    class Letters(yogadl.DataRef):
+        def stream(self, start_offset: int = 0, **options: object) -> yogadl.Stream:
+            return yogadl.Stream(lambda: iter("abcde"[start_offset:]), len(self))
+
+        def __len__(self) -> int:
+            return 5
+
+    stream = Letters().stream(start_offset=2)
+    assert (list(stream), len(stream), list(stream.iterator_fn())) == (["c", "d", "e"], 5, ["c", "d", "e"])
+    assert (stream.output_types, stream.output_shapes) == (None, None)
+
+
+@pytest.mark.parametrize("kind", ["S3", "GCS"])
+def test_buckets(kind: str) -> None:
+    configurations = getattr(yogadl.storage, f"{kind}Configurations")
+    with pytest.warns(UserWarning, match="url, skip_verify ignored, for there is no lock server") as told:
+        configurations("bucket", "a/b", "https://lock", skip_verify=True)
+    assert told[0].filename == __file__
+    plain = configurations("bucket", "a/b/")
+    assert plain.storage_url == f"{'s3' if kind == 'S3' else 'gs'}://bucket/a/b"
+    with pytest.raises(ValueError, match="keeps datasets in local directories only"):
+        getattr(yogadl.storage, f"{kind}Storage")(plain)
