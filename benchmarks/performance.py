@@ -446,6 +446,7 @@ def write_page(found: dict[str, Any]) -> None:
         "curve": as_table(points),
         "engine": as_table([HEADING, *found["engine"]]),
         "reading": as_table(found["reading"]),
+        "frameworks": as_table([HEADING, *found["frameworks"]]),
     }
     for name, content in tables.items():
         begin, end = f"<!-- {name}: written by make bench -->\n", f"<!-- end of {name} -->"

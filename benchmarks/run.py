@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import frameworks
 import h5py
 import numpy as np
 import performance
@@ -317,11 +318,18 @@ def main() -> None:
         table += first_batch(first)
         table += compressed(Path(folder), min(3, repetitions))
     table += order_of_a_billion() + seeding()
-    show([performance.HEADING, *engine])
+    others = frameworks.in_processes(few)
+    show([performance.HEADING, *engine, *others])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
-    found = {"machine": performance.machine(), "curve": points, "engine": engine, "reading": table}
+    found = {
+        "machine": performance.machine(),
+        "curve": points,
+        "engine": engine,
+        "reading": table,
+        "frameworks": others,
+    }
     (results / "latest.json").write_text(json.dumps(found, indent=1))
     performance.write_page(found)
 

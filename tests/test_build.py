@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
@@ -23,9 +25,11 @@ from torchyoga.adapters.python import IteratorSource
 from torchyoga.adapters.ref import RefSource
 from torchyoga.adapters.torch import MapSource
 from torchyoga.build import BlockSource, BuildOptions, RowSource, build
+from torchyoga.columns import Block, Data, Rows, block_of, joined
 from torchyoga.dataref import VersionRef
 from torchyoga.errors import SchemaError
 from torchyoga.formats import FORMATS, format_named
+from torchyoga.schema import Schema
 from torchyoga.store import Store
 from torchyoga.testing import assert_rows_equal
 
@@ -393,3 +397,44 @@ def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for progress in (False, None, True):
         build(MapSource(ROWS), Store(tmp_path), "a", str(progress), BuildOptions(FORMAT, progress=progress))
         assert ("40/40" in capsys.readouterr().err) is (progress is True)
+
+
+class Sequential(BlockSource):
+    """Blocks of 7 rows, of which nobody knows how many there are."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.length = None
+        self.schema = Schema.of(np.int64(0))
+        self.num_blocks = num_blocks
+
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        for number in range(self.num_blocks):
+            yield Block(self.schema, 7, (Data(np.arange(7 * number, 7 * number + 7)),))
+
+
+def test_blocks_without_a_known_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 1000)
+    ref = built(store, Sequential(50), "1")
+    assert list(ref) == list(range(350))
+    assert [record.getMessage().split(" rows")[0] for record in caplog.records][:2] == [
+        "the arrays: 126",
+        "the arrays: 252",
+    ]
+    assert built(store, Sequential(0), "2").schema == Schema.of(np.int64(0))
+    with pytest.raises(ValueError, match="the arrays has more than max_rows=20 rows, perhaps without an end"):
+        built(store, Sequential(3), "3", max_rows=20)
+    assert len(built(store, Sequential(3), "3", max_rows=21)) == 21
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_blocks_join(sizes: list[int]) -> None:
+    rows = [(np.full(2, i), np.arange(i % 3), np.zeros((i % 2, i % 3)), f"{i}") for i in range(20)]
+    schema = Schema.of(rows[0], ragged=["1", "2"])
+    ends = np.cumsum([0, *sizes]).tolist()
+    parts = [block_of(rows[a:b], schema) for a, b in itertools.pairwise(ends)]
+    whole = joined(parts)
+    for found, expected in zip(Rows(whole).exact(), rows[: ends[-1]], strict=True):
+        assert_rows_equal(found, expected)

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import torchyoga as yoga
+from torchyoga import Stream
 from torchyoga.errors import StateError
 from torchyoga.formats import FORMATS
 from torchyoga.testing import check_resume
@@ -180,3 +183,55 @@ def test_refs_travel_to_other_processes(ref: yoga.DataRef, method: str) -> None:
     process.join(60)
     assert process.exitcode == 0
     assert len(pickle.dumps(ref)) < 500
+
+
+@given(
+    length=st.integers(1, 20),
+    batch_size=st.integers(1, 7),
+    world=st.integers(1, 3),
+    offset=st.integers(0, 45),
+    steps=st.integers(0, 30),
+    drop_last=st.booleans(),
+)
+def test_the_state_after_some_steps_is_that_of_taking_them(
+    length: int, batch_size: int, world: int, offset: int, steps: int, drop_last: bool
+) -> None:
+    def made() -> Stream:
+        return ref.stream(offset, shuffle=True, num_shards=world, drop_shard_remainder=True)
+
+    ref = yoga.from_arrays(np.arange(length))
+    stream, again = made(), made()
+    if not stream.cursor.steps(batch_size, drop_last):
+        with pytest.raises(ValueError, match="an epoch has no batch of"):
+            stream.state_after(10**6, batch_size, drop_last)
+        return
+    left = steps
+    while left:
+        for _ in stream.batches(batch_size, drop_last):
+            left -= 1
+            if not left:
+                break
+    state = again.state_after(steps, batch_size, drop_last)
+    # At the end of an epoch a stream may not know yet that nothing is left of it.
+    taken = stream.state_dict()
+    assert rest_of(state, made(), batch_size, drop_last) == rest_of(taken, made(), batch_size, drop_last)
+    assert again.state_dict() == made().state_dict()  # asking moves nothing
+
+
+def rest_of(state: dict[str, Any], stream: Stream, batch_size: int, drop_last: bool) -> list[list[int]]:
+    stream.load_state_dict(state)
+    return [[int(row) for row in batch] for _ in range(2) for batch in stream.batches(batch_size, drop_last)][
+        :5
+    ]
+
+
+def test_steps_are_counted_from_the_last_load() -> None:
+    stream = yoga.from_arrays(np.arange(10)).stream(start_offset=4)
+    assert stream.state_after(3)["position"] == 7
+    stream.load_state_dict(stream.state_after(3))
+    list(stream)
+    assert stream.state_after(1)["position"] == 8
+    stream.set_epoch(5)
+    assert (stream.state_after(2)["epoch"], stream.state_after(2)["position"]) == (5, 2)
+    with pytest.raises(ValueError, match="steps must be at least 0"):
+        stream.state_after(-1)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchyoga.testing import assert_rows_equal, check_source
+import torchyoga
+from torchyoga.testing import assert_rows_equal, check_export, check_source
 
 Point = namedtuple("Point", "x y")
 Other = namedtuple("Other", "x y")
@@ -79,3 +80,20 @@ def test_a_source_that_is_not_what_it_should_be_is_found(tmp_path: Path) -> None
     readings = iter([[1, 2], [1, 3]])
     with pytest.raises(AssertionError, match="twice gave two different contents"):
         check_source(lambda: next(readings), [1, 2], tmp_path / "changing")
+
+
+def test_an_export_that_is_not_the_stream_is_found() -> None:
+    ref = torchyoga.from_arrays(np.arange(12))
+
+    def forgets_the_last(stream: torchyoga.Stream) -> Any:
+        return lambda: list(stream)[:-1]
+
+    def repeats_the_epoch(stream: torchyoga.Stream) -> Any:
+        rows = list(stream)
+        return lambda: rows
+
+    check_export(ref, lambda stream: lambda: list(stream))
+    with pytest.raises(AssertionError, match=r"\{\}, epoch 0: found 11 rows, expected 12"):
+        check_export(ref, forgets_the_last)
+    with pytest.raises(AssertionError, match=r"'start_offset': 4\}, epoch 1: found 8 rows, expected 12"):
+        check_export(ref, repeats_the_epoch)
