@@ -40,3 +40,26 @@ def test_only_sequences_are_taken_for_sources() -> None:
     assert source_of(Old(3)) is not None
     assert source_of([1, 2]) is None
     assert source_of(object()) is None
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_processes_read_whole_batches(num_workers: int) -> None:
+    source = source_of(Counting(20), num_workers)
+    assert source is not None
+    rows = list(source.rows(0))
+    assert [row["n"] for row in rows] == list(range(20))
+    # In its own process each batch is read once, but for the two that tell the length.
+    assert max(row["times"] for row in rows) <= 2
+
+
+class Counting(Old):
+    """Says how often this process has read each batch."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.times: dict[int, int] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        self.times[index] = self.times.get(index, 0) + 1
+        batch = super().__getitem__(index)
+        return {**batch, "times": np.full(len(batch["n"]), self.times[index])}

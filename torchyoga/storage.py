@@ -86,11 +86,12 @@ class Storage:
         Args:
             data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a
                 torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), a
-                DataRef, an iterable, or a function that returns any of these, such as a generator function.
+                DataRef, a `tf.data.Dataset`, a Keras `PyDataset` or `Sequence`, a TensorPack `DataFlow`, an
+                iterable, or a function that returns any of these, such as a generator function.
             id: which dataset; any non-empty text.
             version: which version of it; any non-empty text.
             overwrite: replace that version if it is there. Who has opened it keeps what it opened.
-            num_workers: processes that read a map-style dataset.
+            num_workers: processes that read a map-style dataset or a Keras sequence.
             schema: what a row looks like, if the first rows do not show it: `Schema.of(row,
                 ragged=["tokens"])`.
             max_rows: more rows than this are an error: for a source that may have no end.
@@ -279,7 +280,7 @@ class Storage:
         return ref
 
 
-def _through_door(data: Any) -> Any:
+def _through_door(data: Any, num_workers: int) -> Any:
     """The data of another framework as a source or a DataRef, anything else as it is.
 
     A framework is known by the modules that the classes of the data were made in, so it is loaded already.
@@ -291,7 +292,7 @@ def _through_door(data: Any) -> Any:
 
         found = tensorflow.source_of(data)
     if frameworks & {"keras", "tf_keras"}:
-        found = sequence.source_of(data)
+        found = sequence.source_of(data, num_workers)
     if "tensorpack" in frameworks:
         found = dataflow.source_of(data)
     return data if found is None else found
@@ -302,7 +303,7 @@ def _source(data: Any, num_workers: int, schema: Schema | None = None) -> RowSou
         return data
     if is_arrays(data):
         data = from_arrays(data)
-    data = _through_door(data)
+    data = _through_door(data, num_workers)
     if isinstance(data, (RowSource, BlockSource)):
         return data
     if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):

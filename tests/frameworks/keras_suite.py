@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -332,7 +333,7 @@ class Losses(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         with self.path.open("a") as file:
-            file.write(f"{float(logs['loss']).hex()}\n")
+            file.write(f"{int(self.model.optimizer.iterations)}:{float(logs['loss']).hex()}\n")
         self.left -= 1
         if self.left == 0:
             os._exit(9)
@@ -348,20 +349,46 @@ def train(folder: Path, die_after: int = -1) -> None:
 def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     train(tmp_path / "whole")
-    whole = (tmp_path / "whole" / "losses").read_text().split()
+    whole = losses(tmp_path / "whole")
     assert len(whole) == 18
     folder = tmp_path / "killed"
     folder.mkdir()
-    for die_after, done in [
-        (2, 2),
-        (3, 5),
-        (4, 9),
-    ]:  # in the first epoch, with one batch left of it, in the second
+    # In the first epoch, with one batch left of it, in the second; what was not saved is done again.
+    for die_after, done in [(3, 3), (4, 6), (4, 9)]:
         command = [sys.executable, __file__, str(folder), str(die_after)]
         assert subprocess.run(command, timeout=200, check=False, stdout=subprocess.DEVNULL).returncode == 9
-        assert (folder / "losses").read_text().split() == whole[:done]
+        assert losses(folder) == whole[:done]
     train(folder)
-    assert (folder / "losses").read_text().split() == whole
+    assert losses(folder) == whole
+
+
+def test_killed_at_any_moment_what_was_saved_is_whole(ref: yoga.DataRef, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    train(tmp_path / "whole")
+    whole = losses(tmp_path / "whole")
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    for wait in (0.0, 0.013, 0.031):
+        victim = subprocess.Popen([sys.executable, __file__, str(folder), "-1"], stdout=subprocess.DEVNULL)
+        deadline, lines = time.monotonic() + 120, count_lines(folder)
+        while count_lines(folder) == lines and victim.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(wait)  # it trains and saves
+        victim.kill()
+        victim.wait()
+    train(folder)
+    assert losses(folder) == whole
+    assert len(list((folder / "run").iterdir())) == 2
+
+
+def losses(folder: Path) -> list[str]:
+    """Steps and their losses; a step that came again, with the same loss, counts once."""
+    return list(dict.fromkeys((folder / "losses").read_text().split()))
+
+
+def count_lines(folder: Path) -> int:
+    path = folder / "losses"
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> None:
@@ -379,10 +406,16 @@ def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> N
 def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     checkpoint, model = Checkpoint(tmp_path / "run", dataset, every=4), network()
+    mine = tmp_path / "run" / "mine.weights.h5"
+    mine.parent.mkdir()
+    mine.write_text("of the user's own")
+    with pytest.raises(ValueError, match="the model is not built, so nothing can be restored"):
+        checkpoint.fit(recorder(), epochs=1)
     with pytest.raises(ValueError, match="shuffle=True would take the epochs apart"):
         checkpoint.fit(model, epochs=1, shuffle=True)
     with pytest.raises(StateError, match="Keras has permuted the batches of this epoch"):
         model.fit(dataset, epochs=9, callbacks=[checkpoint], verbose=0)
+    assert mine.exists()
     other = make_keras_dataset(ref, BATCH, shuffle=True, seed=4, fields=("x", "y"))
     history = Checkpoint(tmp_path / "other", other).fit(model, epochs=2, verbose=0)
     assert (history.epoch, len(history.history["loss"])) == ([0, 1], 2)

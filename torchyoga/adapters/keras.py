@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -184,11 +185,9 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._pass = _Pass(start, self._batches.steps(start))
         if self._planned not in (None, self._pass.steps):
             raise StateError(
-                f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} "
-                "batches, but "
-                f"epoch {start.epoch} has {self._pass.steps}; use Checkpoint.fit, or call fit with "
-                f"epochs={start.epoch} first and again for the others. Nothing is lost: pass "
-                f"initial_epoch={start.epoch}"
+                f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} batches, "
+                f"but epoch {start.epoch} has {self._pass.steps}; use Checkpoint.fit, or let a first fit end "
+                f"with epochs={start.epoch}. Nothing is lost: go on with initial_epoch={start.epoch}"
             )
 
     def on_epoch_end(self) -> None:
@@ -291,12 +290,19 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
         Returns:
             What `model.fit` does: the history of what was done now; None if there was nothing to do.
+
+        Raises:
+            ValueError: the model is not built, or an argument would change what an epoch is.
+            StateError, CorruptError: as `restore`.
         """
         for name in ("shuffle", "initial_epoch", "steps_per_epoch"):
             if arguments.get(name):
                 raise ValueError(f"{name}={arguments[name]!r} would take the epochs apart; leave it out")
+        if not model.built:
+            raise ValueError("the model is not built, so nothing can be restored; begin it with keras.Input")
         self.restore(model)
-        arguments = {**arguments, "shuffle": False, "callbacks": [self, *(arguments.get("callbacks") or [])]}
+        # Last, so that what others change at the end of a batch or an epoch is saved, too.
+        arguments = {**arguments, "shuffle": False, "callbacks": [*(arguments.get("callbacks") or []), self]}
         history = None
         while (epoch := self.dataset.epoch) < epochs:
             until = epoch + 1 if self.dataset.is_within_epoch else epochs
@@ -324,11 +330,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         path = self.directory / "checkpoint.json"
         try:
             saved = json.loads(path.read_text())
-            weights, state, random = (
-                self.directory / Path(saved["weights"]).name,
-                saved["data"],
-                saved["random"],
-            )
+            weights = self.directory / Path(saved["weights"]).name
+            state, random = saved["data"], dict(saved["random"])
         except FileNotFoundError:
             return False
         except (ValueError, TypeError, KeyError) as error:
@@ -346,17 +349,19 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         """Saves now."""
         state = self.dataset.state_dict()
         self.directory.mkdir(parents=True, exist_ok=True)
-        name = f"{state['epoch']}-{state['position']}.weights.h5"
-        self.model.save_weights(self.directory / name)
-        random = _random_state(self.model)
-        staged = self.directory / "checkpoint.json.new"
-        with staged.open("w") as file:
-            json.dump({"weights": name, "data": state, "random": random}, file)
-            file.flush()
+        # A name of its own: what the last save points to stays whole until this one is.
+        weights = self.directory / f"checkpoint-{secrets.token_hex(8)}.weights.h5"
+        self.model.save_weights(weights)
+        with weights.open("rb") as file:
             os.fsync(file.fileno())
+        staged = weights.with_suffix(".json")
+        with staged.open("w") as text:
+            json.dump({"weights": weights.name, "data": state, "random": _random_state(self.model)}, text)
+            text.flush()
+            os.fsync(text.fileno())
         staged.replace(self.directory / "checkpoint.json")
-        for old in self.directory.glob("*.weights.h5"):
-            if old.name != name:
+        for old in self.directory.glob("checkpoint-*"):
+            if old != weights:
                 old.unlink(missing_ok=True)
         self._since = 0
 
@@ -395,16 +400,19 @@ def _seeds(model: Any) -> list[Any]:
 
 
 def _random_state(model: Any) -> dict[str, Any]:
-    state: dict[str, Any] = {"seeds": [keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(model)]}
-    if keras.backend.backend() == "torch":  # which draws from its own generator where a layer has no seed
+    state: dict[str, Any] = {"backend": keras.backend.backend()}
+    state["seeds"] = [keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(model)]
+    if state["backend"] == "torch":  # which draws from its own generator where a layer has no seed
         state["torch"] = torch.get_rng_state().numpy().tobytes().hex()
     return state
 
 
 def _set_random_state(model: Any, state: dict[str, Any]) -> None:
+    if state["backend"] != keras.backend.backend():
+        return  # another backend draws other numbers anyway
     for seed, value in zip(_seeds(model), state["seeds"], strict=True):
         seed.assign(value)
-    if "torch" in state and keras.backend.backend() == "torch":
+    if "torch" in state:
         torch.set_rng_state(torch.frombuffer(bytearray.fromhex(state["torch"]), dtype=torch.uint8))
 
 

@@ -20,11 +20,12 @@ __all__ = ["as_dataref", "source_of"]
 _CACHE_BYTES = 256 * 2**20
 
 
-def source_of(data: Any) -> RowSource | None:
+def source_of(data: Any, num_workers: int = 0) -> RowSource | None:
     """A `keras.utils.PyDataset` or `Sequence` as a source; None for anything else."""
     if not (hasattr(data, "__getitem__") and hasattr(data, "on_epoch_end")):
         return None
-    source = MapSource(as_dataref(data))
+    ref = _SequenceRef(data, _CACHE_BYTES)
+    source = MapSource(ref, num_workers, rows_at_once=max(1, ref.batch_size))
     source.name = type(data).__name__
     return source
 
@@ -66,12 +67,12 @@ class _SequenceRef(DataRef):
         self._cache_bytes = cache_bytes
         self._cache: dict[int, Any] = {}  # the batch used last is the last one
         self._count = _num_batches(sequence)
-        self._batch_size = self._length = 0
+        self.batch_size = self._length = 0
         if self._count:
-            self._batch_size = self._length_of(0, self._batch(0))
+            self.batch_size = self._length_of(0, self._batch(0))
             last = self._count - 1
-            self._length = last * self._batch_size + self._length_of(last, self._batch(last))
-            if not self._batch_size:
+            self._length = last * self.batch_size + self._length_of(last, self._batch(last))
+            if not self.batch_size:
                 raise SchemaError(f"{self._name(0)} has no rows; let every batch but the last be as long")
 
     def __len__(self) -> int:
@@ -86,7 +87,7 @@ class _SequenceRef(DataRef):
     def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
         """The rows of these numbers; each batch is read once for all of its rows."""
         found: list[Any] = [None] * len(rows)
-        batches, places = np.divmod(rows, max(1, self._batch_size))
+        batches, places = np.divmod(rows, max(1, self.batch_size))
         for number in np.unique(batches).tolist():
             batch = self._batch(number)
             for at in np.flatnonzero(batches == number).tolist():
@@ -98,15 +99,15 @@ class _SequenceRef(DataRef):
         if batch is None:
             batch = mapped(self._sequence[number], lambda leaf: self._plain(number, leaf))
             length = self._length_of(number, batch)
-            if self._batch_size and number < self._count - 1 and length != self._batch_size:
+            if self.batch_size and number < self._count - 1 and length != self.batch_size:
                 raise SchemaError(
-                    f"{self._name(number)} has {length} rows, but batch 0 has {self._batch_size}; only the "
+                    f"{self._name(number)} has {length} rows, but batch 0 has {self.batch_size}; only the "
                     "last "
                     "batch may be shorter"
                 )
-            if self._batch_size and length > self._batch_size:
+            if self.batch_size and length > self.batch_size:
                 raise SchemaError(
-                    f"{self._name(number)} has {length} rows, more than the {self._batch_size} of batch 0"
+                    f"{self._name(number)} has {length} rows, more than the {self.batch_size} of batch 0"
                 )
         self._cache[number] = batch
         while len(self._cache) > 1 and sum(map(_nbytes, list(self._cache.values()))) > self._cache_bytes:

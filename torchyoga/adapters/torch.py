@@ -25,11 +25,14 @@ def is_map_style(data: Any) -> bool:
 
 
 class MapSource(RowSource):
-    """The rows of a map-style dataset, read by `num_workers` processes if that is more than 0."""
+    """The rows of a map-style dataset, read by `num_workers` processes if that is more than 0.
+
+    Each process reads `rows_at_once` of them one after the other.
+    """
 
     seekable = True
 
-    def __init__(self, dataset: Any, num_workers: int = 0) -> None:
+    def __init__(self, dataset: Any, num_workers: int = 0, rows_at_once: int = 16) -> None:
         try:
             self.length = len(dataset)
         except TypeError:
@@ -39,6 +42,7 @@ class MapSource(RowSource):
         self.name = type(dataset).__name__
         self._dataset = dataset
         self._num_workers = num_workers
+        self._rows_at_once = rows_at_once
 
     def rows(self, start: int) -> Iterator[Any]:
         """The rows from `start` on, in order."""
@@ -49,7 +53,7 @@ class MapSource(RowSource):
             return
         loader: DataLoader[Any] = DataLoader(
             self._dataset,
-            batch_sampler=_Ranges(start, self.length, 16),
+            batch_sampler=_Ranges(start, self.length, self._rows_at_once),
             num_workers=self._num_workers,
             collate_fn=pickle.dumps,  # as bytes: tensors by themselves would each take a file descriptor
             generator=torch.Generator(),
