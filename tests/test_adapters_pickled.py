@@ -127,3 +127,19 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         file.put(b"00000000", b"\x93\x01\x02\x03")
     with pytest.raises(CorruptError, match="'00000000' cannot be unpickled"):
         yoga.from_lmdb(foreign, "tensorpack", trust_pickle=True)[0]
+
+
+def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    path = write(tmp_path / "old.mdb", [1, 2, 3])
+    before = yoga.from_lmdb(path, "tensorpack", trust_pickle=True)
+    os.replace(write(tmp_path / "new.mdb", [10, 20]), path)
+    with pytest.raises(ValueError, match="cannot be opened twice in a process"):
+        yoga.from_lmdb(path, "tensorpack", trust_pickle=True)
+    assert list(before) == [1, 2, 3]
+    del before
+    after = yoga.from_lmdb(path, "tensorpack", trust_pickle=True)
+    same = yoga.from_lmdb(path, "tensorpack", trust_pickle=True)
+    assert list(after) == list(same) == [10, 20]
+    del after, same
+    with lmdb.open(str(path), subdir=False):  # and it is closed when nobody reads it
+        pass

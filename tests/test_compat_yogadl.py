@@ -52,7 +52,7 @@ def test_cacheable_runs_once(storage: yogadl.Storage) -> None:
     assert calls == [4]
 
 
-def test_a_ref_of_ones_own() -> None:
+def test_a_ref_of_ones_own(storage: yogadl.Storage) -> None:
     class Letters(yogadl.DataRef):
         def stream(self, start_offset: int = 0, **options: object) -> yogadl.Stream:
             return yogadl.Stream(lambda: iter("abcde"[start_offset:]), len(self))
@@ -60,6 +60,9 @@ def test_a_ref_of_ones_own() -> None:
         def __len__(self) -> int:
             return 5
 
+    storage.submit(Letters(), "letters", "1")
+    storage.submit(storage.fetch("letters", "1"), "letters", "2")
+    assert list(storage.fetch("letters", "2").stream(1)) == ["b", "c", "d", "e"]
     stream = Letters().stream(start_offset=2)
     assert (list(stream), len(stream), list(stream.iterator_fn())) == (["c", "d", "e"], 5, ["c", "d", "e"])
     assert (stream.output_types, stream.output_shapes) == (None, None)

@@ -18,12 +18,12 @@ PACKAGE = Path(torchyoga.__file__).parent
 HOUSE = [
     "errors",
     "leaf",
+    "compound",
     "schema",
     "order",
     "cursor",
     "checksum",
     "buffers",
-    "compound",
     "columns",
     "collate",
     "nest",

@@ -19,12 +19,15 @@ class RaggedParts(NamedTuple):
         [[3, 1], [], [4]]
     """
 
-    values: Any  # an array, or a RaggedParts where rows differ in several dimensions
+    values: Any  # an array, StringParts, or RaggedParts where rows differ in several dimensions
     row_splits: npt.NDArray[np.int64]
 
     def to_list(self) -> list[Any]:
         """The rows as nested lists."""
-        values = self.values.tolist() if isinstance(self.values, np.ndarray) else self.values.to_list()
+        if isinstance(self.values, StringParts):
+            values = self.values.to_numpy().tolist()
+        else:
+            values = self.values.to_list() if isinstance(self.values, RaggedParts) else self.values.tolist()
         return [values[start:stop] for start, stop in pairwise(self.row_splits.tolist())]
 
 
@@ -39,13 +42,19 @@ class SparseParts(NamedTuple):
     """
 
     indices: npt.NDArray[np.int64]  # (values, dimensions)
-    values: npt.NDArray[Any]
+    values: Any  # an array (values,), or StringParts
     dense_shape: npt.NDArray[np.int64]
 
-    def to_dense(self) -> npt.NDArray[Any]:
-        """The same as an array."""
-        dense = np.zeros(self.dense_shape, self.values.dtype)
-        dense[tuple(self.indices.T)] = self.values
+    def to_dense(self) -> Any:
+        """The same as an array or a tensor; where strings are missing, they are empty."""
+        shape = tuple(self.dense_shape.tolist())
+        if isinstance(self.values, StringParts):
+            dense, values = np.full(shape, b"", object), self.values.to_numpy()
+        elif isinstance(self.values, np.ndarray):
+            dense, values = np.zeros(shape, self.values.dtype), self.values
+        else:
+            dense, values = self.values.new_zeros(shape), self.values
+        dense[tuple(self.indices.T)] = values
         return dense
 
 

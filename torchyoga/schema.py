@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from . import compound  # noqa: F401  # loaded, so that rows of its classes are of them
 from . import leaf as leaves
 from .errors import CorruptError, SchemaError
 from .leaf import Leaf

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,32 @@ def test_the_batches_kept_are_bounded() -> None:
     assert sequence.asked == []
     ref[0], ref[4], ref[16]
     assert sequence.asked == [0, 1, 4]
+
+
+def test_a_sequence_may_use_its_memory_again(tmp_path: Path) -> None:
+    class Reusing(Sequence):
+        def __getitem__(self, index: int) -> Any:
+            x, y = super().__getitem__(index)
+            self.x[: len(x)], self.y[: len(y)] = x, y
+            return self.x[: len(x)], self.y[: len(y)]
+
+    def made() -> Reusing:
+        sequence = Reusing()
+        sequence.x, sequence.y = np.zeros((BATCH, 3), np.float32), np.zeros(BATCH, np.float32)
+        return sequence
+
+    check_source(made, rows_of("xy"), tmp_path)
+    ref = as_dataref(made())
+    ref[2][0][:] = 100  # a row is the reader's own
+    assert_rows_equal(ref[2], rows_of("xy")[2])
+
+
+def test_dicts_of_any_class_go_in(tmp_path: Path) -> None:
+    class Ordered(Sequence):
+        def __getitem__(self, index: int) -> Any:
+            return OrderedDict(super().__getitem__(index))
+
+    check_source(lambda: Ordered("dict"), rows_of("dict"), tmp_path)
 
 
 def test_a_torch_loader_over_a_sequence(tmp_path: Path) -> None:
@@ -360,6 +387,30 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
         assert losses(folder) == whole[:done]
     train(folder)
     assert losses(folder) == whole
+
+
+def test_validation_over_the_same_dataset_is_no_epoch(ref: yoga.DataRef, tmp_path: Path) -> None:
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    model = recorder()
+    model.build((None, 3))
+    Checkpoint(tmp_path / "run", dataset).fit(model, epochs=3, verbose=0, validation_data=dataset)
+    assert model.seen == stream_of(ref)
+
+
+def test_where_keras_reads_ahead_a_place_is_what_was_trained_on(ref: yoga.DataRef, tmp_path: Path) -> None:
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    checkpoint, model, places = Checkpoint(tmp_path / "run", dataset), recorder(), []
+
+    class Places(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            state = json.loads((tmp_path / "run" / "checkpoint.json").read_text())["data"]
+            places.append((state["epoch"], state["position"]))
+
+    model.fit(
+        dataset, epochs=4, steps_per_epoch=3, shuffle=False, verbose=0, callbacks=[checkpoint, Places()]
+    )
+    assert model.seen == stream_of(ref)[:12]
+    assert places == [(0, 12), (1, 0), (1, 12), (2, 0)]
 
 
 def test_killed_at_any_moment_what_was_saved_is_whole(ref: yoga.DataRef, tmp_path: Path) -> None:

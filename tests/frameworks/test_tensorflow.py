@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,6 +111,17 @@ SOURCES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "ragged texts": (
         lambda: ragged([["x" * j for j in range(i % 3)] for i in range(N)]),
         [StringParts(b"x" if i % 3 == 2 else b"", np.arange(i % 3)) for i in range(N)],
+    ),
+    "nothing in them": (
+        lambda: slices((np.zeros((N, 0, 3), np.float32), np.arange(N), [[""]] * N)),
+        [(np.zeros((0, 3), np.float32), i, StringParts(b"", np.array([0]))) for i in np.arange(N)],
+    ),
+    "sparse texts": (
+        lambda: slices(tf.sparse.from_dense([["", f"{i}"] for i in range(N)])),
+        [
+            SparseParts(np.array([[1]]), StringParts(b"%d" % i, np.array([len(str(i))])), np.array([2]))
+            for i in range(N)
+        ],
     ),
     "empty": (lambda: tf.data.Dataset.range(0), []),
 }
@@ -307,3 +320,30 @@ def test_blocks_are_of_the_size_asked_for() -> None:
     assert min(sizes[:-1]) >= 32
     assert len(sizes) > 5
     assert_rows_equal([b.num_rows for b in TensorflowSource(tf.data.Dataset.range(10)).blocks(32)], [4, 4, 2])
+
+
+def test_less_than_a_batch_is_left_and_dropped(ref: yoga.DataRef) -> None:
+    for options in ({"start_offset": 21}, {"start_offset": 22, "num_shards": 3, "shard_rank": 1}):
+        stream, again = (ref.stream(shuffle=True, shuffle_seed=1, **options) for _ in range(2))
+        dataset = make_tf_dataset(stream, 4, drop_last=True)
+        for _ in range(2):
+            found = [batch["y"].tolist() for batch in rows(dataset)]
+            assert found == [[row["y"] for row in batch] for batch in again.batches(4, drop_last=True)]
+            assert found
+
+
+def test_what_was_cached_is_read_without_tensorflow(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    for name in ("ragged in ragged", "texts", "sparse"):
+        storage.submit(SOURCES[name][0](), name, "1")
+    code = f"""
+import sys, torchyoga
+storage = torchyoga.Storage({str(tmp_path)!r})
+print(storage.fetch("ragged in ragged", "1")[5].to_list())
+print(storage.fetch("texts", "1")[5].to_numpy().tolist())
+print(storage.fetch("sparse", "1")[2].to_dense().tolist())
+print("tensorflow" in sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    assert told == ["[[], [0]]", "[b'ab', b'cc']", "[0.0, 0.0, 1.0, 0.0]", "False"]

@@ -112,6 +112,11 @@ class _Pass:
         self._asked = bytearray(steps)
         self.num_asked = 0
 
+    @property
+    def is_over(self) -> bool:
+        """True if all was trained on, where that is told; if all was asked for, where it is not."""
+        return (self.delivered or self.num_asked) == self.steps
+
     def ask(self, index: int) -> None:
         """Notes that a batch was asked for."""
         self.is_permuted = self.is_permuted or not (index == self.num_asked or self._asked[index])
@@ -124,6 +129,9 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     Where it begins within an epoch, `fit` it for the rest of that epoch alone and then for the others, as
     `Checkpoint.fit` does: Keras gives all epochs of a fit as many batches as the first.
+
+    What Keras reads to the end is an epoch, whether it trains or evaluates: give `evaluate` a dataset of its
+    own.
 
     Keras's own queue of workers is not used, for on some backends it hands out batches twice (Keras 3.15,
     where the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
@@ -195,7 +203,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         begins, self._begins = self._begins, False
         if begins:
             self._pass = None
-        elif self._pass is not None and self._pass.num_asked == self._pass.steps:
+        elif self._pass is not None and self._pass.is_over:
             self._planned = self._pass.steps
             self._stream.cursor.finished(self._pass.start.epoch)
             self._pass = None
@@ -278,6 +286,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.every = None if every is None else as_int("every", every, low=1)
         self._last = -1  # the batch of this epoch that was trained on last
         self._since = 0  # batches since the last save
+        self._place: dict[str, Any] | None = None  # in the data, while a validation runs
         self._random: dict[str, Any] | None = None  # to be set when the next batch or epoch begins
 
     def fit(self, model: Any, epochs: int, **arguments: Any) -> Any:
@@ -341,7 +350,12 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.dataset.load_state_dict(state)
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        model.load_weights(weights)
+        try:
+            model.load_weights(weights)
+        except OSError as error:
+            raise CorruptError(
+                f"{weights} cannot be read: {error}; remove {self.directory} to start over"
+            ) from error
         self._random = random
         return True
 
@@ -386,6 +400,16 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Saves."""
         self.save()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Notes the place in the data, for validation may be over the same dataset."""
+        self._place = self.dataset.state_dict()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Goes back there: no epoch was trained on."""
+        if self._place is not None and self.dataset.state_dict() != self._place:
+            self.dataset.load_state_dict(self._place)
+        self._place = None
 
     def _set_random_state(self) -> None:
         if self._random is not None:

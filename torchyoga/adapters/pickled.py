@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,22 @@ __all__ = ["from_lmdb"]
 
 _FORMATS = ("tensorpack", "yogadl")
 _OWN_KEYS = {b"__keys__", b"__shapes__", b"__types__"}
-# LMDB refuses to open a file twice in a process: those that are open, by path, with the process they are of.
-_environments: dict[str, tuple[int, Any]] = {}
+
+
+class _Opened:
+    """An LMDB environment of this process, closed with the last DataRef over it."""
+
+    def __init__(self, path: str) -> None:
+        self.process = os.getpid()
+        self.environment = lmdb.open(path, subdir=os.path.isdir(path), readonly=True, lock=False)
+
+    def __del__(self) -> None:
+        if hasattr(self, "environment"):
+            self.environment.close()
+
+
+# LMDB refuses to open a file twice in a process: those that are open, by the file that the path is now.
+_opened: weakref.WeakValueDictionary[tuple[int, int], _Opened] = weakref.WeakValueDictionary()
 
 
 def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool = False) -> DataRef:
@@ -34,7 +49,8 @@ def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool =
             know who wrote the file.
 
     Raises:
-        ValueError: `trust_pickle` is not True, or there is no such format.
+        ValueError: `trust_pickle` is not True, there is no such format, or something else in this process has
+            the file open.
         NotFoundError: there is no such file.
         CorruptError: it is damaged, or lacks records that it lists.
 
@@ -62,6 +78,7 @@ class _PickledRef(DataRef):
         self.format = format
         if not os.path.exists(os.path.join(path, "data.mdb") if os.path.isdir(path) else path):
             raise NotFoundError(f"there is no LMDB file {path}; pass the file, or the folder of its data.mdb")
+        self._mine: _Opened | None = None
         self._keys = self._read_keys()
 
     def __len__(self) -> int:
@@ -114,14 +131,22 @@ class _PickledRef(DataRef):
             ) from error
 
     def _environment(self) -> Any:
-        process, environment = _environments.get(self.path, (0, None))
-        if process == os.getpid():
-            return environment
-        if environment is not None:
-            environment.close()  # the parent's, whose own stays open
+        if self._mine is not None and self._mine.process == os.getpid():
+            return self._mine.environment
+        found = os.stat(os.path.join(self.path, "data.mdb") if os.path.isdir(self.path) else self.path)
+        file = found.st_dev, found.st_ino
+        opened = _opened.get(file)
+        if opened is not None and opened.process != os.getpid():
+            opened.environment.close()  # a copy of the parent's, whose own stays open
+            opened = None
         try:
-            environment = lmdb.open(self.path, subdir=os.path.isdir(self.path), readonly=True, lock=False)
+            self._mine = opened or _Opened(self.path)
         except lmdb.Error as error:
+            if "already open" in str(error):  # by this path, another file or somebody else
+                raise ValueError(
+                    f"{self.path} cannot be opened twice in a process: {error} Close what has it open, or "
+                    "let go of the DataRef over the file that it was"
+                ) from error
             raise CorruptError(f"{self.path} cannot be opened as an LMDB file: {error}") from error
-        _environments[self.path] = os.getpid(), environment
-        return environment
+        _opened[file] = self._mine
+        return self._mine.environment

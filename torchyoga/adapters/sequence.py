@@ -125,20 +125,23 @@ class _SequenceRef(DataRef):
         return lengths.pop()
 
     def _plain(self, number: int, leaf: Any) -> Any:
-        """An array of a batch as NumPy or torch has it."""
+        """An array of a batch, copied: the sequence may use its memory again."""
         if leaf is None:
             return None
+        if isinstance(leaf, dict):
+            return mapped(dict(leaf), lambda inner: self._plain(number, inner))
         if not isinstance(leaf, (np.ndarray, torch.Tensor)):
             if not hasattr(leaf, "__array__") or np.ndim(leaf) == 0:
                 raise SchemaError(
                     f"{self._name(number)} holds a {type(leaf).__name__}; batches are made of arrays (B, ...)"
                 )
             leaf = np.asarray(leaf)
+        leaf = leaf.detach().cpu().clone() if isinstance(leaf, torch.Tensor) else np.array(leaf)
         if leaf.ndim == 0:
             raise SchemaError(
                 f"{self._name(number)} holds an array without rows; batches are arrays (B, ...)"
             )
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "V" and leaf.dtype.name == "bfloat16":
+        if isinstance(leaf, np.ndarray) and leaf.dtype.name == "bfloat16":
             return torch.from_numpy(leaf.view(np.uint16)).view(torch.bfloat16)  # NumPy itself has none
         return leaf
 
@@ -175,4 +178,11 @@ def _nbytes(batch: Any) -> int:
 
 
 def _row(batch: Any, place: int) -> Any:
-    return mapped(batch, lambda array: None if array is None else array[place])
+    """A row of its own: who changes it does not change the batch."""
+
+    def part(array: Any) -> Any:
+        if array is None:
+            return None
+        return array[place].clone() if isinstance(array, torch.Tensor) else array[place, ...].copy()[()]
+
+    return mapped(batch, part)

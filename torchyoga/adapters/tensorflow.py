@@ -271,46 +271,57 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
             f"expected a Stream or a DataRef, found {type(stream).__name__}; DataRef.stream() makes one"
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
-    export = _Export(stream)
-    place = stream.cursor.begin(step, drop_last)
-    full = place.position == 0
+    export = _Export(stream, batch_size is None)
+    cursor = stream.cursor
+    full = cursor.begin(step, drop_last).position == 0
     at_once = export.rows_at_once // step * step or step
 
     def blocks() -> Iterator[Any]:
-        if full and stream.cursor.begin(step, drop_last).position:
+        if full and cursor.begin(step, drop_last).position:
             raise StateError(
                 "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
             )
+        if cursor.begin(step, drop_last) != cursor.begin():
+            cursor.finished(cursor.epoch)  # what is left of this epoch is less than a batch
         for rows in stream.batches(at_once):
             yield export.arrays(block_of(rows, export.schema))
 
     dataset = tf.data.Dataset.from_generator(blocks, output_signature=export.signature).prefetch(1)
-    if batch_size is None or not export.is_simple:
-        dataset = dataset.map(export.batch).unbatch()
-        if not export.is_simple:
+    dataset = dataset.map(export.batch)
+    if not export.by_row:
+        dataset = dataset.rebatch(batch_size, drop_remainder=drop_last)
+    else:
+        dataset = dataset.unbatch()
+        if export.has_parts:
             dataset = dataset.map(export.row)
         if batch_size is not None:
             dataset = dataset.ragged_batch(batch_size, drop_remainder=drop_last)
-    else:
-        dataset = dataset.map(export.batch).rebatch(batch_size, drop_remainder=drop_last)
     if full:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(stream.cursor.steps(step, drop_last)))
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cursor.steps(step, drop_last)))
     return dataset
 
 
 class _Export:
     """How the rows of a stream cross into TensorFlow: as flat arrays, and put together there."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, by_row: bool) -> None:
         some = sample_of(stream.source)
         self.schema = some.schema
         self._ranks = [_rank(c, data) for c, data in zip(some.schema.columns, some.data, strict=True)]
+        has_compounds = _has_compounds(self.schema.tree)
+        self.by_row = by_row or has_compounds or any(rank is not None for rank in self._ranks)
+        if self.by_row:
+            # TensorFlow crashes when it takes batches of empty tensors apart.
+            self._ranks = [
+                _EMPTY if 0 in (c.shape or ()) and c.kind != "none" else rank
+                for c, rank in zip(self.schema.columns, self._ranks, strict=True)
+            ]
+        self.has_parts = has_compounds or any(rank is not None for rank in self._ranks)
         self.signature = tuple(
             spec
             for column, rank in zip(self.schema.columns, self._ranks, strict=True)
             for spec in _signature(column, rank)
         )
-        self.is_simple = all(rank is None for rank in self._ranks) and not _has_compounds(self.schema.tree)
         row_bytes = max(1, some.nbytes // some.num_rows)
         self.rows_at_once = max(1, min(_MOST_ROWS, _EXPORT_BYTES // row_bytes))
 
@@ -328,12 +339,14 @@ class _Export:
     def row(self, *parts: Any) -> Any:
         """The tensors of one row, from those of many taken apart."""
         tree = self.schema.tree
-        return _row(tree, parts if tree.kind in ("tuple", "list") else parts[0], iter(self._ranks))
+        columns = iter(zip(self.schema.columns, self._ranks, strict=True))
+        return _row(tree, parts if tree.kind in ("tuple", "list") else parts[0], columns)
 
 
-_COMPOUNDS = {f"{cls.__module__}:{cls.__name__}" for cls in (RaggedParts, SparseParts, StringParts)}
+_COMPOUNDS = {f"{cls.__module__}:{cls.__name__}": cls for cls in (RaggedParts, SparseParts, StringParts)}
 _TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
-_ANY_RANK = -1
+_ANY_RANK = -1  # of rows whose numbers of dimensions differ
+_EMPTY = -2  # of rows that hold nothing, and cross as a byte each
 
 
 def _has_compounds(node: Node) -> bool:
@@ -381,7 +394,9 @@ def _signature(column: Column, rank: int | None) -> list[Any]:
     if column.kind in _TEXT_KINDS:
         return [tf.TensorSpec([None], dtype)]
     if column.shape is not None:
-        return [tf.TensorSpec([None, *column.shape], dtype)]
+        return [
+            tf.TensorSpec([None], tf.uint8) if rank == _EMPTY else tf.TensorSpec([None, *column.shape], dtype)
+        ]
     specs = [tf.TensorSpec([None], dtype), tf.TensorSpec([None], tf.int64)]
     if rank is not None:
         specs.append(tf.TensorSpec([None, column.ndim if rank == _ANY_RANK else rank], tf.int64))
@@ -396,6 +411,9 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
         texts = np.empty(len(data.part("offsets")) - 1, object)
         texts[:] = data.texts()
         yield texts
+        return
+    if rank == _EMPTY:
+        yield np.zeros(len(data.values), np.uint8)
         return
     yield _values(column, data.values)
     if column.is_ragged:
@@ -445,28 +463,31 @@ def _nested(node: Node, tensors: Iterator[Any]) -> Any:
     return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
 
 
-def _row(node: Node, value: Any, ranks: Iterator[int | None]) -> Any:
+def _row(node: Node, value: Any, columns: Iterator[tuple[Column, int | None]]) -> Any:
     """A row with its shaped and compound tensors put together."""
     if node.kind == "leaf":
-        return _reshaped(value, next(ranks))
+        return _reshaped(value, *next(columns))
     items = value.values() if node.kind == "dict" else value
     if node.kind == "dict":
         items = [value[key] for key in node.keys]
-    children = [_row(child, item, ranks) for child, item in zip(node.children, items, strict=True)]
+    children = [_row(child, item, columns) for child, item in zip(node.children, items, strict=True)]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
-    if node.type_name not in _COMPOUNDS:
+    compound = _COMPOUNDS.get(node.type_name)
+    if compound is None:
         return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
-    if node.row_type is RaggedParts:
+    if compound is RaggedParts:
         return tf.RaggedTensor.from_row_splits(*children, validate=False)
-    if node.row_type is SparseParts:
+    if compound is SparseParts:
         return tf.SparseTensor(*children)
     return _strings(*children)
 
 
-def _reshaped(value: Any, rank: int | None) -> Any:
+def _reshaped(value: Any, column: Column, rank: int | None) -> Any:
     if rank is None:
         return value
+    if rank == _EMPTY:
+        return tf.zeros(column.shape, _dtype(column))
     tensor = tf.reshape(value.values, tf.boolean_mask(value.shape, value.shape >= 0))
     return tensor if rank == _ANY_RANK else tf.ensure_shape(tensor, [None] * rank)
 

@@ -11,6 +11,7 @@ seed
   is torchyoga's, and epochs are never shuffled as those of another seed are.
 - A dataset is published when it is complete. `submit` still replaces what is there, in one step.
 - Records are no pickles, and files that yogadl wrote are read by `torchyoga.from_lmdb`.
+- `S3Storage` and `GCSStorage` say that this version of torchyoga keeps datasets in local directories only.
 - Bad arguments raise ValueError and missing datasets `torchyoga.errors.NotFoundError`, where yogadl asserted.
 """
 

@@ -96,7 +96,7 @@ class _OverStorage(Storage):
 
     def submit(self, data: Any, dataset_id: str, dataset_version: str) -> None:
         """Keeps a dataset; one that is there already is replaced, and its readers keep what they opened."""
-        self.storage.submit(data, dataset_id, dataset_version, overwrite=True)
+        self.storage.submit(_ours(data), dataset_id, dataset_version, overwrite=True)
 
     def fetch(self, dataset_id: str, dataset_version: str) -> CachedDataRef:
         """A dataset that was kept."""
@@ -109,7 +109,9 @@ class _OverStorage(Storage):
         on."""
 
         def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
-            cached = self.storage.cacheable(dataset_id, dataset_version)(function)
+            @self.storage.cacheable(dataset_id, dataset_version)
+            def cached(*args: Any, **kwargs: Any) -> Any:
+                return _ours(function(*args, **kwargs))
 
             @functools.wraps(function)
             def fetched(*args: Any, **kwargs: Any) -> CachedDataRef:
@@ -118,6 +120,13 @@ class _OverStorage(Storage):
             return fetched
 
         return decorate
+
+
+def _ours(data: Any) -> Any:
+    """What torchyoga takes for the data: of DataRefs their rows."""
+    if isinstance(data, CachedDataRef):
+        return data.ref
+    return data.stream() if isinstance(data, DataRef) else data
 
 
 class LFSConfigurations:
@@ -197,7 +206,7 @@ class S3Configurations(_BucketConfigurations):
         access_key: credentials.
         secret_key: likewise.
         endpoint_url: of a store that is not Amazon's.
-        local_cache_dir: where copies are kept.
+        local_cache_dir: ignored.
         skip_verify: ignored.
         coordinator_cert_file: ignored.
         coordinator_cert_name: ignored.
@@ -239,14 +248,22 @@ class GCSConfigurations(_BucketConfigurations):
 
 
 class S3Storage(_OverStorage):
-    """Datasets in an S3 bucket."""
+    """Datasets in an S3 bucket.
+
+    Raises:
+        ValueError: this version of torchyoga keeps datasets in local directories only.
+    """
 
     def __init__(self, configurations: S3Configurations, tensorflow_config: Any = None) -> None:
         super().__init__(_Storage(configurations.storage_url))
 
 
 class GCSStorage(_OverStorage):
-    """Datasets in a bucket of Google Cloud Storage."""
+    """Datasets in a bucket of Google Cloud Storage.
+
+    Raises:
+        ValueError: this version of torchyoga keeps datasets in local directories only.
+    """
 
     def __init__(self, configurations: GCSConfigurations, tensorflow_config: Any = None) -> None:
         super().__init__(_Storage(configurations.storage_url))

@@ -34,6 +34,8 @@ def _signature(types: Any, shapes: Any) -> Any:
     """The specs of tensors of these dtypes and shapes, nested alike; of any shape if none is said."""
     if isinstance(types, dict):
         return {key: _signature(types[key], None if shapes is None else shapes[key]) for key in types}
+    if isinstance(types, list):  # which tf.data takes for one tensor
+        types = tuple(types)
     if isinstance(types, tuple):
         items = [_signature(dtype, None if shapes is None else shapes[i]) for i, dtype in enumerate(types)]
         return tuple.__new__(type(types), items)
