@@ -24,7 +24,7 @@ import torchyoga as yoga
 
 BACKENDS = ["tensorflow", "torch", "jax"]
 NUM_ROWS, FEW_ROWS = 100_000, 10_000  # the second for what goes row by row
-EXPORT_GOAL, FIT_GOAL = 30.0, 0.8
+EXPORT_GOAL, FIT_GOAL = 30.0, 0.83  # a fit may take a fifth longer
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:

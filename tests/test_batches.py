@@ -26,29 +26,39 @@ from torchyoga.testing import assert_rows_equal
     epoch=st.integers(0, 2),
     drop_last=st.booleans(),
     remainder=st.sampled_from(["keep", "drop"]),
+    rows_at_once=st.sampled_from([1, 5, 8192]),
 )
 def test_they_are_those_of_the_stream(
-    length: int, batch_size: int, world: int, offset: int, epoch: int, drop_last: bool, remainder: str
+    length: int,
+    batch_size: int,
+    world: int,
+    offset: int,
+    epoch: int,
+    drop_last: bool,
+    remainder: str,
+    rows_at_once: int,
 ) -> None:
-    ref = yoga.from_arrays(np.arange(length))
-    start = Place(epoch, offset % length)
-    for rank in range(world):
-        order, shard = Order(length, 5), Shard(world, rank, remainder)
-        made = NumberedBatches(ref, order, shard, batch_size, drop_last, None, None)
-        made = pickle.loads(pickle.dumps(made))
-        stream = ref.stream(
-            start_offset=epoch * length + start.position,
-            shuffle=True,
-            shuffle_seed=5,
-            num_shards=world,
-            shard_rank=rank,
-            drop_shard_remainder=remainder == "drop",
-        )
-        expected = [[int(row) for row in batch] for batch in stream.batches(batch_size, drop_last)]
-        if made.steps(start):  # else the stream goes on to the next epoch
-            assert len(expected) == made.steps(start)
-        for index in reversed(range(made.steps(start))):
-            assert made.batch(start, index)[0].tolist() == expected[index]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("torchyoga.batches._ROWS_AT_ONCE", rows_at_once)
+        ref = yoga.from_arrays(np.arange(length))
+        start = Place(epoch, offset % length)
+        for rank in range(world):
+            order, shard = Order(length, 5), Shard(world, rank, remainder)
+            made = NumberedBatches(ref, order, shard, batch_size, drop_last, None, None)
+            made = pickle.loads(pickle.dumps(made))
+            stream = ref.stream(
+                start_offset=epoch * length + start.position,
+                shuffle=True,
+                shuffle_seed=5,
+                num_shards=world,
+                shard_rank=rank,
+                drop_shard_remainder=remainder == "drop",
+            )
+            expected = [[int(row) for row in batch] for batch in stream.batches(batch_size, drop_last)]
+            if made.steps(start):  # else the stream goes on to the next epoch
+                assert len(expected) == made.steps(start)
+            for index in reversed(range(made.steps(start))):
+                assert made.batch(start, index)[0].tolist() == expected[index]
 
 
 def test_the_arrays_are_what_numpy_has_of_the_rows(tmp_path: Path) -> None:
