@@ -45,6 +45,7 @@ HOUSE = [
     "store",
     "build",
     "batches",
+    "pool",
     "stream",
     "dataref",
     "sampler",

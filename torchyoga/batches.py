@@ -15,7 +15,7 @@ from .errors import SchemaError
 from .order import Order, Shard
 from .schema import Column, Node, Schema
 
-__all__ = ["NumberedBatches", "sample_of"]
+__all__ = ["NumberedBatches", "nested", "sample_of"]
 
 _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
@@ -81,10 +81,12 @@ class NumberedBatches:
             _array(column, data, self._padding) if is_wanted else None
             for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)
         ]
-        whole = _nested(self.schema.tree, iter(arrays))
+        whole = nested(self.schema.tree, iter(arrays))
         if self._fields is not None:
             return tuple(whole[key] for key in self._fields)
-        return (whole,) if self.schema.tree.kind == "leaf" else whole
+        if self.schema.tree.kind == "leaf":
+            return (whole,)
+        return whole if self.schema.tree.kind == "dict" else tuple(whole)
 
     def _rows(self, start: Place, index: int) -> npt.NDArray[np.int64]:
         """The rows of a batch; those of its neighbours are computed with it, and kept until others are."""
@@ -161,10 +163,11 @@ def _array(column: Column, data: Data, padding: float | None) -> Any:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _nested(node: Node, arrays: Iterator[Any]) -> Any:
+def nested(node: Node, leaves: Iterator[Any]) -> Any:
+    """Leaves nested as a row is; what was a list is a tuple, for frameworks take a list for one tensor."""
     if node.kind == "leaf":
-        return next(arrays)
-    children = [_nested(child, arrays) for child in node.children]
+        return next(leaves)
+    children = [nested(child, leaves) for child in node.children]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
-    return tuple(children)
+    return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from ..cursor import Place
 from ..dataref import DataRef
 from ..errors import CorruptError, StateError
 from ..order import as_int
+from ..pool import Pool
 from ..stream import Stream
 from .sequence import as_dataref
 
@@ -97,7 +96,7 @@ def make_keras_dataset(
     threads = not use_multiprocessing
     if threads and workers > 1 and not getattr(data.source, "is_thread_safe", False):
         workers = 1
-    pool = _Pool(batches, workers, threads, as_int("max_queue_size", max_queue_size, low=1))
+    pool = Pool(batches, workers, threads, as_int("max_queue_size", max_queue_size, low=1))
     return KerasDataset(data, batches, pool if workers > 1 or (workers and not threads) else None)
 
 
@@ -138,7 +137,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     here.
     """
 
-    def __init__(self, stream: Stream, batches: NumberedBatches, pool: _Pool | None) -> None:
+    def __init__(self, stream: Stream, batches: NumberedBatches, pool: Pool | None) -> None:
         super().__init__()
         self._stream = stream
         self._batches = batches
@@ -438,72 +437,3 @@ def _set_random_state(model: Any, state: dict[str, Any]) -> None:
         seed.assign(value)
     if "torch" in state:
         torch.set_rng_state(torch.frombuffer(bytearray.fromhex(state["torch"]), dtype=torch.uint8))
-
-
-class _Pool:
-    """Threads or processes that make batches before they are asked for, where they are asked for in order."""
-
-    def __init__(self, batches: NumberedBatches, workers: int, threads: bool, depth: int) -> None:
-        self._batches = batches
-        self._workers = as_int("workers", workers, low=0)
-        self._threads = threads
-        self._depth = depth
-        self._forget()
-
-    def _forget(self) -> None:
-        self._executor: Executor | None = None
-        self._process = os.getpid()
-        self._ahead: dict[tuple[Place, int], Future[Any]] = {}
-        self._next = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: self.__dict__[key] for key in ("_batches", "_workers", "_threads", "_depth")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
-
-    def batch(self, start: Place, index: int) -> Any:
-        """A batch, ready or made now."""
-        if self._process != os.getpid():
-            return self._batches.batch(start, index)  # a forked child has none of the workers
-        in_order, self._next = index in (0, self._next), index + 1
-        if in_order:
-            self._read_ahead(start, index)
-        future = self._ahead.pop((start, index), None)
-        return self._batches.batch(start, index) if future is None else future.result()
-
-    def _read_ahead(self, start: Place, index: int) -> None:
-        if self._executor is None:
-            self._executor = (
-                ThreadPoolExecutor(self._workers, "torchyoga-keras")
-                if self._threads
-                else ProcessPoolExecutor(self._workers, _context(), _give, (self._batches,))
-            )
-        wanted = [(start, i) for i in range(index, min(index + self._depth, self._batches.steps(start)))]
-        for key in list(self._ahead):
-            if key not in wanted:
-                self._ahead.pop(key).cancel()
-        for key in wanted:
-            if key not in self._ahead:
-                make = self._batches.batch if self._threads else _made
-                self._ahead[key] = self._executor.submit(make, *key)
-
-
-def _context() -> Any:
-    """Of the start methods the usual one, but for fork: the backends have threads."""
-    method = multiprocessing.get_start_method()
-    return multiprocessing.get_context("forkserver" if method == "fork" else method)
-
-
-_given: NumberedBatches | None = None  # in a worker process: what it makes batches of
-
-
-def _give(batches: NumberedBatches) -> None:
-    global _given
-    _given = batches
-
-
-def _made(start: Place, index: int) -> Any:
-    assert _given is not None
-    return _given.batch(start, index)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from ..batches import sample_of
+from ..batches import nested, sample_of
 from ..build import BlockSource
 from ..columns import Block, Data, block_of, joined
 from ..compound import RaggedParts, SparseParts, StringParts
@@ -334,7 +334,7 @@ class _Export:
         """The tensors of many rows, nested as a row is."""
         left = iter(parts)
         columns = zip(self.schema.columns, self._ranks, strict=True)
-        return _nested(self.schema.tree, iter([_batched(column, rank, left) for column, rank in columns]))
+        return nested(self.schema.tree, iter([_batched(column, rank, left) for column, rank in columns]))
 
     def row(self, *parts: Any) -> Any:
         """The tensors of one row, from those of many taken apart."""
@@ -451,16 +451,6 @@ def _batched(column: Column, rank: int | None, parts: Iterator[Any]) -> Any:
         return values
     ragged = tf.RaggedTensor.from_row_splits(values, next(parts), validate=False)
     return ragged if rank is None else _Shaped(ragged, next(parts))
-
-
-def _nested(node: Node, tensors: Iterator[Any]) -> Any:
-    """Tensors nested as a row is; what was a list is a tuple, for tf.data takes a list for one tensor."""
-    if node.kind == "leaf":
-        return next(tensors)
-    children = [_nested(child, tensors) for child in node.children]
-    if node.kind == "dict":
-        return dict(zip(node.keys, children, strict=True))
-    return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)
 
 
 def _row(node: Node, value: Any, columns: Iterator[tuple[Column, int | None]]) -> Any:
