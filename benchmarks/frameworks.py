@@ -134,10 +134,7 @@ def main() -> None:
         if arguments.write:
             import performance
 
-            results = Path(__file__).parent / "results" / "latest.json"
-            found = {**json.loads(results.read_text()), "frameworks": table}
-            results.write_text(json.dumps(found, indent=1))
-            performance.write_page(found)
+            performance.put_tables({"frameworks": performance.as_table([performance.HEADING, *table])})
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -434,8 +434,6 @@ def many_files(folder: Path, repetitions: int) -> list[list[str]]:
 
 def write_page(found: dict[str, Any]) -> None:
     """Puts the figures into docs/performance.md, and draws its picture."""
-    page = DOCS / "performance.md"
-    text = page.read_text()
     columns = ["limit", PLAIN, LOADER, STREAM]
     points = [["bytes of a row", "batch", *columns]]
     for point in found["curve"]:
@@ -448,12 +446,19 @@ def write_page(found: dict[str, Any]) -> None:
         "reading": as_table(found["reading"]),
         "frameworks": as_table([HEADING, *found["frameworks"]]),
     }
+    put_tables(tables)
+    draw(found["curve"])
+
+
+def put_tables(tables: dict[str, str]) -> None:
+    """Puts tables into docs/performance.md, each where its name is."""
+    page = DOCS / "performance.md"
+    text = page.read_text()
     for name, content in tables.items():
         begin, end = f"<!-- {name}: written by make bench -->\n", f"<!-- end of {name} -->"
         before, _, rest = text.partition(begin)
         text = before + begin + content + "\n" + end + rest.partition(end)[2]
     page.write_text(text)
-    draw(found["curve"])
 
 
 def as_table(rows: list[list[Any]]) -> str:
