@@ -15,7 +15,7 @@ from .errors import SchemaError
 from .order import Order, Shard
 from .schema import Column, Node, Schema
 
-__all__ = ["NumberedBatches", "nested", "sample_of"]
+__all__ = ["NumberedBatches", "as_numpy", "nested", "sample_of"]
 
 _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
@@ -64,7 +64,7 @@ class NumberedBatches:
         self.drop_last = drop_last
         self._padding = padding
         self._known: tuple[Any, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
-        self.schema = sample_of(source).schema
+        self.schema: Schema = getattr(source, "schema", None) or sample_of(source).schema
         self._fields = _known(fields, self.schema)
         for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
             if is_wanted:
@@ -131,20 +131,20 @@ def _check(column: Column, padding: float | None) -> None:
     ):
         raise SchemaError(
             f"column {column.name!r} is no array of numbers but {column.kind} {column.dtype}; leave it out "
-            "with "
-            "fields=, or cache what it is encoded to"
+            "with fields=, or cache what it is encoded to"
         )
-    if column.is_ragged and column.ndim > 1:
+    if not column.is_ragged:
+        return
+    if column.ndim > 1:
         raise SchemaError(
             f"column {column.name!r} has rows of different shapes, which no array holds; leave it out with "
             "fields="
         )
-    if column.is_ragged:
-        if padding is None:
-            raise SchemaError(
-                f"column {column.name!r} has rows of different lengths; say padding= to fill them up"
-            )
-        fill_value(column, padding)
+    if padding is None:
+        raise SchemaError(
+            f"column {column.name!r} has rows of different lengths; say padding= to fill them up"
+        )
+    fill_value(column, padding)
 
 
 def _array(column: Column, data: Data, padding: float | None) -> Any:
@@ -156,6 +156,11 @@ def _array(column: Column, data: Data, padding: float | None) -> Any:
         values = data.padded(int(lengths.max(initial=0)), fill_value(column, padding))
     else:
         values = data.values
+    return as_numpy(column, values)
+
+
+def as_numpy(column: Column, values: Any) -> Any:
+    """The values of a column as other frameworks take them: in this machine's byte order, bits as numbers."""
     if column.kind == "tensor" and column.dtype != column.storage.name:
         import ml_dtypes  # comes with Keras; NumPy itself has no such numbers
 

@@ -299,11 +299,7 @@ def _through_door(data: Any, num_workers: int) -> Any:
 
 
 def _source(data: Any, num_workers: int, schema: Schema | None = None) -> RowSource | BlockSource:
-    if isinstance(data, (RowSource, BlockSource)):
-        return data
-    if is_arrays(data):
-        data = from_arrays(data)
-    data = _through_door(data, num_workers)
+    data = _through_door(from_arrays(data) if is_arrays(data) else data, num_workers)
     if isinstance(data, (RowSource, BlockSource)):
         return data
     if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):

@@ -37,9 +37,8 @@ class DataflowSource(RowSource):
                 f"{self.name} repeats its data without end; cache it before it is repeated, or bound it with "
                 "FixedSizeData"
             )
-        with contextlib.suppress(
-            NotImplementedError, TypeError
-        ):  # as TensorPack and its DataFromGenerator say
+        # What TensorPack and its DataFromGenerator say if there is none.
+        with contextlib.suppress(NotImplementedError, TypeError):
             self.length = len(dataflow)
         self._dataflow = dataflow
 

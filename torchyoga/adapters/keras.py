@@ -171,7 +171,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Any:
         index = as_int("index", index, low=0)
         start = self._pass.start if self._pass is not None else self._begin()
-        steps = self._batches.steps(start)
+        steps = self.num_batches
         if index >= steps:
             raise IndexError(
                 f"batch {index} of the {steps} of epoch {start.epoch} from position {start.position} on"

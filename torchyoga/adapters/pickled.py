@@ -39,8 +39,9 @@ _opened: weakref.WeakValueDictionary[tuple[int, int], _Opened] = weakref.WeakVal
 
 
 def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool = False) -> DataRef:
-    """The records of an LMDB file that another library wrote, as a DataRef: read it, or submit it to a
-    storage.
+    """The records of an LMDB file that another library wrote, as a DataRef.
+
+    Read it as it is, or submit it to a storage.
 
     Args:
         path: the file, or the folder that holds `data.mdb`.
@@ -64,19 +65,23 @@ def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool =
     if trust_pickle is not True:
         raise ValueError(
             f"{os.fspath(path)} holds pickles, as {format} writes them, and reading a pickle can run any "
-            "code that "
-            "its writer put there. If you trust who wrote it, pass trust_pickle=True; then submit the "
-            "result to a "
+            "code that its writer put there. If you trust who wrote it, pass trust_pickle=True; then submit "
+            "the result to a "
             "Storage, whose files hold none"
         )
     return _PickledRef(os.path.abspath(Path(path).expanduser()), format)
+
+
+def _file(path: str) -> str:
+    """The file itself, where the path is its folder."""
+    return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
 class _PickledRef(DataRef):
     def __init__(self, path: str, format: str) -> None:
         self.path = path
         self.format = format
-        if not os.path.exists(os.path.join(path, "data.mdb") if os.path.isdir(path) else path):
+        if not os.path.exists(_file(path)):
             raise NotFoundError(f"there is no LMDB file {path}; pass the file, or the folder of its data.mdb")
         self._mine: _Opened | None = None
         self._keys = self._read_keys()
@@ -101,9 +106,8 @@ class _PickledRef(DataRef):
     def _read_keys(self) -> Sequence[Any]:
         with self._environment().begin() as transaction:
             found = transaction.get(b"__keys__")
-            if (
-                found is None and self.format == "tensorpack"
-            ):  # as other writers leave it: the keys themselves
+            if found is None and self.format == "tensorpack":
+                # As other writers leave it: the keys themselves.
                 return [key for key in transaction.cursor().iternext(values=False) if key not in _OWN_KEYS]
         keys = self._loaded(found, b"__keys__")
         if not isinstance(keys, list) or not all(isinstance(key, bytes) for key in keys):
@@ -117,23 +121,21 @@ class _PickledRef(DataRef):
         if record is None:
             raise CorruptError(
                 f"{self.path} has no record {name!r}, though it should: {self.format} loses records where "
-                "its map "
-                "was full while it wrote; make the file again, with more space, or submit the source to a "
-                "Storage"
+                "its map was full while it wrote; make the file again, with more space, or submit the source "
+                "to a Storage"
             )
         try:
             return pickle.loads(record)
         except Exception as error:
             raise CorruptError(
                 f"{self.path}: record {name!r} cannot be unpickled: {error!r}. If TENSORPACK_SERIALIZE was "
-                "set when "
-                "it was written, load it with TensorPack and submit the DataFlow"
+                "set when it was written, load it with TensorPack and submit the DataFlow"
             ) from error
 
     def _environment(self) -> Any:
         if self._mine is not None and self._mine.process == os.getpid():
             return self._mine.environment
-        found = os.stat(os.path.join(self.path, "data.mdb") if os.path.isdir(self.path) else self.path)
+        found = os.stat(_file(self.path))
         file = found.st_dev, found.st_ino
         opened = _opened.get(file)
         if opened is not None and opened.process != os.getpid():

@@ -102,8 +102,7 @@ class _SequenceRef(DataRef):
             if self.batch_size and number < self._count - 1 and length != self.batch_size:
                 raise SchemaError(
                     f"{self._name(number)} has {length} rows, but batch 0 has {self.batch_size}; only the "
-                    "last "
-                    "batch may be shorter"
+                    "last batch may be shorter"
                 )
             if self.batch_size and length > self.batch_size:
                 raise SchemaError(
@@ -119,8 +118,7 @@ class _SequenceRef(DataRef):
         if len(lengths) != 1:
             raise SchemaError(
                 f"{self._name(number)} holds arrays of {sorted(lengths) or 'no'} rows; all arrays of a "
-                "batch must "
-                "have as many"
+                "batch must have as many"
             )
         return lengths.pop()
 

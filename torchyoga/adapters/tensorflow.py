@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from ..batches import nested, sample_of
+from ..batches import as_numpy, nested, sample_of
 from ..build import BlockSource
 from ..columns import Block, Data, block_of, joined
 from ..compound import RaggedParts, SparseParts, StringParts
@@ -70,8 +70,7 @@ class TensorflowSource(BlockSource):
         if cardinality == tf.data.INFINITE_CARDINALITY:
             raise ValueError(
                 "this tf.data.Dataset has no end, as after .repeat(); cache it before it is repeated, or "
-                "bound "
-                "it with .take(n)"
+                "bound it with .take(n)"
             )
         self.name = "tf.data.Dataset"
         self.length = None if cardinality == tf.data.UNKNOWN_CARDINALITY else cardinality
@@ -127,8 +126,7 @@ def _check(spec: Any, path: tuple[Any, ...]) -> None:
     elif not isinstance(spec, _NO_TENSOR):
         raise SchemaError(
             f"at {path_name(path)!r}: {type(spec).__name__} cannot be kept; map it to tensors, as for "
-            "windows "
-            ".flat_map(lambda window: window.batch(n)) does"
+            "windows .flat_map(lambda window: window.batch(n)) does"
         )
 
 
@@ -219,8 +217,7 @@ def _data(column: Column, part: Any, num_rows: int) -> Data:
         if ranks.max(initial=0) > column.ndim:
             raise SchemaError(
                 f"column {column.name!r}: expected at most {column.ndim} dimensions, found {ranks.max()}; "
-                "give "
-                "the tensors a shape with tf.ensure_shape"
+                "give the tensors a shape with tf.ensure_shape"
             )
         shape = shape.to_tensor(-1, shape=[num_rows, column.ndim])
     return Data(_stored(column, values.values), values.row_splits.numpy(), shape.numpy())
@@ -372,7 +369,11 @@ def _dtype(column: Column) -> Any:
     if column.kind == "tensor" and column.dtype == "bfloat16":
         return tf.bfloat16
     try:
-        found = None if column.dtype.startswith("float8") else tf.dtypes.as_dtype(_native(column.storage))
+        found = (
+            None
+            if column.dtype.startswith("float8")
+            else tf.dtypes.as_dtype(column.storage.newbyteorder("="))
+        )
     except TypeError:
         found = None
     if found not in _PLAIN:
@@ -380,10 +381,6 @@ def _dtype(column: Column) -> Any:
             f"column {column.name!r}: TensorFlow has no {column.dtype}; cache it as another dtype"
         )
     return found
-
-
-def _native(dtype: np.dtype[Any]) -> Any:
-    return dtype.newbyteorder("=")
 
 
 def _signature(column: Column, rank: int | None) -> list[Any]:
@@ -425,21 +422,16 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
             if (found != rank).any():
                 raise SchemaError(
                     f"column {column.name!r}: expected rows of {rank} dimensions, as the first ones have, "
-                    "found "
-                    f"one of {found[found != rank][0]}"
+                    f"found one of {found[found != rank][0]}"
                 )
             shapes = np.ascontiguousarray(shapes[:, :rank])
         yield shapes
 
 
 def _values(column: Column, values: Any) -> Any:
-    if column.kind == "tensor" and column.dtype == "bfloat16":
-        return values.view(tf.bfloat16.as_numpy_dtype)
     if values.dtype.kind == "U":
         values = np.char.encode(values, "utf-8")
-    if values.dtype.kind == "S":
-        return values.astype(object)
-    return values.astype(_native(values.dtype), copy=False)
+    return values.astype(object) if values.dtype.kind == "S" else as_numpy(column, values)
 
 
 def _batched(column: Column, rank: int | None, parts: Iterator[Any]) -> Any:
@@ -457,9 +449,7 @@ def _row(node: Node, value: Any, columns: Iterator[tuple[Column, int | None]]) -
     """A row with its shaped and compound tensors put together."""
     if node.kind == "leaf":
         return _reshaped(value, *next(columns))
-    items = value.values() if node.kind == "dict" else value
-    if node.kind == "dict":
-        items = [value[key] for key in node.keys]
+    items = [value[key] for key in node.keys] if node.kind == "dict" else value
     children = [_row(child, item, columns) for child, item in zip(node.children, items, strict=True)]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
