@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.batches import NumberedBatches, sample_of
-from torchyoga.cursor import Place
 from torchyoga.order import Order, Shard
+from torchyoga.place import Place
 from torchyoga.pool import Pool
 from torchyoga.testing import assert_rows_equal
 

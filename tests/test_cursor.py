@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchyoga.cursor import Cursor, Place
+from torchyoga.cursor import Cursor, Run
 from torchyoga.errors import StateError
 from torchyoga.order import Order, Shard
 
@@ -16,93 +16,109 @@ def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **s
     return Cursor(Order(length, 1), Shard(**shard), offset, fingerprint)
 
 
+def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
+    """An iteration that begins now delivers all before `position`."""
+    run = Run(one, batch_size, drop_last)
+    run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
+    run.report()
+    assert run.place.position == position
+
+
+def begin(one: Cursor, *step: Any) -> tuple[int, int]:
+    return one.begin(*step)[:2]
+
+
 def test_an_offset_beyond_the_epoch_means_later_epochs() -> None:
-    assert [cursor(offset=n).begin() for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
+    assert [begin(cursor(offset=n)) for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
 
 
 def test_asking_changes_nothing() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
     for _ in range(3):
-        assert one.begin() == (0, 4)
+        assert begin(one) == (0, 4)
     assert one.state_dict() == before
 
 
 def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     one = cursor()
-    one.reached(Place(0, 9))
+    run = Run(one)
+    run.taken = 9
+    run.report()
     assert one.state_dict()["position"] == 9
-    one.reached(Place(0, 10))
+    run.taken = 10
+    run.report()
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(0)
-    assert one.begin() == (1, 0)
+    assert begin(one) == (1, 0)
 
 
 def test_with_drop_last_what_is_too_short_for_a_batch_is_finished() -> None:
     one = cursor()
-    one.reached(Place(0, 8), batch_size=4, drop_last=True)
-    assert one.begin(4, True) == (1, 0)
-    one.reached(Place(1, 8), batch_size=4, drop_last=False)
-    assert one.begin() == (2, 0)  # abandoned: the next iteration is the next epoch
+    reach(one, 8, batch_size=4, drop_last=True)
+    assert begin(one, 4, True) == (1, 0)
+    reach(one, 8, batch_size=4)
+    assert begin(one) == (2, 0)  # abandoned: the next iteration is the next epoch
 
 
 def test_a_rank_without_rows_waits_for_the_others() -> None:
     # 5 rows on 2 ranks: rank 1 has 2, rank 0 has 3. After two rows each, the epoch is not over.
     for rank in (0, 1):
         one = cursor(5, num_replicas=2, rank=rank)
-        one.reached(Place(0, 4))
+        reach(one, 4)
         assert one.state_dict()["position"] == 4
 
 
 def test_set_epoch_keeps_moves_and_rebases() -> None:
     one = cursor(offset=3)
     one.set_epoch(0)
-    assert one.begin() == (0, 3)
+    assert begin(one) == (0, 3)
     one.set_epoch(4)
-    assert one.begin() == (4, 0)
-    one.reached(Place(4, 6))
+    assert begin(one) == (4, 0)
+    reach(one, 6)
     one.set_epoch(4)  # said late: the place stays
     assert one.state_dict()["position"] == 6
     one.set_epoch(2)  # no load before it: the user wants epoch 2
-    assert one.begin() == (2, 0)
+    assert begin(one) == (2, 0)
     one.load_state_dict({**one.state_dict(), "epoch": 7, "position": 5})
     with pytest.warns(UserWarning, match="counts its epochs anew"):
         one.set_epoch(0)
-    assert one.begin() == (7, 5)
-    one.reached(Place(7, 10))
+    assert begin(one) == (7, 5)
+    reach(one, 10)
     one.set_epoch(1)
-    assert one.begin() == (8, 0)
+    assert begin(one) == (8, 0)
     one.set_epoch(5)
-    assert one.begin() == (12, 0)
+    assert begin(one) == (12, 0)
 
 
 def test_set_epoch_of_the_epoch_under_way_makes_it_come_again() -> None:
     one = cursor()
-    one.reached(Place(0, 5))
+    reach(one, 5)
     one.set_epoch(0)
-    assert one.begin() == (0, 0)
+    assert begin(one) == (0, 0)
     one = cursor()
-    one.reached(Place(0, 5))
-    assert one.begin() == (1, 0)
+    reach(one, 5)
+    assert begin(one) == (1, 0)
 
 
 def test_the_state_is_small_json_and_the_same_on_every_rank() -> None:
     states = []
     for rank in range(3):
         one = cursor(10, num_replicas=3, rank=rank, remainder="pad")
-        one.reached(Place(0, 6))
+        reach(one, 6)
         states.append(json.dumps(one.state_dict(), sort_keys=True))
     assert len(set(states)) == 1
     assert len(states[0]) < 1024
-    assert list(json.loads(states[0])) == sorted(
-        ["version", "seed", "epoch", "position", "length", "shuffle", "fingerprint"]
-    )
+    assert set(json.loads(states[0])) == {
+        *("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint"),
+        *("steps", "left", "share", "proof"),
+    }
 
 
 def test_a_finished_position_loads_as_the_next_epoch() -> None:
     one = cursor()
     one.load_state_dict({**one.state_dict(), "position": 10})
-    assert one.begin() == (1, 0)
+    assert begin(one) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +140,7 @@ def test_a_state_that_does_not_belong_here_is_refused_and_changes_nothing(change
     one = cursor(offset=3)
     with pytest.raises(StateError, match=message):
         one.load_state_dict({**one.state_dict(), **change})
-    assert one.begin() == (0, 3)
+    assert begin(one) == (0, 3)
     assert one.generation == 0
 
 
@@ -137,9 +153,9 @@ def test_what_is_no_state_is_refused() -> None:
 def test_not_strict_takes_epoch_and_position() -> None:
     one = cursor()
     one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 7, "seed": 9}, strict=False)
-    assert one.begin() == (2, 7)
+    assert begin(one) == (2, 7)
     one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 70}, strict=False)
-    assert one.begin() == (3, 0)
+    assert begin(one) == (3, 0)
 
 
 def test_bad_offsets_are_refused() -> None:

@@ -21,6 +21,8 @@ HOUSE = [
     "compound",
     "schema",
     "order",
+    "place",
+    "proof",
     "cursor",
     "checksum",
     "buffers",
@@ -48,7 +50,10 @@ HOUSE = [
     "pool",
     "stream",
     "dataref",
+    "trainers",
+    "ranks",
     "sampler",
+    "moving",
     "loader",
     "device",
     "adapters",
@@ -71,7 +76,10 @@ HOUSE = [
 ]
 NEVER = {
     "order": {"torch", "os", "time", "random", "pathlib"},
+    "place": {"torch", "os", "time", "random", "pathlib"},
+    "proof": {"torch", "os", "time", "numpy"},
     "cursor": {"torch", "os", "time", "numpy"},
+    "trainers": {"torch", "accelerate", "keras"},
     "manifest": {"torch", "os", "pathlib"},
     "store": {"torch", "numpy"},
     "build": {"torch"},
@@ -141,6 +149,7 @@ def test_the_public_names() -> None:
         "from_lmdb",
         "jagged",
         "padded",
+        "prove",
         "to_device",
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)

@@ -265,8 +265,8 @@ def test_samplers_of_ours_are_taken_and_others_refused(ref: yoga.DataRef) -> Non
         yoga.DataLoader(ref, sampler=weighted)
     with pytest.raises(ValueError, match="sampler is of 3 rows, the dataset has 23"):
         yoga.DataLoader(ref, sampler=yoga.ResumableSampler(3))
-    with pytest.raises(ValueError, match="in_order=False"):
-        yoga.DataLoader(ref, in_order=False)
+    with pytest.raises(ValueError, match="in_order=False needs batches"):
+        yoga.DataLoader(ref, None, in_order=False)
     with pytest.raises(ValueError, match="excludes shuffle"):
         yoga.DataLoader(ref, sampler=sampler, shuffle=True)
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchyoga.order import Order, Shard, batches, chunks, keyed_bytes
+from torchyoga.order import Order, Shard, keyed_bytes
+from torchyoga.place import Place, batches, chunks
 
 POLICIES = ("keep", "drop", "pad")
 
@@ -35,11 +36,11 @@ def test_every_small_shard_is_the_models(policy) -> None:  # type: ignore[no-unt
         for start, rank in itertools.product(range(length + 1), range(world)):
             shard = Shard(world, rank, policy)
             expected = model(length, world, rank, start, policy, rows)
-            found = [row for chunk in chunks(order, shard, 1, start) for row in chunk.tolist()]
+            found = [row for chunk in chunks(order, shard, Place(1, start)) for row in chunk.tolist()]
             assert found == expected, (length, world, start, rank)
             assert shard.count(length, start) == len(expected)
             for size, drop_last in itertools.product((1, 2, 5), (False, True)):
-                made = [batch.tolist() for batch in batches(order, shard, 1, start, size, drop_last)]
+                made = [batch.tolist() for batch in batches(order, shard, Place(1, start), size, drop_last)]
                 cut = [expected[i : i + size] for i in range(0, len(expected), size)]
                 assert made == [batch for batch in cut if len(batch) == size or not drop_last]
                 assert shard.steps(length, start, size, drop_last) == len(made)
@@ -47,7 +48,7 @@ def test_every_small_shard_is_the_models(policy) -> None:  # type: ignore[no-unt
 
 def test_an_empty_dataset_has_nothing_for_anybody() -> None:
     for policy in POLICIES:
-        assert list(chunks(Order(0), Shard(3, 1, policy), 0, 0)) == []  # type: ignore[arg-type]
+        assert list(chunks(Order(0), Shard(3, 1, policy), Place(0, 0))) == []  # type: ignore[arg-type]
         assert Shard(3, 1, policy).end(0) == 0  # type: ignore[arg-type]
 
 
@@ -122,7 +123,7 @@ def test_every_row_comes_as_likely_first_and_neighbours_do_not_stick_together() 
 
 def test_memory_does_not_grow_with_the_length() -> None:
     tracemalloc.start()
-    found = chunks(Order(10**12, 1), Shard(), 0, 10**11)
+    found = chunks(Order(10**12, 1), Shard(), Place(0, 10**11))
     rows = sum(len(next(found)) for _ in range(3))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

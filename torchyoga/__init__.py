@@ -9,6 +9,7 @@ from .collate import jagged, padded
 from .dataref import DataRef
 from .device import to_device
 from .loader import DataLoader
+from .proof import prove
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .schema import Schema
 from .storage import Storage
@@ -31,6 +32,7 @@ __all__ = [
     "from_lmdb",
     "jagged",
     "padded",
+    "prove",
     "to_device",
 ]
 

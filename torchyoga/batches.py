@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from .collate import fill_value
 from .columns import Block, Data, block_of
-from .cursor import Place
 from .errors import SchemaError
 from .order import Order, Shard
+from .place import Place, positions
 from .schema import Column, Node, Schema
 
 __all__ = ["NumberedBatches", "as_numpy", "nested", "sample_of"]
@@ -95,10 +95,11 @@ class NumberedBatches:
         known, rows = self._known
         if known != key:
             first = key[1] * together * self.batch_size
-            left = self._shard.count(self._order.length, start.position) - first
-            numbers = first + np.arange(min(together * self.batch_size, left), dtype=np.int64)
-            positions = start.position + self._shard.rank + numbers * self._shard.num_replicas
-            rows = self._order.rows(start.epoch, positions)
+            last = min(
+                first + together * self.batch_size, self._shard.count(self._order.length, start.position)
+            )
+            wanted = positions(start, self._shard, self._order.length, first, last)
+            rows = self._order.rows(start.epoch, wanted)
             self._known = key, rows
         place = index % together * self.batch_size
         return rows[place : place + self.batch_size]

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .errors import StateError
 from .order import ORDER_VERSION, Order, Shard, as_int
+from .place import Place, Ranges, skipped, taken
+from .proof import PRIME, weight, weight_of_share, weight_until
 
-__all__ = ["Cursor", "Place"]
+__all__ = ["Cursor", "Run"]
 
 _KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
-
-
-class Place(NamedTuple):
-    """A point of the endless row of epochs; `position` counts rows consumed in the epoch, over all ranks."""
-
-    epoch: int
-    position: int
+_MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each batch under way
 
 
 class Cursor:
     """The place an iteration has reached, and where the next one begins.
 
-    Iterators ask `begin()` once, when their first item is wanted, and report with `reached()`. Making
-    iterators and asking for the state changes nothing.
+    Iterations are `Run`s: they ask `begin()` once, when their first item is wanted, and report with
+    `reached()`. Making iterators and asking for the state changes nothing.
     """
 
     def __init__(
@@ -38,8 +35,12 @@ class Cursor:
         self.shard = shard
         self.fingerprint = fingerprint
         self.generation = 0  # grows with each load, so that iterators from before it can tell
-        self._place = Place(*divmod(offset, order.length)) if order.length else Place(0, 0)
+        epochs, position = divmod(offset, order.length or 1)
+        self._place = Place(epochs, position)
         self._origin = self._place  # where all that is delivered began
+        self._steps: int | None = None  # batches of the epoch up to there, on each rank
+        self._run: Run | None = None  # that has delivered last
+        self._known = _Known(self._place.epoch)
         self._running = False  # an iteration has left self._place behind its beginning
         self._again = False  # set_epoch asked for the running epoch once more
         self._just_loaded = False
@@ -52,16 +53,19 @@ class Cursor:
 
     def begin(self, batch_size: int = 1, drop_last: bool = False) -> Place:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over."""
-        epoch, position = self._place
+        place = self._place
         if self._running:
-            return Place(epoch if self._again else epoch + 1, 0)
-        return self.rolled(Place(epoch, position), batch_size, drop_last)
+            return Place(place.epoch if self._again else place.epoch + 1, 0)
+        return self.rolled(place, batch_size, drop_last)
 
-    def reached(self, place: Place, batch_size: int = 1, drop_last: bool = False) -> None:
-        """An iteration has delivered everything before `place`."""
-        rolled = self.rolled(place, batch_size, drop_last)
+    def reached(self, run: Run) -> None:
+        """An iteration has delivered more."""
+        place = run.place
+        rolled = self.rolled(place, run.batch_size, run.drop_last, run.shard)
         self._again = self._again and self._place.epoch == rolled.epoch
         self._place, self._running = rolled, rolled == place
+        self._steps = run.steps if self._running else 0
+        self._run = run
         self._just_loaded = False
 
     def finished(self, epoch: int) -> None:
@@ -70,29 +74,38 @@ class Cursor:
         if self._place.epoch == epoch:
             self._place = Place(epoch + 1, 0)
             self._running = self._again = False
+            self._steps = 0
         self._just_loaded = False
 
-    def rolled(self, place: Place, batch_size: int = 1, drop_last: bool = False) -> Place:
+    def rolled(
+        self, place: Place, batch_size: int = 1, drop_last: bool = False, shard: Shard | None = None
+    ) -> Place:
         """`place`, or the start of the next epoch if no rank has anything left of this one."""
-        if self.order.length - place.position >= self.shard.num_replicas * batch_size:
+        length, shard = self.order.length, shard or self.shard
+        if length - place.position >= shard.num_replicas * batch_size:
             return place
         # Over all ranks: a rank with one row less must not begin the next epoch while another still has its
         # last.
-        if place.position and not self.shard.steps(
-            self.order.length, place.position, batch_size, drop_last, rank=0
-        ):
+        if place.position and not shard.steps(length, place.position, batch_size, drop_last, rank=0):
             return Place(place.epoch + 1, 0)
         return place
-
-    def after(self, start: Place, num_batches: int, batch_size: int) -> Place:
-        """The place after that many batches on every rank, from `start` on."""
-        end = self.shard.end(self.order.length, start.position)
-        position = start.position + num_batches * batch_size * self.shard.num_replicas
-        return Place(start.epoch, min(position, end))
 
     def steps(self, batch_size: int, drop_last: bool) -> int:
         """Batches of a whole epoch on this rank."""
         return self.shard.steps(self.order.length, 0, batch_size, drop_last)
+
+    def steps_under_way(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch under way on this rank: those delivered, and those to come.
+
+        Trainers that saved how many batches they have done compare with it. After a resume with other ranks
+        or another batch size it is another number than for a whole epoch.
+        """
+        run = self._run if self._running else None
+        start = run.start if run else self.begin(batch_size, drop_last)
+        before = run.steps_before if run else self._steps
+        if not start.position or before is None:
+            return self.steps(batch_size, drop_last)
+        return before + self.shard.steps(self.order.length, start.position, batch_size, drop_last)
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
         """The place after so many batches on this rank, over all epochs since the last load or set_epoch."""
@@ -104,7 +117,7 @@ class Cursor:
                 raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
             epochs, steps = divmod(steps - left, whole)
             place = Place(place.epoch + 1 + epochs, 0)
-        return self.after(place, steps, batch_size)
+        return _after(self.shard, self.order.length, place, steps * batch_size)
 
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
@@ -133,17 +146,70 @@ class Cursor:
         else:
             self._place = self._origin = Place(wanted, 0)
             self._running = self._again = False
+            self._steps = 0
         self._just_loaded = False
 
     def state_dict(self) -> dict[str, Any]:
         """The state after what has been delivered: small, JSON-able, the same on every rank."""
-        return self.state_at(self._place)
+        return self.state_at(self._place, self._steps)
 
-    def state_at(self, place: Place) -> dict[str, Any]:
-        """The state of an iteration that has reached `place`."""
-        order = self.order
-        values = (ORDER_VERSION, order.seed, *place, order.length, _shuffle_name(order), self.fingerprint)
-        return dict(zip(_KEYS, values, strict=True))
+    def state_at(self, place: Place, steps: int | None = None) -> dict[str, Any]:
+        """The state of an iteration that has reached `place`, after so many batches of its epoch."""
+        order, share = self.order, None
+        if place.share[1] > 1:
+            rows, proof = self._known.share if self._run is None else self._run.share
+            share = [*place.share, rows]
+        else:
+            proof = weight_until(order.seed, place) + self._fault(place)
+        return {
+            "version": ORDER_VERSION,
+            "seed": order.seed,
+            "epoch": place.epoch,
+            "position": place.position,
+            "length": order.length,
+            "shuffle": _shuffle_name(order),
+            "fingerprint": self.fingerprint,
+            "steps": steps if place.position else 0,
+            "left": [[some.start, some.stop, some.step] for some in place.left],
+            "share": share,
+            "proof": f"{proof % PRIME:x}",
+        }
+
+    def receipt(self) -> dict[str, Any]:
+        """What this rank has delivered of the last epoch of which it has delivered anything, for `prove`."""
+        run = self._run
+        place = self._place if run is None else run.place
+        shard = self.shard if run is None else run.shard
+        rows, weight = self._share_before(place) if run is None else run.share
+        found = self.state_at(place)
+        for name in ("steps", "proof"):
+            del found[name]
+        found["share"] = list(place.share)
+        return {
+            **found,
+            "rank": shard.rank,
+            "num_replicas": shard.num_replicas,
+            "rows": rows,
+            "weight": f"{weight:x}",
+        }
+
+    def _share_before(self, start: Place) -> tuple[int, int]:
+        """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
+        if start.share[1] > 1:
+            return self._known.share
+        fault = self._fault(start)
+        if self.shard.rank:
+            return 0, fault
+        return start.position, (weight_until(self.order.seed, start) + fault) % PRIME
+
+    def _fault(self, place: Place) -> int:
+        """The weight of what came too often up to a place, less that of what was lost."""
+        if not place.position:
+            return 0
+        run, known = self._run, self._known
+        if run is not None and run.start.epoch == place.epoch:
+            return run.fault
+        return known.fault if known.epoch == place.epoch else 0
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues from `state`: its place holds for the next iteration, whatever the ranks and batch size.
@@ -155,16 +221,17 @@ class Cursor:
         Raises:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
         """
-        place = self._checked(state, strict)
+        place, steps, known = self._checked(state, strict)
         if place.position >= self.order.length:
-            place = Place(place.epoch + 1, 0)
+            place, steps = Place(place.epoch + 1, 0), 0
         self._place = self._origin = place
+        self._steps, self._known, self._run = steps, known, None
         self._running = self._again = False
         self._just_loaded = True
         self._rebase = 0
         self.generation += 1
 
-    def _checked(self, state: Mapping[str, Any], strict: bool) -> Place:
+    def _checked(self, state: Mapping[str, Any], strict: bool) -> tuple[Place, int | None, _Known]:
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
             found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
             raise StateError(
@@ -189,7 +256,205 @@ class Cursor:
                     f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it is of another "
                     "dataset or loader. Use that, or pass strict=False to take its epoch and position"
                 )
-        return Place(state["epoch"], state["position"])
+        return self._read(state)
+
+    def _read(self, state: Mapping[str, Any]) -> tuple[Place, int | None, _Known]:
+        """The place of a state, the batches of its epoch before, and what else is known of them.
+
+        What says more than the place may be missing: then batches came in order, and nothing was lost.
+        """
+        epoch, position = state["epoch"], state["position"]
+        steps, share = state.get("steps"), state.get("share")
+        try:
+            left = _read_left(state.get("left") or [])
+            proof = int(state["proof"], 16) if state.get("proof") is not None else None
+            rank, world, rows = (0, 1, 0) if share is None else map(operator.index, share)
+            steps = None if steps is None else operator.index(steps)
+            is_sound = 0 <= rank < world and rows >= 0 and (steps is None or steps >= 0)
+        except (TypeError, ValueError, IndexError):
+            is_sound = False
+        if not is_sound or (left and left[-1].stop > position + world * (sum(map(len, left)) + 1)):
+            raise StateError(
+                "the state's steps, left, share or proof are damaged; pass what state_dict() gave"
+            )
+        place = Place(epoch, position, left, (rank, world))
+        if world > 1:
+            if (rank, world) != (self.shard.rank, self.shard.num_replicas):
+                raise StateError(
+                    f"the state is of rank {rank} of {world} alone, for with in_order=False each has other "
+                    f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
+                    "rank's own state, or train with in_order=True"
+                )
+            return place, steps, _Known(epoch, share=(rows, proof or 0))
+        fault = 0 if proof is None else (proof - weight_until(state["seed"], place)) % PRIME
+        return place, steps, _Known(epoch, fault)
+
+
+class _Known(NamedTuple):
+    """What a state says of an epoch besides its place.
+
+    Attributes:
+        epoch: the epoch.
+        fault: the weight of what came too often, less that of what was lost.
+        share: rows, and their weight, that this rank has delivered, if the state is its alone.
+    """
+
+    epoch: int
+    fault: int = 0
+    share: tuple[int, int] = (0, 0)
+
+
+class Run:
+    """One iteration: where it began, and what it has delivered. It leads to no iterator.
+
+    Args:
+        cursor: where it stands; see `Cursor.begin` for the others.
+
+    Attributes:
+        start: the place at which it began.
+        steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
+        taken: batches delivered, without gaps.
+        fault: the weight of what came too often in the epoch, less that of what was lost.
+    """
+
+    def __init__(
+        self, cursor: Cursor, batch_size: int = 1, drop_last: bool = False, in_order: bool = True
+    ) -> None:
+        self.cursor = cursor
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.start, self.generation = cursor.begin(batch_size, drop_last), cursor.generation
+        self.shard = cursor.shard
+        self.steps_before = cursor._steps if self.start == cursor._place else 0
+        self._before = cursor._share_before(self.start)
+        self.fault = cursor._fault(self.start)
+        self._in_order = in_order
+        self.taken = 0
+        self._early: set[int] = set()  # batches behind one that has not come
+
+    def deliver(self, step: int) -> None:
+        """Batch number `step` has been delivered, in whatever order."""
+        self._early.add(step)
+        while self.taken in self._early:
+            self._early.remove(self.taken)
+            self.taken += 1
+
+    def lose(self, step: int) -> None:
+        """Batch number `step` has been left out, and will not come."""
+        size = self.batch_size
+        rows = [min(n * size, self._count) for n in (step, step + 1)]
+        weights = [weight_of_share(self._seed, self.start, self.shard, self._length, n) for n in rows]
+        lost = weights[1] - weights[0]
+        self.fault -= lost
+        self._before = self._before[0], self._before[1] - lost
+        self.deliver(step)
+
+    def restart(self) -> None:
+        """Begins again where it stands: its batches are counted from there on."""
+        self._before, self.steps_before, self.start = self.share, self.steps, self.place
+        self.taken = 0
+        self._early.clear()
+
+    def report(self) -> None:
+        """Tells the cursor, unless a state was loaded since."""
+        if self.generation == self.cursor.generation:
+            self.cursor.reached(self)
+
+    @property
+    def num_steps(self) -> int:
+        """Batches on this rank, from the start on."""
+        return self.shard.steps(self._length, self.start.position, self.batch_size, self.drop_last)
+
+    @property
+    def rows_in_last_step(self) -> int:
+        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+        before = (max(self.num_steps, 1) - 1) * self.batch_size * self.shard.num_replicas
+        end = min(self.shard.end(self._length, self.start.position), self._length)
+        return min(end - self.start.position - before, self.batch_size * self.shard.num_replicas)
+
+    @property
+    def steps(self) -> int | None:
+        """Batches of the epoch delivered on each rank."""
+        return None if self.steps_before is None else self.steps_before + self.taken + len(self._early)
+
+    @property
+    def place(self) -> Place:
+        """The place it has reached."""
+        if self._in_order:
+            return _after(self.shard, self._length, self.start, self.taken * self.batch_size)
+        start, world = self.start, self.shard.num_replicas
+        rows, ahead = self._rows
+        if not rows:
+            return start
+        left = self._gaps
+        in_left = sum(map(len, start.left))
+        if in_left:
+            rest = in_left if start.share[1] > 1 else len(range(self.shard.rank, in_left, world))
+            left += taken(start, self.shard, self._length, ahead, rest)
+        share = start.share if world == 1 else (self.shard.rank, world)
+        return Place(start.epoch, start.position + rows * world, left, share)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """The rows that this rank accounts for in the epoch, and their weight."""
+        rows, ahead = self._rows
+        weighs = weight_of_share(self._seed, self.start, self.shard, self._length, ahead)
+        missing = weight(self._seed, self.start.epoch, self._gaps)
+        return self._before[0] + rows, (self._before[1] + weighs - missing) % PRIME
+
+    @property
+    def _rows(self) -> tuple[int, int]:
+        """Rows delivered by this rank, and up to the last of them."""
+        size, count = self.batch_size, self._count
+        rows = ahead = min(self.taken * size, count)
+        for step in self._early:
+            stop = min((step + 1) * size, count)
+            rows += stop - step * size
+            ahead = max(ahead, stop)
+        return rows, ahead
+
+    @property
+    def _gaps(self) -> Ranges:
+        """The positions of this rank's batches that others have overtaken."""
+        found: Ranges = ()
+        missing = [step for step in range(self.taken, max(self._early, default=0)) if step not in self._early]
+        for step in missing:
+            start = step * self.batch_size
+            found += taken(self.start, self.shard, self._length, start, start + self.batch_size)
+        return found
+
+    @property
+    def _count(self) -> int:
+        return self.shard.count(self._length, self.start.position)
+
+    @property
+    def _length(self) -> int:
+        return self.cursor.order.length
+
+    @property
+    def _seed(self) -> int:
+        return self.cursor.order.seed
+
+
+def _after(shard: Shard, length: int, start: Place, rows: int) -> Place:
+    """The place after so many rows on every rank, or all that there are, from `start` on."""
+    position = min(start.position + rows * shard.num_replicas, shard.end(length, start.position))
+    if not start.left and start.share == (0, 1):
+        return Place(start.epoch, position)
+    left = skipped(start.left, (position - start.position) // start.share[1])
+    return Place(start.epoch, position, left, start.share)
+
+
+def _read_left(found: Any) -> Ranges:
+    """The ranges of a state, if they are in order."""
+    left = tuple(range(*map(operator.index, some)) for some in found)
+    end = 0
+    for some in left:
+        if not some or some.step < 1 or some.start < end:
+            raise ValueError
+        end = some[-1] + 1
+    if len(left) > _MOST_LEFT:
+        raise ValueError
+    return left
 
 
 def _shuffle_name(order: Order) -> bool | str:

@@ -6,7 +6,9 @@ import contextlib
 import os
 import random
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -15,19 +17,23 @@ import numpy.typing as npt
 import torch
 import torch.utils.data
 from torch._utils import ExceptionWrapper
-from torch.utils.data import IterableDataset, Subset, default_collate, get_worker_info
+from torch.utils.data import IterableDataset, SequentialSampler, Subset, default_collate, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .ahead import Ahead, Task
 from .buffers import placing
 from .collate import Collation, Padding, jagged
 from .columns import Rows
-from .cursor import Cursor, Place
+from .cursor import Run
 from .dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
-from .order import Remainder, as_int, batches, chunks, keyed_bytes
+from .moving import Moving
+from .order import Remainder, as_int, keyed_bytes
+from .place import Place, batches, chunks
+from .proof import Proof
 from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .stream import Window, windows_of
+from .trainers import accelerate_device, gradient_state, is_only_looked_at
 
 __all__ = ["DataLoader", "Delivery"]
 
@@ -39,8 +45,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     Takes torch's arguments. The state counts batches delivered to the training loop, never those fetched
     ahead, so it is exact for any number of workers; it may be loaded under another number of workers or ranks
-    and another batch size. `in_order=False` and samplers other than torchyoga's are refused: no state could
-    be exact.
+    and another batch size. Samplers other than torchyoga's are refused: no state could be exact.
 
     Args:
         dataset: any map-style dataset, cached or not.
@@ -51,16 +56,18 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`.
         seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
             it.
-        num_replicas, rank: of this loader; by default those of an initialised `torch.distributed`, else 1 and
-            0.
+        num_replicas, rank: of this loader; by default those of `torch.distributed`, whenever it is
+            initialised, else 1 and 0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`.
         start_offset: rows over all ranks that the first iteration leaves out.
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
             dataset but a DataRef, which has no use for it. Costs about 30 us a row.
+        group: the ranks among which rows are divided, see `ResumableSampler`.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike there,
             `prefetch_factor` holds for a DataRef with `num_workers=0`, too: batches that a thread reads ahead
-            (2 by default, 0 for none).
+            (2 by default, 0 for none). With `in_order=False` the state names the batches that came early; of
+            several ranks, each then has a state of its own.
 
     Raises:
         ValueError: an argument is out of range, or torch refuses it.
@@ -82,7 +89,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: ResumableSampler | None = None,
+        sampler: ResumableSampler | SequentialSampler | None = None,
         batch_sampler: ResumableBatchSampler | None = None,
         num_workers: int = 0,
         collate_fn: Any = None,
@@ -95,13 +102,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         remainder: Remainder = "pad",
         start_offset: int = 0,
         seed_rows: bool | None = None,
+        group: Any = None,
         **torch_arguments: Any,
     ) -> None:
         _check_random_access(dataset)
-        if torch_arguments.get("in_order") is False:
-            raise ValueError(
-                "in_order=False delivers batches in an order that no state can name; leave it at True"
-            )
+        if torch_arguments.get("in_order") is False and batch_size is None:
+            raise ValueError("in_order=False needs batches; give a batch_size")
         if batch_sampler is not None:
             if sampler is not None or shuffle or batch_size not in (1, None) or drop_last:
                 raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
@@ -112,9 +118,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 batch_sampler.batch_size,
                 batch_sampler.drop_last,
             )
-        elif sampler is None:
+        elif sampler is None or type(sampler) is SequentialSampler:
             sampler = ResumableSampler(
-                dataset, bool(shuffle), seed, num_replicas, rank, remainder, start_offset
+                dataset, bool(shuffle), seed, num_replicas, rank, remainder, start_offset, group=group
             )
         elif not isinstance(sampler, ResumableSampler):
             raise ValueError(f"sampler must be a ResumableSampler, {_found(sampler)}")
@@ -128,7 +134,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
         is_quick = not self.seed_rows and (collate_fn is None or _is_ours(collate_fn))
         together = None if num_workers and is_quick else 1
-        self._plan = _Plan(sampler, batch_size, drop_last, dataset, together)
+        is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
+        self._plan = _Plan(sampler, batch_size, drop_last, dataset, together, is_unordered)
         self._idle_ring: Ring | None = None
         self._turn = 0  # of those who use persistent workers, one after the other
         # torch draws a number from the global generator for each iterator, which would change the user's own
@@ -152,6 +159,40 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         )
         if self._reads_here:
             self.prefetch_factor = self._prefetch
+        if batch_size is not None:
+            # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
+            self.__dict__["batch_sampler"] = ResumableBatchSampler(sampler, batch_size, drop_last)
+
+    # -- what Accelerate expects of a loader that needs no preparing: it would put one of its own in its place
+
+    use_stateful_dataloader = True  # so save_state and load_state ask for the state
+    end_of_dataloader = False
+    remainder = (
+        -1
+    )  # rows to be kept of the last batch that gather_for_metrics gathers, or none to be left out
+    _is_accelerated = False
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        # Only `prepare` asks, and nothing else tells that an Accelerator uses this loader.
+        self._is_accelerated = True
+        return True
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        self._is_accelerated = value
+
+    @property
+    def total_batch_size(self) -> int:
+        """Rows of a batch on all ranks."""
+        return (self.batch_size or 1) * self._plan.sampler.num_replicas
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Rows of the dataset."""
+        return len(self._plan.sampler.dataset)
+
+    # --
 
     @property
     def _index_sampler(self) -> Any:
@@ -192,12 +233,27 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
-        return Delivery(self, iter)
+        device = accelerate_device() if self._is_accelerated else None
+        return Delivery(self, iter if device is None or device.type == "cpu" else partial(Moving, device))
 
-    def _start(self, place: Place) -> Any:
-        self._plan.start = place
+    def _begin(self) -> Run:
+        """An iteration that begins now."""
+        plan = self._plan
+        sampler, size = plan.sampler, self.batch_size or 1
+        cursor = sampler._located()
+        # gather_for_metrics lays the batches of all ranks end to end and cuts off what `pad` has added.
+        run = size if self._is_accelerated and cursor.shard.num_replicas > 1 else 1
+        if run > 1 and plan.is_unordered:
+            raise ValueError(
+                "with Accelerate and several processes batches must come in order; leave in_order at True"
+            )
+        cursor.shard = replace(cursor.shard, run=run)
+        return sampler._begin(size, self.drop_last, not plan.is_unordered)
+
+    def _start(self, run: Run) -> Any:
+        self._plan.start, self._plan.shard = run.start, run.shard
         if isinstance(self.generator, torch.Generator):
-            self.generator.manual_seed(_seed64("workers", self._plan.sampler.seed, place.epoch))
+            self.generator.manual_seed(_seed64("workers", self._plan.sampler.seed, run.start.epoch))
         found = super().__iter__()
         self._turn += 1
         if self._reads_here or self.batch_size is None:
@@ -211,6 +267,26 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch delivered; see `ResumableSampler.state_dict`."""
         return self._plan.sampler.state_dict()
+
+    def receipt(self) -> dict[str, Any]:
+        """See `ResumableSampler.receipt`."""
+        return self._plan.sampler.receipt()
+
+    def prove(self, group: Any = None) -> Proof:
+        """See `ResumableSampler.prove`.
+
+        Example:
+            >>> loader = DataLoader(list(range(10)), batch_size=4, shuffle=True)
+            >>> for batch in loader:
+            ...     pass
+            >>> print(loader.prove())
+            epoch 0: 10 of 10 rows delivered, each exactly once
+        """
+        return self._plan.sampler.prove(group)
+
+    def check_ranks(self, group: Any = None) -> None:
+        """See `ResumableSampler.check_ranks`."""
+        self._plan.sampler.check_ranks(group)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues from a state, with any number of workers and ranks and any batch size.
@@ -244,9 +320,12 @@ class _Plan:
         drop_last: bool,
         source: Any,
         together: int | None,
+        is_unordered: bool,
     ) -> None:
         self.sampler = sampler
         self.start = Place(0, 0)
+        self.shard = sampler.cursor.shard
+        self.is_unordered = is_unordered
         self.ring: Ring | None = None
         self._batch_size = batch_size
         self._drop_last = drop_last
@@ -254,16 +333,14 @@ class _Plan:
         self._together = together
 
     def __len__(self) -> int:
-        cursor = self.sampler.cursor
-        return cursor.shard.steps(cursor.order.length, 0, self._batch_size or 1, self._drop_last)
+        return self.sampler._located().steps_under_way(self._batch_size or 1, self._drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         return self._indices(self.start)
 
     def _indices(self, start: Place) -> Iterator[Any]:
-        order, shard = self.sampler.cursor.order, self.sampler.cursor.shard
         if self._batch_size is None:
-            for found in chunks(order, shard, *start):
+            for found in chunks(self.sampler.cursor.order, self.shard, start):
                 yield from (_SeededIndex(row, start.epoch) for row in found.tolist())
             return
         ring = self.ring
@@ -271,37 +348,20 @@ class _Plan:
             ring.begin()
         # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
         # batches travel together, for every journey costs as much as reading some of them.
+        step = 0
         for window in windows_of(self._source, self.batches(start), read_here=False, most=self._together):
-            yield (
-                _Job(window, start.epoch, ring.key, ring.send()) if ring else _Job(window, start.epoch, 0, -1)
-            )
+            number = step if self.is_unordered else None
+            key, slot = (ring.key, ring.send()) if ring else (0, -1)
+            yield _Job(window, start.epoch, key, slot, number)
+            step += len(window.ends)
 
     def batches(self, start: Place) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from a place on."""
-        cursor = self.sampler.cursor
-        return batches(cursor.order, cursor.shard, *start, self._batch_size or 1, self._drop_last)
+        order = self.sampler.cursor.order
+        return batches(order, self.shard, start, self._batch_size or 1, self._drop_last)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "ring": None}
-
-
-class _Progress:
-    """What an iteration has delivered; it leads to no iterator, so nobody keeps worker processes alive."""
-
-    def __init__(self, cursor: Cursor, batch_size: int, drop_last: bool) -> None:
-        self.taken = 0  # batches
-        self.start, self.generation = cursor.begin(batch_size, drop_last), cursor.generation
-        self._cursor = cursor
-        self._step = batch_size, drop_last
-
-    def place(self, failed: int = 0) -> Place:
-        """The place it has reached, or will have once so many batches that failed are left out."""
-        return self._cursor.after(self.start, self.taken + failed, self._step[0])
-
-    def report(self) -> None:
-        """Tells the cursor."""
-        if self.generation == self._cursor.generation:
-            self._cursor.reached(self.place(), *self._step)
 
 
 class Delivery(Iterator[Any]):
@@ -311,60 +371,99 @@ class Delivery(Iterator[Any]):
         self._loader = loader
         self._moved = moved
         self._batches: Iterator[Any] | None = None
-        self._progress: _Progress | None = None
-        self._failed = self._process = 0
+        self._numbers: deque[int] | None = None  # of the batches that come, if they come in any order
+        self._run: Run | None = None
+        self._failed: list[int] = []  # batches since the last one that did not
+        self._process = self._steps = 0
+        self._counts = True
         self._over = False
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __next__(self) -> Any:
-        progress, batches = self._progress, self._batches
-        if progress is None or batches is None or self._process != os.getpid():
-            progress, batches = self._begin()
+        run, batches = self._run, self._batches
+        if run is None or batches is None or self._process != os.getpid():
+            run, batches = self._begin()
         sampler = self._loader._plan.sampler
-        if progress.generation != sampler.cursor.generation:
-            sampler.cursor.check_generation(progress.generation)
+        if run.generation != sampler.cursor.generation:
+            sampler.cursor.check_generation(run.generation)
         try:
             batch = next(batches)
         except StopIteration:
-            self._over = True
-            self._batches = batches = None  # ends the workers, if they are not persistent
-            sampler._settle()
-            sampler._latest = None
-            if not self._failed:
-                sampler.cursor.finished(progress.start.epoch)
+            self._end(run)
             raise
         except Exception:
-            self._failed += 1
+            if self._numbers is None:
+                self._failed.append(run.taken + len(self._failed))
+            elif self._numbers:
+                self._failed.append(self._numbers.popleft())
             raise
         except BaseException:
             # An interrupt, anywhere within. Who asks again gets the batch that would have come.
             self._batches = None
             raise
-        # Who goes on after a batch that failed has left it out.
-        progress.taken += 1 + self._failed
-        self._failed = 0
-        sampler._latest = progress
+        if self._failed:
+            self._leave_out(run)
+        if self._numbers is None:
+            run.taken += 1
+        else:
+            run.deliver(self._numbers.popleft())
+        if self._counts:
+            sampler._latest = run
+        if self._loader._is_accelerated and run.taken == self._steps:
+            self._loader.end_of_dataloader = True
         return batch
 
-    def _begin(self) -> tuple[_Progress, Iterator[Any]]:
+    def _begin(self) -> tuple[Run, Iterator[Any]]:
         if self._over:
             raise StopIteration
-        loader = self._loader
-        sampler = loader._plan.sampler
-        if self._progress is None:
-            sampler._settle()
-            sampler._latest = None
-            self._progress = _Progress(sampler.cursor, loader.batch_size or 1, loader.drop_last)
+        loader, run = self._loader, self._run
+        if run is None:
+            self._counts = not is_only_looked_at()
+            self._run = run = loader._begin()
+            if loader._is_accelerated:
+                self._tell_accelerate(run)
+        else:
+            self._leave_out(run)
+            run.restart()
         if self._batches is not None:
             # In a forked child the threads and workers of its parent are not there: it goes on by itself. But
             # torch's iterator would stop the parent's workers if it were let go of.
             _inherited.append((self._batches, loader._iterator))
             loader._iterator = None
-        self._process = os.getpid()
-        self._batches = self._moved(loader._start(self._progress.place(self._failed)))
-        return self._progress, self._batches
+        self._process, self._steps = os.getpid(), run.num_steps
+        started = loader._start(run)
+        self._numbers = started.numbers if loader._plan.is_unordered else None
+        self._batches = self._moved(started)
+        return run, self._batches
+
+    def _leave_out(self, run: Run) -> None:
+        """Who goes on after batches that failed has left them out."""
+        for step in self._failed:
+            run.lose(step)
+        self._failed.clear()
+
+    def _end(self, run: Run) -> None:
+        self._over = True
+        self._batches = None  # ends the workers, if they are not persistent
+        sampler = self._loader._plan.sampler
+        if self._counts:
+            sampler._settle()
+            sampler._latest = None
+            if not self._failed:
+                sampler.cursor.finished(run.start.epoch)
+        state = gradient_state() if self._loader._is_accelerated else None
+        if state is not None:
+            state._remove_dataloader(self._loader)
+
+    def _tell_accelerate(self, run: Run) -> None:
+        loader, state = self._loader, gradient_state()
+        loader.end_of_dataloader = False
+        loader.remainder = run.rows_in_last_step % loader.total_batch_size
+        if state is not None:
+            state._remove_dataloader(loader)  # an iteration that was left early may still be there
+            state._add_dataloader(loader)
 
 
 _inherited: list[Any] = []  # by a forked child; kept until it ends
@@ -479,6 +578,15 @@ class _Job(NamedTuple):
     epoch: int
     ring: int
     slot: int
+    step: int | None  # the number of the first batch, if they may come in any order
+
+
+class _Numbered(NamedTuple):
+    """The batches of a job, and which they are."""
+
+    step: int
+    slot: int
+    batches: Any
 
 
 class _Rows:
@@ -502,6 +610,16 @@ class _Rows:
 
     def __getitems__(self, job: _Job) -> Any:
         """The batches of a job: a list, or a parcel of one."""
+        if job.step is None:
+            return self._packed(job)
+        try:
+            return _Numbered(job.step, job.slot, self._packed(job))
+        except Exception:
+            worker = get_worker_info()
+            assert worker is not None
+            return _Numbered(job.step, job.slot, [_wrapped(worker.id)] * len(job.window.ends))
+
+    def _packed(self, job: _Job) -> Any:
         if self._ring is None or job.slot < 0:
             return self._all(job)
         place = self._ring.place(job.slot)
@@ -602,6 +720,7 @@ class _Arriving(Iterator[Any]):
         self._loader = loader
         self._turn = loader._turn
         self._batches: list[Any] = []  # that are here, last first
+        self.numbers: deque[int] = deque()  # of all that came, if they come in any order
 
     def __next__(self) -> Any:
         if self._loader.persistent_workers and self._turn != self._loader._turn:
@@ -624,9 +743,14 @@ class _Arriving(Iterator[Any]):
             if ring is not None and ring.is_idle:
                 self._loader._idle_ring = ring  # no worker writes into it any more
             raise
+        numbered = found if type(found) is _Numbered else None
         if ring is not None:
-            ring.arrived()
+            ring.arrived(None if numbered is None else numbered.slot)
+        if numbered is not None:
+            found = numbered.batches
         batches: list[Any] = found.unpacked() if type(found) is Parcel else found
+        if numbered is not None:
+            self.numbers.extend(range(numbered.step, numbered.step + len(batches)))
         return batches
 
 

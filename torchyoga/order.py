@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Order", "Remainder", "Shard", "batches", "keyed_bytes"]
+__all__ = ["Order", "Remainder", "Shard", "as_int", "keyed_bytes"]
 
 Remainder = Literal["keep", "drop", "pad"]
 Positions = npt.NDArray[np.int64]
@@ -25,7 +24,7 @@ Positions = npt.NDArray[np.int64]
 ORDER_VERSION = 1  # part of every saved state: another shuffle would be another number
 _ROUNDS = 6
 _MIN_BITS = 6  # fewer, and the orders of a handful of rows are not equally likely
-_FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: soon to the first, cheap for the rest
+_CHUNK = 65536  # positions computed at once, so that they stay in the processor's cache
 
 
 def keyed_bytes(size: int, *key: int | str) -> bytes:
@@ -112,8 +111,6 @@ def _walk(values: Positions, length: int, keys: tuple[tuple[int, int, int], ...]
     word: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
     flat = np.ascontiguousarray(values).reshape(-1)
     out = np.empty(flat.shape, np.int64)
-    # In chunks, so that a call's working memory stays in the processor's cache however many positions are
-    # asked for.
     for start in range(0, flat.size, _CHUNK):
         mixed = _feistel(flat[start : start + _CHUNK].astype(word), bits, keys, forward)
         outside = np.flatnonzero(mixed >= length)
@@ -157,11 +154,14 @@ class Shard:
         remainder: what happens to a tail that W does not divide: `keep` (every row once, ranks may differ by
             one), `drop` (equal ranks without the tail), `pad` (equal ranks; rows from the front of the epoch
             come again).
+        run: positions dealt to a rank at a time, one by default: with batches of `run` rows, the batches of
+            all ranks laid end to end are then in the global order.
     """
 
     num_replicas: int = 1
     rank: int = 0
     remainder: Remainder = "keep"
+    run: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_replicas", as_int("num_replicas", self.num_replicas, low=1))
@@ -190,26 +190,3 @@ class Shard:
         """How many batches that is; `drop_last` leaves out a shorter last one."""
         rows = self.count(length, start, rank)
         return rows // batch_size if drop_last else -(-rows // batch_size)
-
-
-def chunks(order: Order, shard: Shard, epoch: int, start: int, multiple: int = 1) -> Iterator[Positions]:
-    """The rows of a rank from global position `start` on, thousands at a time, by multiples of `multiple`."""
-    count = shard.count(order.length, start)
-    taken, size = 0, _FIRST_CHUNK
-    while taken < count:
-        size_now = min(max(size // multiple, 1) * multiple, count - taken)
-        first = start + shard.rank + taken * shard.num_replicas
-        yield order.rows(epoch, first + np.arange(size_now, dtype=np.int64) * shard.num_replicas)
-        taken += size_now
-        size = _CHUNK
-
-
-def batches(
-    order: Order, shard: Shard, epoch: int, start: int, batch_size: int, drop_last: bool
-) -> Iterator[Positions]:
-    """The same rows as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
-    for rows in chunks(order, shard, epoch, start, multiple=batch_size):
-        for first in range(0, len(rows), batch_size):
-            batch = rows[first : first + batch_size]
-            if len(batch) == batch_size or not drop_last:
-                yield batch

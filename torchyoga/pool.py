@@ -8,8 +8,8 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from typing import Any
 
 from .batches import NumberedBatches
-from .cursor import Place
 from .order import as_int
+from .place import Place
 
 __all__ = ["Pool"]
 

@@ -77,9 +77,12 @@ class Ring:
         self._sent.append(slot)
         return slot
 
-    def arrived(self) -> None:
-        """The batch that was sent for first has come, or its error."""
-        self._sent.popleft()
+    def arrived(self, slot: int | None = None) -> None:
+        """The batch that was sent for first has come, or its error; or the one sent for in `slot`."""
+        if slot is None:
+            self._sent.popleft()
+        else:
+            self._sent.remove(slot)
 
     @property
     def is_idle(self) -> bool:

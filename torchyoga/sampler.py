@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sized
+from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch.distributed
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from .cursor import Cursor, Place
+from .cursor import Cursor, Run
 from .dataref import DataRef
 from .errors import StateError
-from .order import Order, Remainder, Shard, as_int, batches, chunks
+from .order import Order, Remainder, Shard, as_int
+from .place import batches, chunks
+from .proof import Proof, prove
+from .ranks import Ranks, check_same, gathered
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
 
 _STEP_BYTES = 16 * 2**20  # of rows that a DataRef is told of at once
-
-
-def _replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """The arguments, else what an initialised torch.distributed says, else 1 and 0."""
-    if (num_replicas is None) != (rank is None):
-        raise ValueError(f"give both num_replicas and rank, or neither; found {num_replicas} and {rank}")
-    if num_replicas is not None and rank is not None:
-        return num_replicas, rank
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size(), torch.distributed.get_rank()
-    return 1, 0
 
 
 class ResumableSampler(DistributedSampler[int]):
@@ -47,12 +39,15 @@ class ResumableSampler(DistributedSampler[int]):
         dataset_or_length: a dataset with a length, or a number of rows.
         shuffle: False for rows in order.
         seed: any int, the same on all ranks.
-        num_replicas: number of ranks; with `rank`, or from an initialised `torch.distributed`, or 1.
-        rank: this rank.
+        num_replicas: number of ranks; by default that of `torch.distributed`, whenever it is initialised,
+            or 1.
+        rank: this rank; give both or neither.
         remainder: `pad` (as DistributedSampler does, all ranks get as many rows, some rows twice), `drop`
             (all get as many, a tail is left out) or `keep` (every row exactly once: right for evaluation).
         start_offset: rows over all ranks that the first iteration leaves out.
         drop_last: True means `remainder="drop"`, for those used to DistributedSampler.
+        group: the ranks among which rows are divided, where others (tensor or context parallel) see the same
+            rows: a DeviceMesh such as `mesh["dp"]`, or a ProcessGroup; in place of num_replicas and rank.
 
     Raises:
         ValueError: an argument is out of range.
@@ -75,8 +70,9 @@ class ResumableSampler(DistributedSampler[int]):
         remainder: Remainder = "pad",
         start_offset: int = 0,
         drop_last: bool = False,
+        group: Any = None,
     ) -> None:
-        num_replicas, rank = _replica(num_replicas, rank)
+        self._ranks = Ranks(num_replicas, rank, group)
         sized = hasattr(dataset_or_length, "__len__")
         length = (
             len(cast(Sized, dataset_or_length))
@@ -84,7 +80,7 @@ class ResumableSampler(DistributedSampler[int]):
             else as_int("dataset_or_length", dataset_or_length, low=0)
         )
         self.dataset: Any = dataset_or_length if sized else range(length)
-        shard = Shard(num_replicas, rank, "drop" if drop_last else remainder)
+        shard = Shard(*self._ranks.now(), "drop" if drop_last else remainder)
         fingerprint = getattr(dataset_or_length, "fingerprint", None)
         self.cursor = Cursor(
             Order(length, seed, bool(shuffle)),
@@ -92,22 +88,45 @@ class ResumableSampler(DistributedSampler[int]):
             start_offset,
             fingerprint if isinstance(fingerprint, str) else None,
         )
-        self.num_replicas, self.rank = shard.num_replicas, shard.rank
         self.shuffle, self.seed, self.drop_last = (
             bool(shuffle),
             self.cursor.order.seed,
             shard.remainder == "drop",
         )
-        self.num_samples = shard.count(length)
-        self.total_size = self.num_samples * shard.num_replicas
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
-        self._running: list[_Run] = []
+        self._running: list[_Handed] = []
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
         """The epoch under way, or about to begin."""
         self._settle()
         return self.cursor.epoch
+
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override]
+        """Number of ranks."""
+        return self._located().shard.num_replicas
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """This rank."""
+        return self._located().shard.rank
+
+    @property
+    def remainder(self) -> Remainder:
+        """What happens to rows that the ranks cannot divide evenly."""
+        return self.cursor.shard.remainder
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]
+        """Rows of a whole epoch on this rank."""
+        cursor = self._located()
+        return cursor.shard.count(cursor.order.length)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """Rows of a whole epoch on all ranks, if all have as many as this one."""
+        return self.num_samples * self.num_replicas
 
     def __len__(self) -> int:
         """Rows of a whole epoch on this rank."""
@@ -129,7 +148,7 @@ class ResumableSampler(DistributedSampler[int]):
         self.cursor.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """`{version, seed, epoch, position, length, shuffle, fingerprint}`; the same on every rank."""
+        """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         self._settle()
         return self.cursor.state_dict()
 
@@ -142,7 +161,43 @@ class ResumableSampler(DistributedSampler[int]):
         """
         self._latest = None
         self._running = []
-        self.cursor.load_state_dict(state, strict)
+        self._located().load_state_dict(state, strict)
+
+    def receipt(self) -> dict[str, Any]:
+        """What this rank has delivered of the epoch under way, or of the last one if none is.
+
+        A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was
+        lost and nothing came twice.
+        """
+        self._settle()
+        return self.cursor.receipt()
+
+    def prove(self, group: Any = None) -> Proof:
+        """`torchyoga.prove` over all ranks, after the same step on each; costs one small collective.
+
+        Args:
+            group: the processes that call this, if not all.
+
+        Raises:
+            StateError: the ranks are in different epochs, of different datasets or seeds, or not all there.
+        """
+        receipts = gathered(self.receipt(), group)
+        if not self._ranks.is_alone:  # others may see the same rows
+            receipts = list({receipt["rank"]: receipt for receipt in reversed(receipts)}.values())
+        return prove(receipts)
+
+    def check_ranks(self, group: Any = None) -> None:
+        """Compares the places of all ranks; costs one small collective. Call it on all, after the same step.
+
+        Args:
+            group: the processes that call this, if not all.
+
+        Raises:
+            StateError: they are not at the same place, or of different datasets or seeds, or not all there.
+        """
+        shard = self._located().shard
+        mine = {"rank": shard.rank, "num_replicas": shard.num_replicas}
+        check_same(gathered({**self.state_dict(), **mine}, group), self._ranks.is_alone)
 
     def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows at these positions of the global order of an epoch (this one, by default)."""
@@ -151,6 +206,20 @@ class ResumableSampler(DistributedSampler[int]):
     def position_of(self, row: int, epoch: int | None = None) -> int:
         """The position of a row in the global order of an epoch: the inverse of `rows_at`."""
         return int(self.cursor.order.positions(self.epoch if epoch is None else epoch, [row])[0])
+
+    def _located(self) -> Cursor:
+        """The cursor, once it knows which rank this is by now."""
+        cursor, now = self.cursor, self._ranks.now()
+        if now != (cursor.shard.num_replicas, cursor.shard.rank):
+            cursor.shard = replace(cursor.shard, num_replicas=now[0], rank=now[1])
+        return cursor
+
+    def _begin(self, batch_size: int = 1, drop_last: bool = False, in_order: bool = True) -> Run:
+        """An iteration that begins now."""
+        self._settle()
+        self._latest = None
+        self._ranks.check_alone()
+        return Run(self._located(), batch_size, drop_last, in_order)
 
     def _settle(self) -> None:
         """Tells the cursor what the iterator that moved last has handed out."""
@@ -180,21 +249,21 @@ class _Indices(chain[int]):
     @staticmethod
     def of(sampler: ResumableSampler) -> _Indices:
         """An iteration that begins when its first row is asked for."""
-        run = _Run(sampler)
+        run = _Handed(sampler)
         found = cast(_Indices, _Indices.from_iterable(run.lists()))
         found.run, run.iterator = run, weakref.ref(found)
         return found
 
-    run: _Run
+    run: _Handed
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the rows that this iterator has handed out."""
-        cursor = self.run.sampler.cursor
-        return cursor.state_at(cursor.rolled(self.run.place()) if self.run.begun else cursor.begin())
+        cursor, run = self.run.sampler.cursor, self.run.settled()
+        return cursor.state_at(cursor.begin() if run is None else cursor.rolled(run.place))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state; StateError once the first row has been handed out."""
-        if self.run.begun:
+        if self.run.settled() is not None:
             raise StateError(
                 "this iterator has begun already; load the state before the first row, or into the sampler"
             )
@@ -208,47 +277,44 @@ def _rows_of_step(dataset: DataRef | None) -> int:
     return min(2048, max(64, _STEP_BYTES // dataset.row_bytes))
 
 
-class _Run:
-    """Where one iteration of a sampler stands."""
+class _Handed:
+    """What one iteration of a sampler has handed out."""
 
     iterator: weakref.ref[_Indices]
 
     def __init__(self, sampler: ResumableSampler) -> None:
         self.sampler = sampler
-        self.begun = self.over = False
+        self.over = False
         self.reported = 0  # rows that the cursor knows of
+        self._run: Run | None = None  # once it has begun
         self._handed: Any = iter(())  # the list iterator under way
         self._before = 0  # rows up to its end
-        self._start = Place(0, 0)
-        self._end = self.generation = 0
 
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
-        sampler._settle()
-        self._start, self.generation = cursor.begin(), cursor.generation
-        self._end = cursor.shard.end(cursor.order.length, self._start.position)
-        self.begun = True
+        self._run = run = sampler._begin()
+        run.steps_before = None  # it hands out rows, and others make batches of them
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
         step = _rows_of_step(dataset)
-        for found in chunks(cursor.order, cursor.shard, *self._start):
+        for found in chunks(cursor.order, run.shard, run.start):
             wanted = found.tolist()
             if dataset is not None:
                 dataset.expect(wanted, found)
             for first in range(0, len(wanted), step):
-                cursor.check_generation(self.generation)
+                cursor.check_generation(run.generation)
                 some = wanted[first : first + step]
                 if dataset is not None:
                     dataset.approach(first, first + len(some))
                 self._before += len(some)
                 self._handed = iter(some)
                 yield self._watched(self._handed) if is_second else self._handed
-        cursor.check_generation(self.generation)
+        cursor.check_generation(run.generation)
         sampler._settle()
         if sampler._latest in (self, None):
-            cursor.finished(self._start.epoch)
+            cursor.finished(run.start.epoch)
             sampler._latest = None
         self.over = True
 
@@ -265,15 +331,17 @@ class _Run:
         """Rows handed out."""
         return self._before - int(self._handed.__length_hint__())
 
-    def place(self) -> Place:
-        """The place it has reached."""
-        position = self._start.position + self.taken * self.sampler.num_replicas
-        return Place(self._start.epoch, min(position, self._end))
+    def settled(self) -> Run | None:
+        """The iteration as it stands; None before it has begun."""
+        if self._run is not None:
+            self._run.taken = self.taken
+        return self._run
 
     def report(self) -> None:
         """Tells the cursor."""
-        if self.generation == self.sampler.cursor.generation and not self.over:
-            self.sampler.cursor.reached(self.place())
+        run = self.settled()
+        if run is not None and not self.over:
+            run.report()
 
 
 class ResumableBatchSampler(BatchSampler):
@@ -300,12 +368,22 @@ class ResumableBatchSampler(BatchSampler):
         self.drop_last = bool(drop_last)
 
     def __len__(self) -> int:
-        """Batches of a whole epoch on this rank."""
-        cursor = self.sampler.cursor
-        return cursor.shard.steps(cursor.order.length, 0, self.batch_size, self.drop_last)
+        """Batches of the epoch under way on this rank: those delivered, and those to come."""
+        return self.sampler._located().steps_under_way(self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return BatchRun(self, self.sampler.cursor)
+        return BatchRun(self)
+
+    @property
+    def even_batches(self) -> bool:
+        """False if ranks may have different numbers of rows: Accelerate's word for `remainder="keep"`."""
+        return self.sampler.remainder != "keep"
+
+    @even_batches.setter
+    def even_batches(self, value: bool) -> None:
+        shard = self.sampler.cursor.shard
+        even: Remainder = "drop" if self.sampler.drop_last else "pad"
+        self.sampler.cursor.shard = replace(shard, remainder=even if value else "keep")
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -314,6 +392,18 @@ class ResumableBatchSampler(BatchSampler):
     def state_dict(self) -> dict[str, Any]:
         """See `ResumableSampler.state_dict`."""
         return self.sampler.state_dict()
+
+    def receipt(self) -> dict[str, Any]:
+        """See `ResumableSampler.receipt`."""
+        return self.sampler.receipt()
+
+    def prove(self, group: Any = None) -> Proof:
+        """See `ResumableSampler.prove`."""
+        return self.sampler.prove(group)
+
+    def check_ranks(self, group: Any = None) -> None:
+        """See `ResumableSampler.check_ranks`."""
+        self.sampler.check_ranks(group)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """See `ResumableSampler.load_state_dict`."""
@@ -338,39 +428,36 @@ class ResumableBatchSampler(BatchSampler):
 class BatchRun(Iterator[list[int]]):
     """One iteration in batches; it begins when its first batch is asked for."""
 
-    def __init__(self, batch_sampler: ResumableBatchSampler, cursor: Cursor) -> None:
+    def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
         self._source = batch_sampler
-        self._cursor = cursor
-        self._batches: Iterator[npt.NDArray[np.int64]] | None = None
-        self._start = self._place = Place(0, 0)
-        self._taken = self._generation = 0
+        self._run: Run | None = None
+        self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
 
     def __next__(self) -> list[int]:
-        cursor, step = self._cursor, (self._source.batch_size, self._source.drop_last)
-        if self._batches is None:
-            self._source.sampler._settle()
-            self._source.sampler._latest = None
-            self._start, self._generation = cursor.begin(*step), cursor.generation
-            self._batches = batches(cursor.order, cursor.shard, *self._start, *step)
-        cursor.check_generation(self._generation)
+        run, source = self._run, self._source
+        cursor = source.sampler.cursor
+        if run is None:
+            self._run = run = source.sampler._begin(source.batch_size, source.drop_last)
+            self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)
+        cursor.check_generation(run.generation)
         batch = next(self._batches, None)
         if batch is None:
-            cursor.finished(self._start.epoch)
+            cursor.finished(run.start.epoch)
             raise StopIteration
-        self._taken += 1
-        cursor.reached(cursor.after(self._start, self._taken, step[0]), *step)
-        self._place = cursor.after(self._start, self._taken, step[0])
+        run.taken += 1
+        run.report()
         return cast("list[int]", batch.tolist())
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batches that this iterator has handed out."""
-        step = self._source.batch_size, self._source.drop_last
-        if self._batches is None:
+        run, cursor = self._run, self._source.sampler.cursor
+        if run is None:
             return self._source.state_dict()
-        return self._cursor.state_at(self._cursor.rolled(self._place, *step))
+        place = cursor.rolled(run.place, run.batch_size, run.drop_last)
+        return cursor.state_at(place, run.steps if place == run.place else 0)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state; StateError once the first batch has been handed out."""
-        if self._batches is not None:
+        if self._run is not None:
             raise StateError("this iterator has begun already; load the state before the first batch")
         self._source.load_state_dict(state)

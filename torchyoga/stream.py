@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .announce import announced
-from .cursor import Cursor, Place
+from .cursor import Cursor, Run
 from .lookahead import batches_of_read
-from .order import Order, Shard, as_int, batches
+from .order import Order, Shard, as_int
+from .place import batches
 
 __all__ = ["Stream", "Window", "read_batches", "windows_of"]
 
@@ -134,12 +135,13 @@ class Stream:
         return self.cursor.shard.count(self.cursor.order.length)
 
     def __iter__(self) -> Iterator[Any]:
-        run = _Run(self.cursor)
-        for rows in read_batches(self.source, run.windows(_WINDOW, drop_last=False)):
+        run = Run(self.cursor)
+        run.steps_before = None  # rows are no steps
+        for rows in read_batches(self.source, self._numbers(run, _WINDOW)):
             for row in rows:
-                run.delivered(1)
+                self._deliver(run)
                 yield row
-        run.finished()
+        self.cursor.finished(run.start.epoch)
 
     def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
@@ -147,12 +149,19 @@ class Stream:
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
         one into tensors without taking it apart, and `batch.block` has its columns as arrays.
         """
-        batch_size = as_int("batch_size", batch_size, low=1)
-        run = _Run(self.cursor, batch_size, drop_last)
-        for rows in read_batches(self.source, run.windows(batch_size, drop_last)):
-            run.delivered(len(rows))
+        run = Run(self.cursor, as_int("batch_size", batch_size, low=1), drop_last)
+        for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
+            self._deliver(run)
             yield rows
-        run.finished()
+        self.cursor.finished(run.start.epoch)
+
+    def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:
+        return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)
+
+    def _deliver(self, run: Run) -> None:
+        self.cursor.check_generation(run.generation)
+        run.taken += 1
+        self.cursor.reached(run)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""
@@ -177,33 +186,10 @@ class Stream:
         place = self.cursor.ahead(steps, as_int("batch_size", batch_size, low=1), drop_last)
         return self.cursor.state_at(place)
 
+    def receipt(self) -> dict[str, Any]:
+        """What this shard has delivered, to be put together with the others' by `prove`."""
+        return self.cursor.receipt()
+
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues from a state, of any number of shards; see `ResumableSampler.load_state_dict`."""
         self.cursor.load_state_dict(state, strict)
-
-
-class _Run:
-    """One iteration, counting what it hands out."""
-
-    def __init__(self, cursor: Cursor, batch_size: int = 1, drop_last: bool = False) -> None:
-        self._cursor = cursor
-        self._step = batch_size, drop_last
-        self._generation = cursor.generation
-        self._epoch, self._start = cursor.begin(batch_size, drop_last)
-        self._end = cursor.shard.end(cursor.order.length, self._start)
-        self._taken = 0
-
-    def windows(self, size: int, drop_last: bool) -> Iterator[npt.NDArray[np.int64]]:
-        cursor = self._cursor
-        return batches(cursor.order, cursor.shard, self._epoch, self._start, size, drop_last)
-
-    def delivered(self, rows: int) -> None:
-        cursor = self._cursor
-        cursor.check_generation(self._generation)
-        self._taken += rows
-        # A shorter last batch ends the share of every rank.
-        position = min(self._start + self._taken * cursor.shard.num_replicas, self._end)
-        cursor.reached(Place(self._epoch, position), *self._step)
-
-    def finished(self) -> None:
-        self._cursor.finished(self._epoch)

@@ -13,10 +13,11 @@ import keras
 import torch
 
 from ..batches import NumberedBatches
-from ..cursor import Place
+from ..cursor import Run
 from ..dataref import DataRef
 from ..errors import CorruptError, StateError
 from ..order import as_int
+from ..place import Place
 from ..pool import Pool
 from ..stream import Stream
 from .sequence import as_dataref
@@ -103,8 +104,9 @@ def make_keras_dataset(
 class _Pass:
     """One pass over the batches of an epoch, from wherever it began."""
 
-    def __init__(self, start: Place, steps: int) -> None:
-        self.start = start
+    def __init__(self, run: Run, steps: int) -> None:
+        self.run = run
+        self.start = run.start
         self.steps = steps
         self.delivered = 0
         self.is_permuted = False
@@ -188,8 +190,10 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Begins a pass, unless one goes on over several epochs of Keras, as `steps_per_epoch` makes it."""
         if self._pass is not None:
             return
-        start = self._begin()
-        self._pass = _Pass(start, self._batches.steps(start))
+        batches = self._batches
+        run = Run(self._stream.cursor, batches.batch_size, batches.drop_last)
+        start = run.start
+        self._pass = _Pass(run, batches.steps(start))
         if self._planned not in (None, self._pass.steps):
             raise StateError(
                 f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} batches, "
@@ -229,13 +233,12 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
 
     def delivered(self, steps: int) -> bool:
         """Is told how many more batches were trained on, by `Checkpoint`; True if that ends the epoch."""
-        run, cursor = self._pass, self._stream.cursor
-        if run is None:
+        found = self._pass
+        if found is None:
             return False
-        run.delivered = min(run.delivered + steps, run.steps)
-        place = cursor.after(run.start, run.delivered, self._batches.batch_size)
-        cursor.reached(place, self._batches.batch_size, self._batches.drop_last)
-        return run.delivered == run.steps
+        found.delivered = found.run.taken = min(found.delivered + steps, found.steps)
+        self._stream.cursor.reached(found.run)
+        return found.delivered == found.steps
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch that `delivered` was told of; `Stream.state_dict` of its stream.

@@ -1,0 +1,165 @@
+"""Exactly once, proved: a number that each rank keeps, and that adds up over the ranks.
+
+Position i of an epoch weighs a^i modulo the prime P = 2^127 - 1, and what was delivered weighs the sum of
+it. So a multiset of positions below N is a polynomial in `a`, of a degree below N: two different ones weigh
+the same for fewer than N values of `a` (Schwartz and Zippel), and `a` is a hash of seed and epoch. That
+something was lost or came twice therefore goes unnoticed with a probability of N / 2^127. Positions in
+regular steps are a geometric series, so it costs the same for any number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from .errors import StateError
+from .order import Shard, keyed_bytes
+from .place import Place, taken
+
+__all__ = ["PRIME", "Proof", "prove", "weight", "weight_of_share", "weight_until"]
+
+PRIME = 2**127 - 1
+_SAME = ("version", "seed", "length", "shuffle", "fingerprint")
+
+
+@lru_cache(maxsize=64)
+def _base(seed: int, epoch: int) -> int:
+    return int.from_bytes(keyed_bytes(16, "proof", seed, epoch), "little") % (PRIME - 2) + 2
+
+
+@lru_cache(maxsize=256)
+def _step(base: int, step: int) -> tuple[int, int]:
+    """Q = base^step, and 1 / (q - 1)."""
+    power = pow(base, step, PRIME)
+    return power, pow(power - 1, -1, PRIME) if power != 1 else 0
+
+
+def _series(base: int, step: int, count: int) -> int:
+    """1 + q + ... + q^(count - 1) of q = base^step."""
+    power, inverse = _step(base, step)
+    return (pow(power, count, PRIME) - 1) * inverse % PRIME if power != 1 else count
+
+
+def weight(seed: int, epoch: int, positions: Iterable[range]) -> int:
+    """The sum of the weights of these positions."""
+    base = _base(seed, epoch)
+    return (
+        sum(pow(base, some.start, PRIME) * _series(base, some.step, len(some)) for some in positions) % PRIME
+    )
+
+
+def weight_until(seed: int, place: Place) -> int:
+    """The weight of all that all ranks have delivered of an epoch to come to a place, if all went well."""
+    whole = weight(seed, place.epoch, [range(place.position + sum(map(len, place.left)))])
+    return (whole - weight(seed, place.epoch, place.left)) % PRIME
+
+
+def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: int) -> int:
+    """The weight of a rank's first `rows` rows from `start` on."""
+    if shard.run == 1 or start.left:
+        return weight(seed, start.epoch, taken(start, shard, length, 0, rows))
+    base, world = _base(seed, start.epoch), shard.num_replicas
+    full = min(rows // shard.run, (shard.end(length, start.position) - start.position) // (shard.run * world))
+    first = pow(base, start.position + shard.rank * shard.run, PRIME)
+    whole = first * _series(base, 1, shard.run) * _series(base, shard.run * world, full)
+    rest = weight(seed, start.epoch, taken(start, shard, length, full * shard.run, rows))
+    return (whole + rest) % PRIME
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the receipts of all ranks say together. True if nothing was lost and nothing came twice.
+
+    Attributes:
+        epoch: the epoch.
+        rows: rows delivered, over all ranks.
+        length: rows of the dataset. With `pad` a few more are delivered, with `drop` or `drop_last` fewer.
+        problem: what is wrong, or "".
+    """
+
+    epoch: int
+    rows: int
+    length: int
+    problem: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.problem
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"epoch {self.epoch}: {self.problem}"
+        more = (
+            f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
+        )
+        rows = min(self.rows, self.length)
+        return f"epoch {self.epoch}: {rows} of {self.length} rows delivered, each exactly once{more}"
+
+
+def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
+    """Whether all ranks together have delivered every row of an epoch so far exactly once.
+
+    Args:
+        receipts: one from each rank, taken after the same step: what `receipt()` of a loader, sampler or
+            stream returns.
+
+    Raises:
+        StateError: the receipts are damaged, of different epochs, datasets or seeds, or not one of each rank.
+
+    Example:
+        >>> ranks = [DataLoader(range(10), 2, True, num_replicas=2, rank=r, remainder="keep") for r in (0, 1)]
+        >>> for batches in zip(*ranks):
+        ...     pass
+        >>> print(prove([loader.receipt() for loader in ranks]))
+        epoch 0: 10 of 10 rows delivered, each exactly once
+    """
+    first = _checked(receipts)
+    rows, left = 0, []
+    found = 0
+    for receipt in receipts:
+        rows += receipt["rows"]
+        found += int(receipt["weight"], 16)
+        if receipt is first or receipt["share"][1] > 1:
+            left += [range(*some) for some in receipt["left"]]
+    epoch, length = first["epoch"], first["length"]
+    behind = range(rows + sum(map(len, left)))
+    expected = weight(first["seed"], epoch, [behind]) - weight(first["seed"], epoch, left)
+    if (found - expected) % PRIME == 0:
+        return Proof(epoch, rows, length)
+    problem = f"of {rows} rows delivered, some came twice, or others instead of them"
+    standing = {receipt["rank"]: receipt["position"] for receipt in receipts}
+    if len(set(standing.values())) > 1:
+        problem += f"; the ranks stand at positions {standing}"
+    return Proof(epoch, rows, length, problem)
+
+
+def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first of the receipts, if they belong together."""
+    if not receipts:
+        raise StateError("there are no receipts; pass what receipt() gave on every rank")
+    first = receipts[0]
+    try:
+        ranks = sorted(int(receipt["rank"]) for receipt in receipts)
+        for receipt in receipts:
+            for name in (*_SAME, "epoch", "num_replicas"):
+                if receipt[name] != first[name]:
+                    raise StateError(
+                        f"the receipt of rank {receipt['rank']} has {name} {receipt[name]!r}, that of rank "
+                        f"{first['rank']} has {first[name]!r}; take them on all ranks after the same step"
+                    )
+            if type(receipt["rows"]) is not int or not 0 <= int(receipt["weight"], 16) < PRIME:
+                raise ValueError
+            for some in receipt["left"]:
+                range(*some)
+            _, _ = receipt["share"]
+            int(receipt["position"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
+    world = first["num_replicas"]
+    if ranks != list(range(world)):
+        raise StateError(
+            f"expected the receipts of ranks 0 to {world - 1}, one of each, found those of {ranks}: two "
+            "processes have the same rank, or one is missing"
+        )
+    return first

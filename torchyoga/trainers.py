@@ -1,0 +1,69 @@
+"""What trainers do that no interface says: told by who is calling, and by Accelerate's own state."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+__all__ = [
+    "accelerate_device",
+    "accelerate_mesh",
+    "gradient_state",
+    "is_only_looked_at",
+    "is_sharded_by_caller",
+]
+
+_DEPTH = 24  # frames between a loader and the function of a trainer that asks it
+
+
+def is_sharded_by_caller() -> bool:
+    """True if Accelerate's BatchSamplerShard asks: it deals whole batches to the ranks by itself."""
+    if "accelerate.data_loader" not in sys.modules:
+        return False
+    shard = sys.modules["accelerate.data_loader"].BatchSamplerShard
+    names = ("_iter_with_no_split", "_iter_with_split", "__len__")
+    return any(
+        frame.f_code.co_name in names and isinstance(frame.f_locals.get("self"), shard)
+        for frame in _callers()
+    )
+
+
+def is_only_looked_at() -> bool:
+    """True if Keras builds a model, for which it takes a batch that it will not train on."""
+    if "keras" not in sys.modules:
+        return False
+    return any(
+        frame.f_code.co_name == "_symbolic_build" and frame.f_globals.get("__name__", "").startswith("keras.")
+        for frame in _callers()
+    )
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_DEPTH):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def gradient_state() -> Any:
+    """Accelerate's GradientState, if there is an Accelerator: it wants to know which loader is active."""
+    return _of_accelerate("GradientState", "initialized") and sys.modules["accelerate.state"].GradientState()
+
+
+def accelerate_device() -> Any:
+    """The device of the Accelerator, or None."""
+    return _of_accelerate("PartialState", "device")
+
+
+def accelerate_mesh() -> Any:
+    """The DeviceMesh of the Accelerator, or None."""
+    return _of_accelerate("AcceleratorState", "device_mesh")
+
+
+def _of_accelerate(kind: str, name: str) -> Any:
+    found = sys.modules.get("accelerate.state")
+    return None if found is None else getattr(found, kind)._shared_state.get(name)
