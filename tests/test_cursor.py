@@ -165,3 +165,40 @@ def test_bad_offsets_are_refused() -> None:
         cursor(0, offset=1)
     with pytest.raises(ValueError, match="epoch must be an int"):
         cursor().set_epoch(None)  # type: ignore[arg-type]
+
+
+def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
+    one = cursor(100, num_replicas=2)
+    assert one.steps_under_way(5, False) == 10
+    run = Run(one, 5)
+    run.taken = 4
+    run.report()
+    assert one.steps_under_way(5, False) == 10
+    state = one.state_dict()
+    assert (state["position"], state["steps"]) == (40, 4)
+    for world, size, steps in ((2, 5, 10), (1, 5, 4 + 12), (4, 5, 4 + 3), (1, 60, 4 + 1)):
+        other = cursor(100, num_replicas=world)
+        other.load_state_dict(state)
+        assert other.steps_under_way(size, False) == steps
+        run = Run(other, size)
+        run.taken = 1
+        run.report()
+        last = steps == 5  # its last batch ends the epoch
+        assert other.steps_under_way(size, False) == (2 if last else steps)
+        assert other.state_dict()["steps"] == (0 if last else 5)
+        other.finished(0)
+        assert other.steps_under_way(size, False) == other.steps(size, False)
+    del state["steps"]  # of nobody knows how many: it is what a whole epoch has
+    other.load_state_dict(state)
+    assert other.steps_under_way(5, False) == 20
+
+
+def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
+    one = cursor()
+    one.load_state_dict({**one.state_dict(), "epoch": 1})
+    reach(one, 10)
+    with pytest.warns(UserWarning, match="counts its epochs anew"):
+        one.set_epoch(1)  # torchdata.nodes saved 0 after the last batch of epoch 0
+    assert begin(one) == (2, 0)
+    one.set_epoch(2)
+    assert begin(one) == (3, 0)

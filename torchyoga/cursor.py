@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .errors import StateError
@@ -38,12 +39,12 @@ class Cursor:
         epochs, position = divmod(offset, order.length or 1)
         self._place = Place(epochs, position)
         self._origin = self._place  # where all that is delivered began
-        self._steps: int | None = None  # batches of the epoch up to there, on each rank
+        self._steps = None if position else 0  # batches of the epoch up to there, on each rank
         self._run: Run | None = None  # that has delivered last
         self._known = _Known(self._place.epoch)
         self._running = False  # an iteration has left self._place behind its beginning
         self._again = False  # set_epoch asked for the running epoch once more
-        self._just_loaded = False
+        self._just_loaded = False  # and no set_epoch since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
 
     @property
@@ -66,7 +67,6 @@ class Cursor:
         self._place, self._running = rolled, rolled == place
         self._steps = run.steps if self._running else 0
         self._run = run
-        self._just_loaded = False
 
     def finished(self, epoch: int) -> None:
         """An iteration has come to the end of its share of `epoch`."""
@@ -75,7 +75,6 @@ class Cursor:
             self._place = Place(epoch + 1, 0)
             self._running = self._again = False
             self._steps = 0
-        self._just_loaded = False
 
     def rolled(
         self, place: Place, batch_size: int = 1, drop_last: bool = False, shard: Shard | None = None
@@ -130,18 +129,19 @@ class Cursor:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin.
 
-        The epoch under way keeps its place, so a trainer may say it late. A smaller one right after a load is
-        a trainer that counts from 0 again: the loaded epoch stays, and later calls count from it.
+        The epoch under way keeps its place, so a trainer may say it late. If the first one after a load is
+        smaller, the trainer counts from 0 again: the epoch stays, and later calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
         if self._just_loaded and wanted < self.epoch:
             self._rebase += self.epoch - wanted
+            wanted = self.epoch
             warnings.warn(
-                f"set_epoch({epoch}) came right after loading a state of epoch {self.epoch}: the trainer "
-                f"counts its epochs anew, so its epoch {epoch} is taken as {self.epoch} from now on",
+                f"set_epoch({epoch}) came after loading a state, in epoch {wanted}: the trainer counts its "
+                f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on",
                 stacklevel=3,
             )
-        elif wanted == self.epoch:
+        if wanted == self.epoch:
             self._again = self._running
         else:
             self._place = self._origin = Place(wanted, 0)
@@ -170,27 +170,26 @@ class Cursor:
             "shuffle": _shuffle_name(order),
             "fingerprint": self.fingerprint,
             "steps": steps if place.position else 0,
-            "left": [[some.start, some.stop, some.step] for some in place.left],
+            "left": _written(place.left),
             "share": share,
             "proof": f"{proof % PRIME:x}",
         }
 
     def receipt(self) -> dict[str, Any]:
         """What this rank has delivered of the last epoch of which it has delivered anything, for `prove`."""
-        run = self._run
-        place = self._place if run is None else run.place
-        shard = self.shard if run is None else run.shard
+        run, length = self._run, self.order.length
+        place, shard = (self._place, self.shard) if run is None else (run.place, run.shard)
         rows, weight = self._share_before(place) if run is None else run.share
-        found = self.state_at(place)
-        for name in ("steps", "proof"):
-            del found[name]
-        found["share"] = list(place.share)
+        # After the same step of all ranks it does not matter how what comes is dealt to them.
+        dealt = replace(shard, run=1)
+        coming = taken(place, dealt, length, 0, dealt.count(length, place.position))
         return {
-            **found,
+            **{name: value for name, value in self.state_at(place).items() if name in _KEYS},
             "rank": shard.rank,
             "num_replicas": shard.num_replicas,
             "rows": rows,
             "weight": f"{weight:x}",
+            "coming": _written(coming),
         }
 
     def _share_before(self, start: Place) -> tuple[int, int]:
@@ -444,9 +443,13 @@ def _after(shard: Shard, length: int, start: Place, rows: int) -> Place:
     return Place(start.epoch, position, left, start.share)
 
 
+def _written(ranges: Ranges) -> list[list[int]]:
+    return [[some.start, some.stop, some.step] for some in ranges]
+
+
 def _read_left(found: Any) -> Ranges:
     """The ranges of a state, if they are in order."""
-    left = tuple(range(*map(operator.index, some)) for some in found)
+    left = tuple(range(*map(operator.index, (start, stop, step))) for start, stop, step in found)
     end = 0
     for some in left:
         if not some or some.step < 1 or some.start < end:

@@ -31,9 +31,9 @@ from .order import Remainder, as_int, keyed_bytes
 from .place import Place, batches, chunks
 from .proof import Proof
 from .ring import Parcel, Ring, packed
-from .sampler import ResumableBatchSampler, ResumableSampler
+from .sampler import ResumableBatchSampler, ResumableSampler, in_sequence
 from .stream import Window, windows_of
-from .trainers import accelerate_device, gradient_state, is_only_looked_at
+from .trainers import accelerate_device, gradient_state, is_only_looked_at, is_planning_epochs
 
 __all__ = ["DataLoader", "Delivery"]
 
@@ -111,17 +111,19 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if batch_sampler is not None:
             if sampler is not None or shuffle or batch_size not in (1, None) or drop_last:
                 raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
-            if not isinstance(batch_sampler, ResumableBatchSampler):
+            if not isinstance(getattr(batch_sampler, "sampler", None), ResumableSampler):
                 raise ValueError(f"batch_sampler must be a ResumableBatchSampler, {_found(batch_sampler)}")
             sampler, batch_size, drop_last = (
                 batch_sampler.sampler,
                 batch_sampler.batch_size,
                 batch_sampler.drop_last,
             )
-        elif sampler is None or type(sampler) is SequentialSampler:
+        elif sampler is None:
             sampler = ResumableSampler(
                 dataset, bool(shuffle), seed, num_replicas, rank, remainder, start_offset, group=group
             )
+        elif type(sampler) is SequentialSampler:
+            sampler = in_sequence(sampler)
         elif not isinstance(sampler, ResumableSampler):
             raise ValueError(f"sampler must be a ResumableSampler, {_found(sampler)}")
         elif shuffle:
@@ -136,6 +138,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         together = None if num_workers and is_quick else 1
         is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
         self._plan = _Plan(sampler, batch_size, drop_last, dataset, together, is_unordered)
+        # Lightning's predict wraps the batch sampler, to see which rows are in each batch.
+        if batch_sampler is not None and not isinstance(batch_sampler, ResumableBatchSampler):
+            self._plan.seen_by = batch_sampler
         self._idle_ring: Ring | None = None
         self._turn = 0  # of those who use persistent workers, one after the other
         # torch draws a number from the global generator for each iterator, which would change the user's own
@@ -161,7 +166,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             self.prefetch_factor = self._prefetch
         if batch_size is not None:
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
-            self.__dict__["batch_sampler"] = ResumableBatchSampler(sampler, batch_size, drop_last)
+            ours = ResumableBatchSampler(sampler, batch_size, drop_last)
+            self.__dict__["batch_sampler"] = self._plan.seen_by or ours
 
     # -- what Accelerate expects of a loader that needs no preparing: it would put one of its own in its place
 
@@ -326,6 +332,7 @@ class _Plan:
         self.start = Place(0, 0)
         self.shard = sampler.cursor.shard
         self.is_unordered = is_unordered
+        self.seen_by: Any = None  # is told the rows of each batch
         self.ring: Ring | None = None
         self._batch_size = batch_size
         self._drop_last = drop_last
@@ -333,7 +340,9 @@ class _Plan:
         self._together = together
 
     def __len__(self) -> int:
-        return self.sampler._located().steps_under_way(self._batch_size or 1, self._drop_last)
+        cursor, step = self.sampler._located(), (self._batch_size or 1, self._drop_last)
+        now = cursor.steps_under_way(*step)
+        return max(now, cursor.steps(*step)) if is_planning_epochs() else now
 
     def __iter__(self) -> Iterator[Any]:
         return self._indices(self.start)
@@ -358,7 +367,13 @@ class _Plan:
     def batches(self, start: Place) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from a place on."""
         order = self.sampler.cursor.order
-        return batches(order, self.shard, start, self._batch_size or 1, self._drop_last)
+        seen: list[list[int]] = []
+        if self.seen_by is not None:
+            self.seen_by.seen_batch_indices = seen
+        for batch in batches(order, self.shard, start, self._batch_size or 1, self._drop_last):
+            if self.seen_by is not None:
+                seen.append(batch.tolist())
+            yield batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "ring": None}

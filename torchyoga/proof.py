@@ -21,7 +21,7 @@ from .place import Place, taken
 __all__ = ["PRIME", "Proof", "prove", "weight", "weight_of_share", "weight_until"]
 
 PRIME = 2**127 - 1
-_SAME = ("version", "seed", "length", "shuffle", "fingerprint")
+_SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 
 @lru_cache(maxsize=64)
@@ -52,7 +52,9 @@ def weight(seed: int, epoch: int, positions: Iterable[range]) -> int:
 
 def weight_until(seed: int, place: Place) -> int:
     """The weight of all that all ranks have delivered of an epoch to come to a place, if all went well."""
-    whole = weight(seed, place.epoch, [range(place.position + sum(map(len, place.left)))])
+    if not place.left:
+        return _series(_base(seed, place.epoch), 1, place.position)
+    whole = _series(_base(seed, place.epoch), 1, place.position + sum(map(len, place.left)))
     return (whole - weight(seed, place.epoch, place.left)) % PRIME
 
 
@@ -108,29 +110,30 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
         StateError: the receipts are damaged, of different epochs, datasets or seeds, or not one of each rank.
 
     Example:
-        >>> ranks = [DataLoader(range(10), 2, True, num_replicas=2, rank=r, remainder="keep") for r in (0, 1)]
+        >>> import torchyoga as yoga
+        >>> ranks = [yoga.DataLoader(range(10), 2, num_replicas=2, rank=r) for r in (0, 1)]
         >>> for batches in zip(*ranks):
         ...     pass
         >>> print(prove([loader.receipt() for loader in ranks]))
         epoch 0: 10 of 10 rows delivered, each exactly once
     """
     first = _checked(receipts)
-    rows, left = 0, []
-    found = 0
+    seed, epoch, length = first["seed"], first["epoch"], first["length"]
+    rows = found = 0
+    coming: list[range] = []
+    standing = {}
     for receipt in receipts:
         rows += receipt["rows"]
         found += int(receipt["weight"], 16)
-        if receipt is first or receipt["share"][1] > 1:
-            left += [range(*some) for some in receipt["left"]]
-    epoch, length = first["epoch"], first["length"]
-    behind = range(rows + sum(map(len, left)))
-    expected = weight(first["seed"], epoch, [behind]) - weight(first["seed"], epoch, left)
-    if (found - expected) % PRIME == 0:
-        return Proof(epoch, rows, length)
-    problem = f"of {rows} rows delivered, some came twice, or others instead of them"
-    standing = {receipt["rank"]: receipt["position"] for receipt in receipts}
-    if len(set(standing.values())) > 1:
-        problem += f"; the ranks stand at positions {standing}"
+        coming += [range(*some) for some in receipt["coming"]]
+        if receipt["coming"]:  # a rank with a row less may have come to its end a step before
+            standing[receipt["rank"]] = receipt["position"]
+    whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
+    problem = ""
+    if (found + weight(seed, epoch, coming) - whole) % PRIME:
+        problem = f"of {rows} rows delivered, some came twice, or others instead of them"
+    elif len(set(standing.values())) > 1:
+        problem = f"the ranks have delivered different numbers of batches: they stand at positions {standing}"
     return Proof(epoch, rows, length, problem)
 
 
@@ -141,21 +144,22 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     first = receipts[0]
     try:
         ranks = sorted(int(receipt["rank"]) for receipt in receipts)
+        kinds = [tuple(receipt[name] for name in _SAME) for receipt in receipts]
         for receipt in receipts:
-            for name in (*_SAME, "epoch", "num_replicas"):
-                if receipt[name] != first[name]:
-                    raise StateError(
-                        f"the receipt of rank {receipt['rank']} has {name} {receipt[name]!r}, that of rank "
-                        f"{first['rank']} has {first[name]!r}; take them on all ranks after the same step"
-                    )
             if type(receipt["rows"]) is not int or not 0 <= int(receipt["weight"], 16) < PRIME:
                 raise ValueError
-            for some in receipt["left"]:
-                range(*some)
-            _, _ = receipt["share"]
+            for start, stop, step in receipt["coming"]:
+                range(start, stop, step)
             int(receipt["position"])
     except (KeyError, TypeError, ValueError) as error:
         raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
+    for receipt, kind in zip(receipts, kinds, strict=True):
+        for name, mine, firsts in zip(_SAME, kind, kinds[0], strict=True):
+            if mine != firsts:
+                raise StateError(
+                    f"the receipt of rank {receipt['rank']} has {name} {mine!r}, rank {first['rank']}'s has "
+                    f"{firsts!r}; take them on all ranks after the same step"
+                )
     world = first["num_replicas"]
     if ranks != list(range(world)):
         raise StateError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import BatchSampler, DistributedSampler
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from .cursor import Cursor, Run
 from .dataref import DataRef
@@ -19,6 +20,7 @@ from .order import Order, Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered
+from .trainers import is_read_by_accelerate, is_skipping
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
 
@@ -95,6 +97,7 @@ class ResumableSampler(DistributedSampler[int]):
         )
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Handed] = []
+        self._has_warned = False
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -139,9 +142,9 @@ class ResumableSampler(DistributedSampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. Nobody needs to call it: epochs advance by themselves.
 
-        The epoch under way keeps its place, a larger one begins at its start. A smaller one right after
-        `load_state_dict` comes from a trainer that counts from 0 again: it is taken to mean the loaded epoch,
-        with a warning, and later calls count on from there.
+        The epoch under way keeps its place, a larger one begins at its start. If the first call after
+        `load_state_dict` has a smaller one, the trainer counts from 0 again: it is taken to mean the epoch
+        under way, with a warning, and later calls count on from there.
         """
         self._settle()
         self._latest = None
@@ -219,7 +222,26 @@ class ResumableSampler(DistributedSampler[int]):
         self._settle()
         self._latest = None
         self._ranks.check_alone()
+        self._warn_of_trainers()
         return Run(self._located(), batch_size, drop_last, in_order)
+
+    def _warn_of_trainers(self) -> None:
+        """Tells what cannot be made right from here."""
+        told = ""
+        if is_read_by_accelerate():
+            told = (
+                "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
+                "is resumed (huggingface/accelerate#4195), so rows of a later epoch would come twice; use "
+                "torchyoga.DataLoader, which Accelerate leaves as it is"
+            )
+        elif is_skipping():
+            told = (
+                "the trainer finds its place by skipping batches, which is right only with as many ranks and "
+                "as large batches as before (huggingface/transformers#40245)"
+            )
+        if told and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(told, UserWarning, stacklevel=2)
 
     def _settle(self) -> None:
         """Tells the cursor what the iterator that moved last has handed out."""
@@ -237,6 +259,11 @@ class ResumableSampler(DistributedSampler[int]):
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
         return {**self.__dict__, "_latest": None, "_running": []}
+
+
+def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
+    """The same rows in the same order, as Lightning's overfit_batches wants it."""
+    return ResumableSampler(len(sampler), shuffle=False)
 
 
 class _Indices(chain[int]):
@@ -358,7 +385,11 @@ class ResumableBatchSampler(BatchSampler):
         [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     """
 
-    def __init__(self, sampler: ResumableSampler, batch_size: int, drop_last: bool = False) -> None:
+    def __init__(
+        self, sampler: ResumableSampler | SequentialSampler, batch_size: int, drop_last: bool = False
+    ) -> None:
+        if type(sampler) is SequentialSampler:
+            sampler = in_sequence(sampler)
         if not isinstance(sampler, ResumableSampler):
             raise ValueError(
                 f"sampler must be a ResumableSampler, found {type(sampler).__name__}; wrap its dataset in one"

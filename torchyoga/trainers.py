@@ -12,7 +12,10 @@ __all__ = [
     "accelerate_mesh",
     "gradient_state",
     "is_only_looked_at",
+    "is_planning_epochs",
+    "is_read_by_accelerate",
     "is_sharded_by_caller",
+    "is_skipping",
 ]
 
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
@@ -26,6 +29,31 @@ def is_sharded_by_caller() -> bool:
     names = ("_iter_with_no_split", "_iter_with_split", "__len__")
     return any(
         frame.f_code.co_name in names and isinstance(frame.f_locals.get("self"), shard)
+        for frame in _callers()
+    )
+
+
+def is_skipping() -> bool:
+    """True if Accelerate's SkipBatchSampler asks: it will throw away the first batches."""
+    return "accelerate.data_loader" in sys.modules and any(
+        frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ == "SkipBatchSampler"
+        for frame in _callers()
+    )
+
+
+def is_planning_epochs() -> bool:
+    """True if Lightning's fit asks how long epochs are: it does so once, and means all of them."""
+    names = [
+        frame.f_code.co_name for frame in _callers() if "lightning" in frame.f_globals.get("__name__", "")
+    ]
+    return "setup_data" in names and "reset" not in names
+
+
+def is_read_by_accelerate() -> bool:
+    """True if a loader of Accelerate's own asks."""
+    loaders = ("DataLoaderShard", "DataLoaderDispatcher")
+    return "accelerate.data_loader" in sys.modules and any(
+        frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ in loaders
         for frame in _callers()
     )
 
@@ -51,7 +79,8 @@ def _callers() -> Iterator[FrameType]:
 
 def gradient_state() -> Any:
     """Accelerate's GradientState, if there is an Accelerator: it wants to know which loader is active."""
-    return _of_accelerate("GradientState", "initialized") and sys.modules["accelerate.state"].GradientState()
+    found = sys.modules.get("accelerate.state")
+    return found.GradientState() if found is not None and found.GradientState._shared_state else None
 
 
 def accelerate_device() -> Any:

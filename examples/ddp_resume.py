@@ -1,0 +1,101 @@
+"""DDP on four processes, killed, and continued on two: every row once, and the proof of it.
+
+    python examples/ddp_resume.py
+
+It calls torchrun by itself. On a cluster you would call the same file:
+
+    torchrun --nproc_per_node 4 examples/ddp_resume.py /path/to/folder
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import torchyoga as yoga
+
+EPOCHS = 2
+
+
+def train(folder: Path) -> None:
+    """One rank; continues from the folder's checkpoint if there is one."""
+    dist.init_process_group("gloo")
+    digits = load_digits()
+    data = yoga.from_arrays({"image": (digits.images / 16).astype("float32"), "label": digits.target})
+    loader = yoga.DataLoader(data, batch_size=8, shuffle=True, seed=7)  # knows its rank
+    torch.manual_seed(7)
+    model = DistributedDataParallel(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    checkpoint = folder / "checkpoint.pt"
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        model.module.load_state_dict(saved["model"])
+        loader.load_state_dict(saved["data"])  # saved by rank 0, right on every rank, however many there are
+        loader.check_ranks()
+        say(f"continued on {dist.get_world_size()} processes at row {saved['data']['position']}")
+
+    while (epoch := loader.state_dict()["epoch"]) < EPOCHS:
+        for step, batch in enumerate(loader, 1):
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % 10 == 0:
+                time.sleep(0.2)  # so that there is time to kill it
+                if dist.get_rank() == 0:
+                    torch.save(
+                        {"model": model.module.state_dict(), "data": loader.state_dict()}, folder / "new"
+                    )
+                    os.replace(folder / "new", checkpoint)
+        proof = loader.prove()  # one small collective
+        say(f"{proof} (loss {loss.item():.3f})")
+        assert proof, f"epoch {epoch}"
+    dist.destroy_process_group()
+
+
+def say(text: str) -> None:
+    """Prints it once."""
+    if dist.get_rank() == 0:
+        print(text, flush=True)
+
+
+def torchrun(processes: int, folder: Path, stderr: int | None = None) -> subprocess.Popen[bytes]:
+    """Starts so many ranks."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*command, __file__, str(folder)], env=environment, stderr=stderr)
+
+
+def main() -> None:
+    """Four processes, killed after their first checkpoint; then two."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        running = torchrun(4, folder, stderr=subprocess.DEVNULL)  # it would tell of being killed
+        deadline = time.monotonic() + 120
+        while not (folder / "checkpoint.pt").exists():
+            assert running.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline, "no checkpoint after two minutes"
+            time.sleep(0.05)
+        # torchrun takes its processes with it.
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) != 0
+        print("killed in the first epoch")
+        assert torchrun(2, folder).wait(300) == 0
+
+
+if __name__ == "__main__":
+    train(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
