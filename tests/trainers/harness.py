@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,7 +18,6 @@ from typing import Any, NamedTuple
 __all__ = ["Step", "evaluated", "launch", "record", "runs", "trained"]
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = Path(__file__).parent / "programs"
 
 
 class Step(NamedTuple):
@@ -26,37 +28,90 @@ class Step(NamedTuple):
     loss: str
 
 
-def launch(program: str, task: dict[str, Any], world: int = 1, timeout: float = 120) -> str:
-    """Runs a program to its end, under torchrun if there is more than one rank; returns what it said.
+def launch(
+    program: str, task: dict[str, Any], world: int = 1, timeout: float = 120, torchrun: bool = False
+) -> str:
+    """Runs a program on so many ranks to its end, under torchrun or as it would; returns what it said.
 
     Raises:
         AssertionError: it failed or took too long, with the tail of what it said.
     """
     Path(task["folder"]).mkdir(parents=True, exist_ok=True)
-    command = [sys.executable]
-    if world > 1:
-        # --standalone finds a free port.
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
-    command += [str(PROGRAMS / f"{program}.py"), json.dumps(task)]
-    # Into a file: workers that outlive their process for a moment would keep a pipe open.
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            command, env=_environment(), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            code: int | None = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = None
-            # torchrun ends its ranks, which are in sessions of their own, if it is asked to.
-            process.terminate()
-            _wait(process, 40)
-        finally:
-            _kill(process)
-        output.seek(0)
+    starter = _Torchrun() if torchrun else _nurseries.get(program)
+    if starter is None:
+        starter = _nurseries[program] = _Nursery(program)
+    with tempfile.NamedTemporaryFile("r", dir=task["folder"]) as output:
+        order = {"program": program, "task": json.dumps(task), "world": world, "output": output.name}
+        code = starter.run(order, timeout)
         said = output.read()
     ending = f"took more than {timeout} s" if code is None else f"ended with {code}"
     assert code == 0, f"{program} {task} on {world} {ending}:\n{said[-6000:]}"
     return said
+
+
+class _Nursery:
+    """A process that starts those of one program."""
+
+    def __init__(self, program: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("nursery.py")), program],
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self._process.kill)
+
+    def run(self, order: dict[str, Any], timeout: float) -> int | None:
+        """The exit code; None if it took too long, and was killed."""
+        print(json.dumps(order), file=self._process.stdin, flush=True)
+        child = int(self._answer(120) or 0)  # it imports a lot first
+        assert child, f"no process of {order['program']} could be started"
+        code = self._answer(timeout)
+        # Whatever is left of its group: workers, above all.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        if code is None:
+            self._answer(60)
+            return None
+        return int(code)
+
+    def _answer(self, timeout: float) -> str | None:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], timeout)
+        return self._process.stdout.readline() if ready else None
+
+
+_nurseries: dict[str, _Nursery] = {}
+
+
+class _Torchrun:
+    def run(self, order: dict[str, Any], timeout: float) -> int | None:
+        """The exit code; None if it took too long, and was ended."""
+        ranks = f"--nproc_per_node={order['world']}"
+        path = Path(__file__).parent / "programs" / f"{order['program']}.py"
+        # --standalone finds a free port.
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            ranks,
+            str(path),
+            order["task"],
+        ]
+        with open(order["output"], "w") as output:
+            process = subprocess.Popen(command, env=_environment(), stdout=output, stderr=subprocess.STDOUT)
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it takes its ranks with it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(40)
+            return None
+        finally:
+            process.kill()
+            process.wait()
 
 
 def record(folder: str | Path, run: int, world: int = 1) -> list[list[Step]]:
@@ -75,7 +130,7 @@ def runs(
     folder: str | Path,
     stops: Sequence[int],
     worlds: Sequence[int] | None = None,
-    timeout: float = 120,
+    torchrun: bool = False,
     **task: Any,
 ) -> list[list[list[Step]]]:
     """The steps of each rank of each run: one for each stop, after so many batches, and one to the end."""
@@ -83,7 +138,7 @@ def runs(
     found = []
     for run, (stop, world) in enumerate(zip([*stops, None], worlds, strict=True)):
         one = {**task, "folder": str(folder), "run": run, "stop_after": stop, "resume": run > 0}
-        launch(program, one, world, timeout)
+        launch(program, one, world, torchrun=torchrun)
         found.append(record(folder, run, world))
         is_over = all((Path(folder) / f"run{run}-rank{rank}.done").exists() for rank in range(world))
         assert is_over == (stop is None), f"{program}: run {run} {'ended early' if is_over else 'broke off'}"
@@ -104,6 +159,8 @@ def _environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "OMP_NUM_THREADS": "1",
+        "KERAS_BACKEND": "torch",
+        "GLOO_SOCKET_IFNAME": "lo",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "CUDA_VISIBLE_DEVICES": "",
@@ -114,20 +171,3 @@ def _environment() -> dict[str, str]:
 def _lines(name: Path) -> list[dict[str, Any]]:
     path = Path(f"{name}.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Whatever is left of its group: workers, above all."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    finally:
-        process.wait()

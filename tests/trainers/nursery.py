@@ -1,0 +1,121 @@
+"""Starts training programs as processes that are forked from one that has done nothing but import: new
+processes, without the seconds that imports take.
+
+Reads orders from its standard input, a line of JSON each; answers with the number of a process, and what it
+ended with.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch  # noqa: F401
+
+import torchyoga  # noqa: F401
+
+_PROGRAMS = Path(__file__).parent / "programs"
+_IMPORTS = {
+    "plain": ["torch.distributed.algorithms.join"],
+    "dcp": ["torch.distributed.checkpoint.state_dict_loader"],
+    "stateful": ["torchdata.stateful_dataloader"],
+    "nodes": ["torchdata.nodes"],
+    "lightning_trainer": ["lightning.pytorch"],
+    "fabric": ["lightning"],
+    "accelerate_loop": ["accelerate"],
+    "transformers_trainer": ["transformers.trainer"],
+    "keras_fit": ["keras"],
+}
+
+
+def _start(order: dict[str, Any]) -> NoReturn:
+    """In a child: runs the program as if it were called so, or all of its ranks, and ends."""
+    code = 1
+    try:
+        os.setsid()
+        output = os.open(order["output"], os.O_WRONLY | os.O_APPEND)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        if order["world"] > 1:
+            os._exit(_start_ranks(order["program"], order["task"], order["world"]))
+        _run(order["program"], order["task"])
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _start_ranks(program: str, task: str, world: int) -> int:
+    """Starts processes with the environment that torchrun gives them; returns the first code that is not 0."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    children = set()
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            found_here = {
+                **common,
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "GROUP_RANK": 0,
+                "TORCHELASTIC_RUN_ID": "none",
+            }
+            os.environ.update({name: str(value) for name, value in found_here.items()})
+            try:
+                _run(program, task)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(1)
+        children.add(child)
+    while children:
+        child, status = os.wait()
+        children.discard(child)
+        if status:
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(status) or 1
+    return 0
+
+
+def _run(program: str, task: str) -> None:
+    path = _PROGRAMS / f"{program}.py"
+    sys.argv = [str(path), task]
+    sys.path.insert(0, str(_PROGRAMS))
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def main() -> None:
+    for name in _IMPORTS[sys.argv[1]]:
+        importlib.import_module(name)
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads, which would not be there in a child"
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _start(json.loads(line))
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()
