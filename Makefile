@@ -4,19 +4,26 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
+TRAINERS_STAMP := $(VENV)/.installed-trainers
 # What each needs; the demo is for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
+EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-trainers lint bench clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
 
 # TensorFlow and Keras have threads of their own, beside which the other tests shall not fork.
 test: lint
-	$(RUN) -m pytest -n 2 --dist worksteal --ignore=tests/frameworks
+	$(RUN) -m pytest -n 2 --dist worksteal --ignore=tests/frameworks --ignore=tests/trainers
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest -n 2 --dist worksteal tests/frameworks
+
+# Each trainer's tests are run by one process; then the table of docs/trainers.md is compared with what they found.
+test-trainers: $(TRAINERS_STAMP)
+	$(RUN) -m pytest -n 2 --dist loadgroup tests/trainers
+	$(RUN) tests/trainers/matrix.py
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
@@ -26,7 +33,7 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(RUN) benchmarks/run.py
 
-$(DEMO_STAMP) $(STAMP): setup.cfg constraints.txt
+$(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"

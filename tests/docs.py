@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import pickle
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,26 @@ import torchyoga
 ROOT = Path(__file__).parents[1]
 _PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 _MODULES = ["torchyoga", *(info.name for info in pkgutil.walk_packages(torchyoga.__path__, "torchyoga."))]
-# These load TensorFlow or Keras, and run in frameworks/.
+# These load TensorFlow or Keras, and run in frameworks/, or trainers, and run in trainers/.
 FRAMEWORK_PAGES = [ROOT / "docs" / "frameworks.md"]
+TRAINER_PAGES = [ROOT / "docs" / "trainers.md"]
 FRAMEWORK_MODULES = [
     "torchyoga.adapters.keras",
     "torchyoga.adapters.tensorflow",
     "torchyoga.compat.yogadl.tensorflow",
 ]
-PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES]
+PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES]
+# The programs in examples/, by what they need: a backend of Keras, or trainers, and what these then say.
+FRAMEWORK_EXAMPLES = {
+    "keras_from_tfdata": "tensorflow",
+    "torch_from_keras_sequence": "torch",
+    "custom_dataref": "torch",
+}
+TRAINER_EXAMPLES = {
+    "ddp_resume": "epoch 0: 1797 of 1797 rows delivered, each exactly once",
+    "lightning_resume": "all 141 losses are equal",
+    "accelerate_resume": "all 94 losses are equal",
+}
 MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES]
 
 
@@ -47,6 +62,16 @@ def run_blocks(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "docs"}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
+
+
+def run_program(name: str, *arguments: str, **environment: str) -> str:
+    """Runs one of examples/ in a process of its own; returns what it printed."""
+    command = [sys.executable, *arguments, str(ROOT / "examples" / f"{name}.py")]
+    told = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert told.returncode == 0, told.stdout + told.stderr[-3000:]
+    return told.stdout
 
 
 def run_examples(module: str, folder: Path) -> None:

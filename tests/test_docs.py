@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from docs import FRAMEWORK_PAGES, MODULES, PAGES, ROOT, blocks, run_blocks, run_examples
+from docs import (
+    FRAMEWORK_EXAMPLES,
+    FRAMEWORK_PAGES,
+    MODULES,
+    PAGES,
+    ROOT,
+    TRAINER_EXAMPLES,
+    TRAINER_PAGES,
+    blocks,
+    run_blocks,
+    run_examples,
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -21,11 +32,11 @@ def test_there_are_blocks_to_run() -> None:
     assert sum(len(blocks(page, "python")) for page in PAGES) > 10
 
 
-@pytest.mark.parametrize("page", PAGES + FRAMEWORK_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES + FRAMEWORK_PAGES + TRAINER_PAGES, ids=lambda page: page.name)
 def test_links_and_commands_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for code in blocks(page, "sh"):
         for line in code.splitlines():
             assert line.startswith("make ")
@@ -35,3 +46,8 @@ def test_links_and_commands_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str, tmp_path: Path) -> None:
     run_examples(name, tmp_path)
+
+
+def test_all_examples_are_run_somewhere() -> None:
+    known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES}
+    assert known == {path.stem for path in (ROOT / "examples").glob("*.py")}

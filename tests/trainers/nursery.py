@@ -60,7 +60,7 @@ def _start(order: dict[str, Any]) -> NoReturn:
 
 
 def _start_ranks(program: str, task: str, world: int) -> int:
-    """Starts processes with the environment that torchrun gives them; returns the first code that is not 0."""
+    """Starts processes with the environment that torchrun gives them; the first code that is not 0."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

@@ -1,0 +1,25 @@
+"""The page and the examples that need trainers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs import TRAINER_EXAMPLES, TRAINER_PAGES, blocks, run_blocks, run_program
+
+
+@pytest.mark.parametrize("page", TRAINER_PAGES, ids=lambda page: page.name)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("page")
+def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(blocks(page, "python")) > 8
+    run_blocks(page)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in TRAINER_EXAMPLES]
+)
+def test_an_example_runs(name: str) -> None:
+    assert TRAINER_EXAMPLES[name] in run_program(name)
