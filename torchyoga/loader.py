@@ -33,7 +33,13 @@ from .proof import Proof
 from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler, in_sequence
 from .stream import Window, windows_of
-from .trainers import accelerate_device, gradient_state, is_only_looked_at, is_planning_epochs
+from .trainers import (
+    accelerate_device,
+    gradient_state,
+    is_only_looked_at,
+    is_planning_epochs,
+    left_by_lightning,
+)
 
 __all__ = ["DataLoader", "Delivery"]
 
@@ -142,6 +148,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if batch_sampler is not None and not isinstance(batch_sampler, ResumableBatchSampler):
             self._plan.seen_by = batch_sampler
         self._idle_ring: Ring | None = None
+        self._taken_from_lightning: Any = None  # states that are not to be taken again
         self._turn = 0  # of those who use persistent workers, one after the other
         # torch draws a number from the global generator for each iterator, which would change the user's own
         # random numbers after a resume; from this one it may draw.
@@ -239,6 +246,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
+        states, state = left_by_lightning(self)
+        if states is not None and states is not self._taken_from_lightning:
+            self._taken_from_lightning = states
+            self.load_state_dict({**state, "steps": 0})  # it has forgotten how many there were, too
         device = accelerate_device() if self._is_accelerated else None
         return Delivery(self, iter if device is None or device.type == "cpu" else partial(Moving, device))
 

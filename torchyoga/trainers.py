@@ -16,6 +16,7 @@ __all__ = [
     "is_read_by_accelerate",
     "is_sharded_by_caller",
     "is_skipping",
+    "left_by_lightning",
 ]
 
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
@@ -47,6 +48,23 @@ def is_planning_epochs() -> bool:
         frame.f_code.co_name for frame in _callers() if "lightning" in frame.f_globals.get("__name__", "")
     ]
     return "setup_data" in names and "reset" not in names
+
+
+def left_by_lightning(loader: Any) -> tuple[Any, Any]:
+    """The states that Lightning's fit has read and not given to the loaders, and the one for this loader.
+
+    After a run that began with a checkpoint of the end of an epoch, it takes every later checkpoint for one
+    of the end of an epoch, and loads no states (seen with Lightning 2.6.6).
+    """
+    for frame in _callers():
+        loop: Any = frame.f_locals.get("self")
+        if type(loop).__name__ == "_FitLoop" and loop._combined_loader_states_to_load:
+            states = loop._combined_loader_states_to_load
+            stateful = [one for one in loop._combined_loader.flattened if hasattr(one, "load_state_dict")]
+            for one, state in zip(stateful, states, strict=False):
+                if one is loader:
+                    return states, state
+    return None, None
 
 
 def is_read_by_accelerate() -> bool:

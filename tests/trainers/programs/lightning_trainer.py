@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as lightning
@@ -24,7 +25,8 @@ class Module(lightning.LightningModule):
         return loss
 
     def validation_step(self, batch: Any, _: int) -> None:
-        self.lines.evaluated(self.current_epoch, batch["row"])
+        if not self.trainer.sanity_checking:
+            self.lines.evaluated(self.current_epoch, batch["row"])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), 0.01)
@@ -33,7 +35,7 @@ class Module(lightning.LightningModule):
         return make_loader(TASK)
 
     def val_dataloader(self) -> Any:
-        return make_loader(TASK, shuffle=False) if TASK.validate else []
+        return make_loader(replace(TASK, remainder="keep"), shuffle=False) if TASK.validate else []
 
 
 class Stop(lightning.Callback):
