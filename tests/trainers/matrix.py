@@ -52,7 +52,7 @@ def table() -> str:
     cells = json.loads(RESULTS.read_text())
     lines = [("", "version", *COLUMNS), ("---",) * (len(COLUMNS) + 2)]
     for trainer, (name, package) in ROWS.items():
-        said = [cells[trainer].get(column, "") for column in COLUMNS]
+        said = [cells[trainer].get(column, "-") for column in COLUMNS]
         lines.append((name, version(package).split("+")[0], *said))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
