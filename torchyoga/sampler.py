@@ -237,7 +237,7 @@ class ResumableSampler(DistributedSampler[int]):
         elif is_skipping():
             told = (
                 "the trainer finds its place by skipping batches, which is right only with as many ranks and "
-                "as large batches as before (huggingface/transformers#40245)"
+                "as large batches as before, and in_order=True (huggingface/transformers#22580)"
             )
         if told and not self._has_warned:
             self._has_warned = True

@@ -22,9 +22,7 @@ OURS = [
 QUIET = {"noise": False}
 OPTIONS: dict[str, dict[str, Any]] = {name: QUIET for name in ("stateful", "nodes", "transformers_trainer")}
 DISTRIBUTED = ["plain", "dcp", "lightning_trainer", "fabric", "accelerate_loop"]
-ELSEWHERE = (
-    "no: it counts batches, and warns ([#40245](https://github.com/huggingface/transformers/issues/40245))"
-)
+ISSUE = "[#22580](https://github.com/huggingface/transformers/issues/22580)"
 
 
 def each(column: str, trainers: list[str] | None = None, says: str = "yes") -> Any:
@@ -271,16 +269,16 @@ def transformers_warns(stops: list[int], worlds: list[int], folder: Path, **task
         one = {**QUIET, **task, "folder": str(folder), "run": run, "stop_after": stop, "resume": run > 0}
         said = launch("transformers_trainer", one, world)
     assert "finds its place by skipping batches" in said
-    assert "huggingface/transformers#40245" in said
+    assert "huggingface/transformers#22580" in said
 
 
-@each("ranks", ["transformers_trainer"], f"as many as before; {ELSEWHERE}")
+@each("ranks", ["transformers_trainer"], f"as many as before; else it warns ({ISSUE})")
 def test_transformers_with_as_many_ranks_as_before(trainer: str, whole: Any, tmp_path: Path) -> None:
     options = {**QUIET, "remainder": "pad"}
     assert trained(trainer, tmp_path / "same", [4, 4], world=2, **options) == whole(trainer, 2)
     transformers_warns([4], [2, 1], tmp_path / "other")
 
 
-@each("in_order=False", ["transformers_trainer"], ELSEWHERE)
+@each("in_order=False", ["transformers_trainer"], f"no: it counts batches, and warns ({ISSUE})")
 def test_transformers_and_batches_as_they_are_ready(trainer: str, tmp_path: Path) -> None:
     transformers_warns([5], [1, 1], tmp_path, workers=2, in_order=False, uneven=True)
