@@ -49,7 +49,7 @@ def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     run.taken = 10
     run.report()
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
-    one.finished(0)
+    one.finished(run)
     assert begin(one) == (1, 0)
 
 
@@ -186,7 +186,7 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
         last = steps == 5  # its last batch ends the epoch
         assert other.steps_under_way(size, False) == (2 if last else steps)
         assert other.state_dict()["steps"] == (0 if last else 5)
-        other.finished(0)
+        other.finished(run)
         assert other.steps_under_way(size, False) == other.steps(size, False)
     del state["steps"]  # of nobody knows how many: it is what a whole epoch has
     other.load_state_dict(state)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch.utils.data
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,6 +132,7 @@ def at_other_places() -> list[Any]:
         lambda: renamed([delivered(loader(0, 2)), delivered(loader(0, 2))]),
         lambda: renamed([delivered(loader(0, 3)), delivered(loader(1, 3))]),
         lambda: [delivered(loader(0, 2), 2), delivered(loader(1, 2), 3)],
+        lambda: [delivered(loader(0, 2)), delivered(loader(1, 2), 3)],
         lambda: [delivered(loader(0, 2, remainder="pad")), delivered(loader(1, 2, start_offset=1))],
         at_other_places,
     ],
@@ -182,6 +184,42 @@ def test_a_batch_that_failed_and_was_left_out_is_told_even_after_a_resume(worker
         assert not resumed.prove()
         assert len(list(resumed)) == 8
         assert resumed.prove()  # another epoch
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_last_batch_that_failed_is_told_too(workers: int) -> None:
+    rows = [row for row in range(LENGTH) if row != 9] + [9]
+    order = yoga.ResumableSampler(LENGTH, shuffle=False)
+    failing = yoga.DataLoader(torch.utils.data.Subset(Broken(), rows), 4, sampler=order, num_workers=workers)
+    batches = iter(failing)
+    assert sum(len(next(batches)) for _ in range(5)) == 20
+    with pytest.raises(RuntimeError, match="row 9"):
+        next(batches)
+    state = failing.state_dict()
+    assert (state["epoch"], state["position"]) == (0, 20)
+    assert failing.prove().rows == 20
+    assert list(batches) == []  # who asks for more has left it out
+    assert failing.state_dict()["epoch"] == 1
+    assert not failing.prove()
+
+
+def test_a_rank_without_a_batch_has_a_receipt_too() -> None:
+    for length, options in ((2, {}), (7, {"drop_last": True})):
+        ranks = [
+            yoga.DataLoader(range(length), 3, num_replicas=3, rank=r, remainder="keep", **options)
+            for r in range(3)
+        ]
+        for _ in range(2):
+            rows = sum(len(batch) for rank in ranks for batch in rank)
+            proof = prove([rank.receipt() for rank in ranks])
+            assert proof, str(proof)
+            assert proof.rows == rows
+    # Resumed when there are less rows left than ranks.
+    state = {**loader().state_dict(), "position": LENGTH - 1, "proof": None}
+    ranks = [loader(rank, 2) for rank in range(2)]
+    for rank in ranks:
+        rank.load_state_dict(state)
+    assert prove([delivered(rank) for rank in ranks]).rows == LENGTH
 
 
 def test_samplers_and_streams_have_receipts_too(tmp_path: Any) -> None:

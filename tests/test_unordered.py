@@ -14,18 +14,20 @@ from torchyoga.cursor import Cursor, Run
 from torchyoga.errors import StateError
 from torchyoga.order import Order, Shard
 from torchyoga.place import taken
+from torchyoga.ranks import check_same
 
 LENGTH, BATCH = 61, 4
+FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolist())
 
 
 class Uneven:
-    """Some rows take longer than others."""
+    """Some rows take longer than others, and those of the first batch of epoch 0 the longest."""
 
     def __len__(self) -> int:
         return LENGTH
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(0.02 if index % 7 == 0 else 0)
+        time.sleep(0.2 if index in FIRST else 0.01 if index % 7 == 0 else 0)
         return index
 
 
@@ -110,6 +112,26 @@ def test_each_of_several_ranks_has_a_state_of_its_own() -> None:
     assert yoga.prove([one.receipt() for one in resumed]).rows == LENGTH
 
 
+def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
+    """18 rows on 2 ranks: batches of 4, 4 and 1 on each."""
+    for remainder in ("keep", "drop", "pad"):
+        cursors = [Cursor(Order(18, 1), Shard(2, rank, remainder)) for rank in (0, 1)]  # type: ignore[arg-type]
+        runs = [Run(cursor, 4, in_order=False) for cursor in cursors]
+        for run, came in zip(runs, ([0, 2], [0, 1]), strict=True):
+            for step in came:
+                run.deliver(step)
+            run.report()
+        assert yoga.prove([cursor.receipt() for cursor in cursors])
+        states = [{**cursor.state_dict(), "rank": r, "num_replicas": 2} for r, cursor in enumerate(cursors)]
+        check_same(states, is_alone=True)
+        for rank, state in enumerate(states):
+            resumed = Cursor(Order(18, 1), Shard(2, rank, remainder))  # type: ignore[arg-type]
+            resumed.load_state_dict(state)
+            with pytest.raises(StateError, match=r"batches of 4 rows; .* Found batch_size=2"):
+                Run(resumed, 2)
+            assert Run(resumed, 4).num_steps == 1
+
+
 def test_all_orders_in_which_few_batches_can_come() -> None:
     """A model: batches that come in any order, a stop after each, and the rest under other ranks."""
     for length, size, world in ((11, 3, 1), (12, 3, 1), (14, 2, 2), (13, 2, 2)):
@@ -138,7 +160,8 @@ def test_all_orders_in_which_few_batches_can_come() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"left": [[4, 8]]},
+        {"left": [[4]]},
+        {"left": [[4, 8, 1, 1]]},
         {"left": [[8, 4, 1]]},
         {"left": [[4, 8, 1], [6, 9, 1]]},
         {"left": [[4, 8, 0]]},

@@ -68,11 +68,12 @@ class Cursor:
         self._steps = run.steps if self._running else 0
         self._run = run
 
-    def finished(self, epoch: int) -> None:
-        """An iteration has come to the end of its share of `epoch`."""
+    def finished(self, run: Run) -> None:
+        """An iteration has come to the end of its share of the epoch."""
         # Not if its last item has rolled it over already, or set_epoch has moved on since.
-        if self._place.epoch == epoch:
-            self._place = Place(epoch + 1, 0)
+        if self._place.epoch == run.start.epoch:
+            self._place = Place(run.start.epoch + 1, 0)
+            self._run = run  # it may have had nothing to deliver, and never reported
             self._running = self._again = False
             self._steps = 0
 
@@ -158,7 +159,11 @@ class Cursor:
         order, share = self.order, None
         if place.share[1] > 1:
             rows, proof = self._known.share if self._run is None else self._run.share
-            share = [*place.share, rows]
+            share = [
+                *place.share,
+                rows,
+                self._known.batch_size if self._run is None else self._run.batch_size,
+            ]
         else:
             proof = weight_until(order.seed, place) + self._fault(place)
         return {
@@ -177,9 +182,9 @@ class Cursor:
 
     def receipt(self) -> dict[str, Any]:
         """What this rank has delivered of the last epoch of which it has delivered anything, for `prove`."""
-        run, length = self._run, self.order.length
-        place, shard = (self._place, self.shard) if run is None else (run.place, run.shard)
-        rows, weight = self._share_before(place) if run is None else run.share
+        run, length = self._run or Run(self, self._known.batch_size), self.order.length
+        place, shard = run.place, run.shard
+        rows, weight = run.share
         # After the same step of all ranks it does not matter how what comes is dealt to them.
         dealt = replace(shard, run=1)
         coming = taken(place, dealt, length, 0, dealt.count(length, place.position))
@@ -189,6 +194,8 @@ class Cursor:
             "num_replicas": shard.num_replicas,
             "rows": rows,
             "weight": f"{weight:x}",
+            "steps": run.delivered,
+            "steps_to_come": run.num_steps - run.delivered,
             "coming": _written(coming),
         }
 
@@ -255,7 +262,7 @@ class Cursor:
                     f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it is of another "
                     "dataset or loader. Use that, or pass strict=False to take its epoch and position"
                 )
-        return self._read(state)
+        return self._read(state if strict else {name: state[name] for name in _KEYS})
 
     def _read(self, state: Mapping[str, Any]) -> tuple[Place, int | None, _Known]:
         """The place of a state, the batches of its epoch before, and what else is known of them.
@@ -267,9 +274,9 @@ class Cursor:
         try:
             left = _read_left(state.get("left") or [])
             proof = int(state["proof"], 16) if state.get("proof") is not None else None
-            rank, world, rows = (0, 1, 0) if share is None else map(operator.index, share)
+            rank, world, rows, size = (0, 1, 0, 1) if share is None else map(operator.index, share)
             steps = None if steps is None else operator.index(steps)
-            is_sound = 0 <= rank < world and rows >= 0 and (steps is None or steps >= 0)
+            is_sound = 0 <= rank < world and rows >= 0 and size > 0 and (steps is None or steps >= 0)
         except (TypeError, ValueError, IndexError):
             is_sound = False
         if not is_sound or (left and left[-1].stop > position + world * (sum(map(len, left)) + 1)):
@@ -284,7 +291,7 @@ class Cursor:
                     f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
                     "rank's own state, or train with in_order=True"
                 )
-            return place, steps, _Known(epoch, share=(rows, proof or 0))
+            return place, steps, _Known(epoch, share=(rows, proof or 0), batch_size=size)
         fault = 0 if proof is None else (proof - weight_until(state["seed"], place)) % PRIME
         return place, steps, _Known(epoch, fault)
 
@@ -296,11 +303,13 @@ class _Known(NamedTuple):
         epoch: the epoch.
         fault: the weight of what came too often, less that of what was lost.
         share: rows, and their weight, that this rank has delivered, if the state is its alone.
+        batch_size: of that rank then.
     """
 
     epoch: int
     fault: int = 0
     share: tuple[int, int] = (0, 0)
+    batch_size: int = 1
 
 
 class Run:
@@ -322,6 +331,13 @@ class Run:
         self.cursor = cursor
         self.batch_size, self.drop_last = batch_size, drop_last
         self.start, self.generation = cursor.begin(batch_size, drop_last), cursor.generation
+        known = cursor._known
+        if self.start.share[1] > 1 and batch_size != known.batch_size:
+            raise StateError(
+                f"the state was saved with in_order=False on several ranks and batches of {known.batch_size} "
+                f"rows; with others, ranks would not have as many. Found batch_size={batch_size}; change it "
+                "when the epoch is over"
+            )
         self.shard = cursor.shard
         self.steps_before = cursor._steps if self.start == cursor._place else 0
         self._before = cursor._share_before(self.start)
@@ -373,7 +389,12 @@ class Run:
     @property
     def steps(self) -> int | None:
         """Batches of the epoch delivered on each rank."""
-        return None if self.steps_before is None else self.steps_before + self.taken + len(self._early)
+        return None if self.steps_before is None else self.steps_before + self.delivered
+
+    @property
+    def delivered(self) -> int:
+        """Batches delivered by this iteration, or rows where rows are counted."""
+        return self.taken + len(self._early)
 
     @property
     def place(self) -> Place:
@@ -444,18 +465,23 @@ def _after(shard: Shard, length: int, start: Place, rows: int) -> Place:
 
 
 def _written(ranges: Ranges) -> list[list[int]]:
-    return [[some.start, some.stop, some.step] for some in ranges]
+    joined: list[range] = []
+    for some in ranges:
+        if joined and joined[-1].step == some.step and joined[-1][-1] + some.step == some.start:
+            some = range(joined.pop().start, some.stop, some.step)
+        joined.append(some)
+    return [[some.start, some.stop, some.step][: 2 + (some.step > 1)] for some in joined]
 
 
 def _read_left(found: Any) -> Ranges:
     """The ranges of a state, if they are in order."""
-    left = tuple(range(*map(operator.index, (start, stop, step))) for start, stop, step in found)
+    left = tuple(range(*map(operator.index, (start, *others))) for start, *others in found)
     end = 0
     for some in left:
         if not some or some.step < 1 or some.start < end:
             raise ValueError
         end = some[-1] + 1
-    if len(left) > _MOST_LEFT:
+    if len(left) > _MOST_LEFT or any(len(some) not in (2, 3) for some in found):
         raise ValueError
     return left
 

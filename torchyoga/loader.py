@@ -8,6 +8,7 @@ import random
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -169,12 +170,23 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             drop_last=drop_last,
             **torch_arguments,
         )
-        if self._reads_here:
-            self.prefetch_factor = self._prefetch
         if batch_size is not None:
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
             ours = ResumableBatchSampler(sampler, batch_size, drop_last)
             self.__dict__["batch_sampler"] = self._plan.seen_by or ours
+
+    def __len__(self) -> int:
+        """Batches of the epoch under way: those delivered, under whatever ranks, and those to come."""
+        now = len(self._plan)
+        if not is_planning_epochs():
+            return now
+        # Lightning asks once, for all epochs, and before it loads a state.
+        cursor, step = self._plan.sampler._located(), (self.batch_size or 1, self.drop_last)
+        resumed = copy(cursor)
+        _, state = left_by_lightning(self)
+        if state is not None:
+            resumed.load_state_dict(state)
+        return max(now, cursor.steps(*step), resumed.steps_under_way(*step))
 
     # -- what Accelerate expects of a loader that needs no preparing: it would put one of its own in its place
 
@@ -188,12 +200,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     @property
     def _is_accelerate_prepared(self) -> bool:
         # Only `prepare` asks, and nothing else tells that an Accelerator uses this loader.
-        self._is_accelerated = True
+        self._is_accelerate_prepared = True
         return True
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:
         self._is_accelerated = value
+        # gather_for_metrics lays the batches of all ranks end to end and cuts off what `pad` has added.
+        cursor, run = self._plan.sampler.cursor, self.batch_size or 1
+        cursor.shard = replace(cursor.shard, run=run if value else 1)
 
     @property
     def total_batch_size(self) -> int:
@@ -255,17 +270,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def _begin(self) -> Run:
         """An iteration that begins now."""
-        plan = self._plan
-        sampler, size = plan.sampler, self.batch_size or 1
-        cursor = sampler._located()
-        # gather_for_metrics lays the batches of all ranks end to end and cuts off what `pad` has added.
-        run = size if self._is_accelerated and cursor.shard.num_replicas > 1 else 1
-        if run > 1 and plan.is_unordered:
+        plan, sampler = self._plan, self._plan.sampler
+        if self._is_accelerated and plan.is_unordered and sampler.num_replicas > 1:
             raise ValueError(
                 "with Accelerate and several processes batches must come in order; leave in_order at True"
             )
-        cursor.shard = replace(cursor.shard, run=run)
-        return sampler._begin(size, self.drop_last, not plan.is_unordered)
+        return sampler._begin(self.batch_size or 1, self.drop_last, not plan.is_unordered)
 
     def _start(self, run: Run) -> Any:
         self._plan.start, self._plan.shard = run.start, run.shard
@@ -351,9 +361,7 @@ class _Plan:
         self._together = together
 
     def __len__(self) -> int:
-        cursor, step = self.sampler._located(), (self._batch_size or 1, self._drop_last)
-        now = cursor.steps_under_way(*step)
-        return max(now, cursor.steps(*step)) if is_planning_epochs() else now
+        return self.sampler._located().steps_under_way(self._batch_size or 1, self._drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         return self._indices(self.start)
@@ -475,10 +483,12 @@ class Delivery(Iterator[Any]):
         self._batches = None  # ends the workers, if they are not persistent
         sampler = self._loader._plan.sampler
         if self._counts:
+            if self._failed:
+                self._leave_out(run)
+                sampler._latest = run
             sampler._settle()
             sampler._latest = None
-            if not self._failed:
-                sampler.cursor.finished(run.start.epoch)
+            sampler.cursor.finished(run)
         state = gradient_state() if self._loader._is_accelerated else None
         if state is not None:
             state._remove_dataloader(self._loader)

@@ -66,7 +66,7 @@ def taken(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ran
         behind = replace(shard, run=1)
         tail = taken(place._replace(left=()), behind, length, max(start, count), stop)
         return _sliced(mine, start, min(stop, count), 1) + tail
-    if shard.run > 1:
+    if shard.run > 1 and shard.num_replicas > 1:
         return tuple(_runs(place.position, shard, length, start, stop))
     first, step = place.position + shard.rank, shard.num_replicas
     return (range(first + start * step, first + stop * step, step),)

@@ -60,7 +60,7 @@ def weight_until(seed: int, place: Place) -> int:
 
 def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: int) -> int:
     """The weight of a rank's first `rows` rows from `start` on."""
-    if shard.run == 1 or start.left:
+    if shard.run == 1 or shard.num_replicas == 1 or start.left:
         return weight(seed, start.epoch, taken(start, shard, length, 0, rows))
     base, world = _base(seed, start.epoch), shard.num_replicas
     full = min(rows // shard.run, (shard.end(length, start.position) - start.position) // (shard.run * world))
@@ -121,19 +121,20 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
     seed, epoch, length = first["seed"], first["epoch"], first["length"]
     rows = found = 0
     coming: list[range] = []
-    standing = {}
+    steps = {receipt["rank"]: receipt["steps"] for receipt in receipts}
+    is_level = True
     for receipt in receipts:
         rows += receipt["rows"]
         found += int(receipt["weight"], 16)
         coming += [range(*some) for some in receipt["coming"]]
-        if receipt["coming"]:  # a rank with a row less may have come to its end a step before
-            standing[receipt["rank"]] = receipt["position"]
+        # A rank with a row less may have come to its end a batch before the others.
+        is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
     problem = ""
     if (found + weight(seed, epoch, coming) - whole) % PRIME:
         problem = f"of {rows} rows delivered, some came twice, or others instead of them"
-    elif len(set(standing.values())) > 1:
-        problem = f"the ranks have delivered different numbers of batches: they stand at positions {standing}"
+    elif not is_level:
+        problem = f"the ranks have delivered different numbers of batches: {steps}"
     return Proof(epoch, rows, length, problem)
 
 
@@ -146,11 +147,14 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         ranks = sorted(int(receipt["rank"]) for receipt in receipts)
         kinds = [tuple(receipt[name] for name in _SAME) for receipt in receipts]
         for receipt in receipts:
-            if type(receipt["rows"]) is not int or not 0 <= int(receipt["weight"], 16) < PRIME:
+            if not all(type(receipt[name]) is int for name in ("rows", "steps", "steps_to_come")):
                 raise ValueError
-            for start, stop, step in receipt["coming"]:
-                range(start, stop, step)
-            int(receipt["position"])
+            if not 0 <= int(receipt["weight"], 16) < PRIME:
+                raise ValueError
+            for some in receipt["coming"]:
+                if len(some) not in (2, 3):
+                    raise ValueError
+                range(*some)
     except (KeyError, TypeError, ValueError) as error:
         raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
     for receipt, kind in zip(receipts, kinds, strict=True):

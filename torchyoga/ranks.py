@@ -14,10 +14,10 @@ import torch.distributed as dist
 from .errors import StateError
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
-__all__ = ["Ranks", "check_same", "gathered"]
+__all__ = ["Ranks", "check_same", "gathered", "same_by_rank"]
 
 _MESSAGE_BYTES = 4096
-_COMPARED = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "position")
+_COMPARED = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 
 class Ranks:
@@ -144,7 +144,9 @@ def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
     """
     first = messages[0]
     for process, message in enumerate(messages):
-        for name in (*_COMPARED, "num_replicas"):
+        # Ranks that have overtaken other batches have delivered as many, but perhaps not as many rows.
+        is_shared = message["share"] is not None or first["share"] is not None
+        for name in (*_COMPARED, "steps" if is_shared else "position"):
             if message[name] != first[name]:
                 raise StateError(
                     f"process {process} has {name} {message[name]!r} at {_standing(message)}, process 0 has "
@@ -155,6 +157,19 @@ def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
         raise StateError(
             f"the rows are for {world} ranks, but the processes are ranks {ranks}; give each its own number"
         )
+
+
+def same_by_rank(receipts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One receipt of each rank; StateError if processes of the same rank say different things."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for process, receipt in enumerate(receipts):
+        other = found.setdefault(receipt["rank"], receipt)
+        if other != receipt:
+            raise StateError(
+                f"process {process} and another are both rank {receipt['rank']}, but have not delivered the "
+                f"same: one is at {_standing(receipt)}, the other at {_standing(other)}"
+            )
+    return list(found.values())
 
 
 def _standing(message: Mapping[str, Any]) -> str:

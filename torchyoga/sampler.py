@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
@@ -19,8 +19,8 @@ from .errors import StateError
 from .order import Order, Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
-from .ranks import Ranks, check_same, gathered
-from .trainers import is_read_by_accelerate, is_skipping
+from .ranks import Ranks, check_same, gathered, same_by_rank
+from .trainers import is_only_looked_at, is_read_by_accelerate, num_skipped
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
 
@@ -173,7 +173,7 @@ class ResumableSampler(DistributedSampler[int]):
         lost and nothing came twice.
         """
         self._settle()
-        return self.cursor.receipt()
+        return self._located().receipt()
 
     def prove(self, group: Any = None) -> Proof:
         """`torchyoga.prove` over all ranks, after the same step on each; costs one small collective.
@@ -184,9 +184,9 @@ class ResumableSampler(DistributedSampler[int]):
         Raises:
             StateError: the ranks are in different epochs, of different datasets or seeds, or not all there.
         """
-        receipts = gathered(self.receipt(), group)
+        receipts: Sequence[Mapping[str, Any]] = gathered(self.receipt(), group)
         if not self._ranks.is_alone:  # others may see the same rows
-            receipts = list({receipt["rank"]: receipt for receipt in reversed(receipts)}.values())
+            receipts = same_by_rank(receipts)
         return prove(receipts)
 
     def check_ranks(self, group: Any = None) -> None:
@@ -234,7 +234,7 @@ class ResumableSampler(DistributedSampler[int]):
                 "is resumed (huggingface/accelerate#4195), so rows of a later epoch would come twice; use "
                 "torchyoga.DataLoader, which Accelerate leaves as it is"
             )
-        elif is_skipping():
+        elif num_skipped():
             told = (
                 "the trainer finds its place by skipping batches, which is right only with as many ranks and "
                 "as large batches as before, and in_order=True (huggingface/transformers#22580)"
@@ -320,10 +320,12 @@ class _Handed:
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
+        counts = not is_only_looked_at()
         self._run = run = sampler._begin()
         run.steps_before = None  # it hands out rows, and others make batches of them
         is_second = bool(sampler._running)
-        sampler._running.append(self)
+        if counts:
+            sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
         step = _rows_of_step(dataset)
         for found in chunks(cursor.order, run.shard, run.start):
@@ -340,8 +342,8 @@ class _Handed:
                 yield self._watched(self._handed) if is_second else self._handed
         cursor.check_generation(run.generation)
         sampler._settle()
-        if sampler._latest in (self, None):
-            cursor.finished(run.start.epoch)
+        if counts and sampler._latest in (self, None):
+            cursor.finished(run)
             sampler._latest = None
         self.over = True
 
@@ -462,22 +464,44 @@ class BatchRun(Iterator[list[int]]):
     def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
         self._source = batch_sampler
         self._run: Run | None = None
+        self._counts = True
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
+        self._done = 0  # batches that the caller will throw away, for it has done them before
 
     def __next__(self) -> list[int]:
         run, source = self._run, self._source
         cursor = source.sampler.cursor
         if run is None:
+            self._counts = not is_only_looked_at()
             self._run = run = source.sampler._begin(source.batch_size, source.drop_last)
+            self._done = self._check_skipped(run)
             self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)
         cursor.check_generation(run.generation)
+        if self._done:
+            self._done -= 1
+            return []
         batch = next(self._batches, None)
         if batch is None:
-            cursor.finished(run.start.epoch)
+            if self._counts:
+                cursor.finished(run)
             raise StopIteration
         run.taken += 1
-        run.report()
+        if self._counts:
+            run.report()
         return cast("list[int]", batch.tolist())
+
+    @staticmethod
+    def _check_skipped(run: Run) -> int:
+        """Batches that a trainer skips although a state has skipped them already."""
+        skipped = num_skipped()
+        if not skipped or not run.start.position:
+            return 0
+        if skipped != run.steps_before:
+            raise StateError(
+                f"a state was loaded after {run.steps_before} batches of the epoch, and {skipped} are to be "
+                "skipped as well; leave out skip_first_batches, the loader continues by itself"
+            )
+        return skipped
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batches that this iterator has handed out."""

@@ -141,7 +141,7 @@ class Stream:
             for row in rows:
                 self._deliver(run)
                 yield row
-        self.cursor.finished(run.start.epoch)
+        self.cursor.finished(run)
 
     def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
@@ -153,7 +153,7 @@ class Stream:
         for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
             self._deliver(run)
             yield rows
-        self.cursor.finished(run.start.epoch)
+        self.cursor.finished(run)
 
     def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:
         return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)

@@ -15,8 +15,8 @@ __all__ = [
     "is_planning_epochs",
     "is_read_by_accelerate",
     "is_sharded_by_caller",
-    "is_skipping",
     "left_by_lightning",
+    "num_skipped",
 ]
 
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
@@ -34,12 +34,14 @@ def is_sharded_by_caller() -> bool:
     )
 
 
-def is_skipping() -> bool:
-    """True if Accelerate's SkipBatchSampler asks: it will throw away the first batches."""
-    return "accelerate.data_loader" in sys.modules and any(
-        frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ == "SkipBatchSampler"
-        for frame in _callers()
-    )
+def num_skipped() -> int:
+    """How many of the first batches Accelerate's SkipBatchSampler will throw away, if it is what asks."""
+    if "accelerate.data_loader" in sys.modules:
+        for frame in _callers():
+            skipping: Any = frame.f_locals.get("self")
+            if frame.f_code.co_name == "__iter__" and type(skipping).__name__ == "SkipBatchSampler":
+                return int(skipping.skip_batches)
+    return 0
 
 
 def is_planning_epochs() -> bool:
@@ -77,13 +79,19 @@ def is_read_by_accelerate() -> bool:
 
 
 def is_only_looked_at() -> bool:
-    """True if Keras builds a model, for which it takes a batch that it will not train on."""
-    if "keras" not in sys.modules:
-        return False
-    return any(
-        frame.f_code.co_name == "_symbolic_build" and frame.f_globals.get("__name__", "").startswith("keras.")
-        for frame in _callers()
-    )
+    """True if what is asked for will not be trained on.
+
+    Keras takes a batch to build a model with it; torchdata's StatefulDataLoader, given a state of the end of
+    an epoch, an iterator with all that it prefetches, to find that it is at its end.
+    """
+    for frame in _callers():
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if module.startswith("keras.") and name == "_symbolic_build":
+            return True
+        if module.startswith("torchdata.stateful") and name == "__init__":
+            state = frame.f_locals.get("next_iter_state")
+            return bool(state and state.get("_iterator_finished"))
+    return False
 
 
 def _callers() -> Iterator[FrameType]:

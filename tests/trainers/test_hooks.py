@@ -7,12 +7,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler
 from torch.utils.data import DataLoader as TorchLoader
 
 import torchyoga as yoga
+from torchyoga.errors import StateError
 
 LENGTH = 10
 
@@ -76,6 +78,32 @@ class TestAccelerate:
         for one in (loader(), accelerator.prepare(loader())):
             with pytest.warns(UserWarning, match="finds its place by skipping batches"):
                 assert rows_of(skip_first_batches(one, 2)) == WHOLE[2:]
+
+    def test_what_a_state_has_skipped_is_not_skipped_again(self, accelerator: Any, tmp_path: Path) -> None:
+        from accelerate import skip_first_batches
+
+        arrays = yoga.from_arrays({"x": np.arange(LENGTH)})
+        for make in (loader, lambda: yoga.DataLoader(arrays, 4, True, seed=5)):
+            one = accelerator.prepare(make())
+            for batch in itertools.islice(one, 2):
+                del batch
+            accelerator.save_state(str(tmp_path / "state"))
+            accelerator.free_memory()
+            for skipped in (2, 1):
+                other = accelerator.prepare(make())
+                accelerator.load_state(str(tmp_path / "state"))
+                batches = iter(skip_first_batches(other, skipped))
+                if skipped == 2:
+                    with pytest.warns(UserWarning, match="skipping batches"):
+                        last = next(batches)
+                    assert (last["x"] if isinstance(last, dict) else last).tolist() == WHOLE[2]
+                    assert next(batches, None) is None
+                else:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        with pytest.raises(StateError, match="after 2 batches of the epoch, and 1 are to be"):
+                            next(batches)
+                accelerator.free_memory()
 
     def test_uneven_batches_are_those_it_keeps(self, accelerator: Any) -> None:
         one = accelerator.prepare(loader(num_replicas=3, rank=1))
@@ -179,6 +207,57 @@ class TestLightning:
         # An epoch that was cut short is left; the next one is another.
         assert pair[0].state_dict()["epoch"] == 1
         assert pair[1].state_dict()["position"] == 8
+
+    @pytest.mark.parametrize(("before", "done", "after"), [(8, 2, 16), (4, 2, 16), (16, 1, 8), (8, 5, 16)])
+    def test_another_batch_size_within_an_epoch_loses_nothing(
+        self, module: Any, before: int, done: int, after: int, tmp_path: Path
+    ) -> None:
+        import lightning.pytorch as lightning
+
+        class Save(lightning.Callback):
+            def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+                if trainer.global_step == done:
+                    trainer.save_checkpoint(tmp_path / "state")
+                    trainer.should_stop = True
+
+        def of(size: int) -> Any:
+            return yoga.DataLoader(list(range(64)), size, True, seed=5)
+
+        self.trainer(max_epochs=3, callbacks=[Save()]).fit(module, of(before))
+        got = sum(rows_of(module.seen)[:done], [])
+        module.seen.clear()
+        self.trainer(max_epochs=3).fit(module, of(after), ckpt_path=tmp_path / "state", weights_only=False)
+        got += sum(rows_of(module.seen), [])
+        sampler = yoga.ResumableSampler(64, seed=5)
+        assert got == [row for _ in range(3) for row in sampler]
+
+
+# -- torchdata
+
+
+@pytest.mark.xdist_group("stateful")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore")
+def test_a_state_from_behind_an_epoch_goes_on_with_the_next(workers: int) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
+
+    def make(in_batches: bool) -> Any:
+        sampler = yoga.ResumableSampler(LENGTH, seed=5)
+        data = list(range(LENGTH))
+        if in_batches:
+            batches = yoga.ResumableBatchSampler(sampler, 4)
+            return StatefulDataLoader(data, batch_sampler=batches, num_workers=workers)
+        return StatefulDataLoader(data, 4, sampler=sampler, num_workers=workers)
+
+    whole = loader()
+    expected = [rows_of(whole) for _ in range(4)]
+    for in_batches in (False, True):
+        one = make(in_batches)
+        assert rows_of(one) == expected[0]
+        state = one.state_dict()  # behind the loop
+        other = make(in_batches)
+        other.load_state_dict(state)
+        assert [rows_of(other) for _ in range(3)] == expected[1:]
 
 
 # -- Keras

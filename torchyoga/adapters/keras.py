@@ -208,7 +208,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._pass = None
         elif self._pass is not None and self._pass.is_over:
             self._planned = self._pass.steps
-            self._stream.cursor.finished(self._pass.start.epoch)
+            self._stream.cursor.finished(self._pass.run)
             self._pass = None
 
     def _begin(self) -> Place:

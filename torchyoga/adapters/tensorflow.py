@@ -13,6 +13,7 @@ from ..batches import as_numpy, nested, sample_of
 from ..build import BlockSource
 from ..columns import Block, Data, block_of, joined
 from ..compound import RaggedParts, SparseParts, StringParts
+from ..cursor import Run
 from ..dataref import DataRef
 from ..errors import SchemaError, StateError
 from ..order import as_int
@@ -279,7 +280,7 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
                 "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
             )
         if cursor.begin(step, drop_last) != cursor.begin():
-            cursor.finished(cursor.epoch)  # what is left of this epoch is less than a batch
+            cursor.finished(Run(cursor))  # what is left of this epoch is less than a batch
         for rows in stream.batches(at_once):
             yield export.arrays(block_of(rows, export.schema))
 
