@@ -36,19 +36,20 @@ def is_sharded_by_caller() -> bool:
 
 def num_skipped() -> int:
     """How many of the first batches Accelerate's SkipBatchSampler will throw away, if it is what asks."""
-    if "accelerate.data_loader" in sys.modules:
-        for frame in _callers():
-            skipping: Any = frame.f_locals.get("self")
-            if frame.f_code.co_name == "__iter__" and type(skipping).__name__ == "SkipBatchSampler":
-                return int(skipping.skip_batches)
+    if "accelerate.data_loader" not in sys.modules:
+        return 0
+    for frame in _callers():
+        asking: Any = frame.f_locals.get("self") if frame.f_code.co_name == "__iter__" else None
+        if type(asking).__name__ == "SkipBatchSampler":
+            return int(asking.skip_batches)
     return 0
 
 
 def is_planning_epochs() -> bool:
     """True if Lightning's fit asks how long epochs are: it does so once, and means all of them."""
-    names = [
-        frame.f_code.co_name for frame in _callers() if "lightning" in frame.f_globals.get("__name__", "")
-    ]
+    if not _is_lightning_here():
+        return False
+    names = [frame.f_code.co_name for frame in _callers() if "lightning" in _module_of(frame)]
     return "setup_data" in names and "reset" not in names
 
 
@@ -58,9 +59,9 @@ def left_by_lightning(loader: Any) -> tuple[Any, Any]:
     After a run that began with a checkpoint of the end of an epoch, it takes every later checkpoint for one
     of the end of an epoch, and loads no states (seen with Lightning 2.6.6).
     """
-    for frame in _callers():
-        loop: Any = frame.f_locals.get("self")
-        if type(loop).__name__ == "_FitLoop" and loop._combined_loader_states_to_load:
+    for frame in _callers() if _is_lightning_here() else ():
+        loop: Any = frame.f_locals.get("self") if _module_of(frame).endswith("loops.fit_loop") else None
+        if loop is not None and loop._combined_loader_states_to_load:
             states = loop._combined_loader_states_to_load
             stateful = [one for one in loop._combined_loader.flattened if hasattr(one, "load_state_dict")]
             for one, state in zip(stateful, states, strict=False):
@@ -85,13 +86,21 @@ def is_only_looked_at() -> bool:
     an epoch, an iterator with all that it prefetches, to find that it is at its end.
     """
     for frame in _callers():
-        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        module, name = _module_of(frame), frame.f_code.co_name
         if module.startswith("keras.") and name == "_symbolic_build":
             return True
         if module.startswith("torchdata.stateful") and name == "__init__":
             state = frame.f_locals.get("next_iter_state")
             return bool(state and state.get("_iterator_finished"))
     return False
+
+
+def _is_lightning_here() -> bool:
+    return "lightning.pytorch" in sys.modules or "pytorch_lightning" in sys.modules
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _callers() -> Iterator[FrameType]:
