@@ -188,13 +188,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             resumed.load_state_dict(state)
         return max(now, cursor.steps(*step), resumed.steps_under_way(*step))
 
-    # -- what Accelerate expects of a loader that needs no preparing: it would put one of its own in its place
+    # -- what Accelerate expects of a loader that it has prepared: it would put one of its own in its place
 
     use_stateful_dataloader = True  # so save_state and load_state ask for the state
     end_of_dataloader = False
-    remainder = (
-        -1
-    )  # rows to be kept of the last batch that gather_for_metrics gathers, or none to be left out
+    # How many rows of the last batch, gathered from all ranks, gather_for_metrics keeps; all, if less than 1.
+    remainder = -1
     _is_accelerated = False
 
     @property
