@@ -134,6 +134,8 @@ def model_parallel(rank: int) -> None:
     deliver(one, 2 if rank == 3 else 3)
     with pytest.raises(StateError, match="process 3 has position 8"):
         one.check_ranks()
+    with pytest.raises(StateError, match="process 3 and another are both rank 1, but have not delivered"):
+        one.prove()
 
 
 def test_ranks_that_see_the_same_rows(tmp_path: Path) -> None:
