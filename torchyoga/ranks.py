@@ -30,7 +30,6 @@ class Ranks:
 
     Attributes:
         follows: True if torch.distributed is asked anew for each iteration.
-        is_alone: True if no other process can have the same rank.
     """
 
     def __init__(self, num_replicas: int | None, rank: int | None, group: Any) -> None:
@@ -39,11 +38,15 @@ class Ranks:
         if group is not None and rank is not None:
             raise ValueError("give num_replicas and rank, or group, but not both")
         self.follows = group is None and rank is None
-        self.is_alone = self.follows
         self._given = (1, 0) if num_replicas is None or rank is None else (num_replicas, rank)
         if group is not None:
             self._given = _in_group(group)
         self._has_warned = False
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no other process can have the same rank."""
+        return self.follows and _in_accelerators_mesh() is None
 
     def now(self) -> tuple[int, int]:
         """(W, r)."""
@@ -97,6 +100,8 @@ def _in_accelerators_mesh() -> tuple[int, int] | None:
     if mesh is None or mesh.get_coordinate() is None:
         return None
     is_data = [name.startswith("dp") for name in mesh.mesh_dim_names]
+    if all(is_data):
+        return None
     return _in_mesh(
         [extent for extent, wanted in zip(mesh.mesh.shape, is_data, strict=True) if wanted],
         [at for at, wanted in zip(mesh.get_coordinate(), is_data, strict=True) if wanted],

@@ -148,6 +148,34 @@ class TestAccelerate:
         assert rows_of(one) == WHOLE
 
 
+def in_a_mesh(rank: int, store: str) -> None:
+    import os
+
+    import torch.distributed as dist
+    from accelerate import Accelerator
+    from torch.distributed.device_mesh import init_device_mesh
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=4)
+    accelerator = Accelerator(cpu=True)
+    # What a ParallelismConfig makes of two ranks that share rows, and two that see the same; it wants a GPU.
+    accelerator.state.device_mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_shard", "tp"))
+    one = accelerator.prepare(loader())
+    assert (one.batch_sampler.sampler.num_replicas, one.batch_sampler.sampler.rank) == (2, rank // 2)
+    mine = rows_of(one)
+    assert sum(WHOLE, [])[4 * (rank // 2) :][:4] == mine[0]
+    one.check_ranks()
+    assert one.prove().rows == LENGTH
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.xdist_group("accelerate_loop")
+@pytest.mark.filterwarnings("ignore")
+def test_the_mesh_of_accelerate_says_who_sees_the_same_rows(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(in_a_mesh, (str(tmp_path / "store"),), 4)
+
+
 # -- Lightning
 
 
