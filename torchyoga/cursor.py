@@ -71,7 +71,7 @@ class Cursor:
     def finished(self, run: Run) -> None:
         """An iteration has come to the end of its share of the epoch."""
         # Not if its last item has rolled it over already, or set_epoch has moved on since.
-        if self._place.epoch == run.start.epoch:
+        if run.counts and self._place.epoch == run.start.epoch:
             self._place = Place(run.start.epoch + 1, 0)
             self._run = run  # it may have had nothing to deliver, and never reported
             self._running = self._again = False
@@ -323,6 +323,7 @@ class Run:
         steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
         taken: batches delivered, without gaps.
         fault: the weight of what came too often in the epoch, less that of what was lost.
+        counts: False if what it delivers will not be trained on, so that the cursor is not told.
     """
 
     def __init__(
@@ -343,6 +344,7 @@ class Run:
         self._before = cursor._share_before(self.start)
         self.fault = cursor._fault(self.start)
         self._in_order = in_order
+        self.counts = True
         self.taken = 0
         self._early: set[int] = set()  # batches behind one that has not come
 
@@ -371,7 +373,7 @@ class Run:
 
     def report(self) -> None:
         """Tells the cursor, unless a state was loaded since."""
-        if self.generation == self.cursor.generation:
+        if self.counts and self.generation == self.cursor.generation:
             self.cursor.reached(self)
 
     @property

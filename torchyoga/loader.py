@@ -37,7 +37,6 @@ from .stream import Window, windows_of
 from .trainers import (
     accelerate_device,
     gradient_state,
-    is_only_looked_at,
     is_planning_epochs,
     left_by_lightning,
 )
@@ -408,7 +407,6 @@ class Delivery(Iterator[Any]):
         self._run: Run | None = None
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
-        self._counts = True
         self._over = False
 
     def __len__(self) -> int:
@@ -442,8 +440,7 @@ class Delivery(Iterator[Any]):
             run.taken += 1
         else:
             run.deliver(self._numbers.popleft())
-        if self._counts:
-            sampler._latest = run
+        sampler._latest = run
         if self._loader._is_accelerated and run.taken == self._steps:
             self._loader.end_of_dataloader = True
         return batch
@@ -453,7 +450,6 @@ class Delivery(Iterator[Any]):
             raise StopIteration
         loader, run = self._loader, self._run
         if run is None:
-            self._counts = not is_only_looked_at()
             self._run = run = loader._begin()
             if loader._is_accelerated:
                 self._tell_accelerate(run)
@@ -481,13 +477,12 @@ class Delivery(Iterator[Any]):
         self._over = True
         self._batches = None  # ends the workers, if they are not persistent
         sampler = self._loader._plan.sampler
-        if self._counts:
-            if self._failed:
-                self._leave_out(run)
-                sampler._latest = run
-            sampler._settle()
-            sampler._latest = None
-            sampler.cursor.finished(run)
+        if self._failed:
+            self._leave_out(run)
+            sampler._latest = run
+        sampler._settle()
+        sampler._latest = None
+        sampler.cursor.finished(run)
         state = gradient_state() if self._loader._is_accelerated else None
         if state is not None:
             state._remove_dataloader(self._loader)

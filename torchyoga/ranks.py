@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 
 from .errors import StateError
+from .proof import SAME
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
 __all__ = ["Ranks", "check_same", "gathered", "same_by_rank"]
 
 _MESSAGE_BYTES = 4096
-_COMPARED = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 
 class Ranks:
@@ -151,7 +151,7 @@ def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
     for process, message in enumerate(messages):
         # Ranks that have overtaken other batches have delivered as many, but perhaps not as many rows.
         is_shared = message["share"] is not None or first["share"] is not None
-        for name in (*_COMPARED, "steps" if is_shared else "position"):
+        for name in (*SAME, "steps" if is_shared else "position"):
             if message[name] != first[name]:
                 raise StateError(
                     f"process {process} has {name} {message[name]!r} at {_standing(message)}, process 0 has "

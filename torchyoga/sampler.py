@@ -223,7 +223,9 @@ class ResumableSampler(DistributedSampler[int]):
         self._latest = None
         self._ranks.check_alone()
         self._warn_of_trainers()
-        return Run(self._located(), batch_size, drop_last, in_order)
+        run = Run(self._located(), batch_size, drop_last, in_order)
+        run.counts = not is_only_looked_at()
+        return run
 
     def _warn_of_trainers(self) -> None:
         """Tells what cannot be made right from here."""
@@ -320,12 +322,10 @@ class _Handed:
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
-        counts = not is_only_looked_at()
         self._run = run = sampler._begin()
         run.steps_before = None  # it hands out rows, and others make batches of them
         is_second = bool(sampler._running)
-        if counts:
-            sampler._running.append(self)
+        sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
         step = _rows_of_step(dataset)
         for found in chunks(cursor.order, run.shard, run.start):
@@ -342,7 +342,7 @@ class _Handed:
                 yield self._watched(self._handed) if is_second else self._handed
         cursor.check_generation(run.generation)
         sampler._settle()
-        if counts and sampler._latest in (self, None):
+        if sampler._latest in (self, None):
             cursor.finished(run)
             sampler._latest = None
         self.over = True
@@ -464,7 +464,6 @@ class BatchRun(Iterator[list[int]]):
     def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
         self._source = batch_sampler
         self._run: Run | None = None
-        self._counts = True
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
         self._done = 0  # batches that the caller will throw away, for it has done them before
 
@@ -472,7 +471,6 @@ class BatchRun(Iterator[list[int]]):
         run, source = self._run, self._source
         cursor = source.sampler.cursor
         if run is None:
-            self._counts = not is_only_looked_at()
             self._run = run = source.sampler._begin(source.batch_size, source.drop_last)
             self._done = self._check_skipped(run)
             self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)
@@ -482,12 +480,10 @@ class BatchRun(Iterator[list[int]]):
             return []
         batch = next(self._batches, None)
         if batch is None:
-            if self._counts:
-                cursor.finished(run)
+            cursor.finished(run)
             raise StopIteration
         run.taken += 1
-        if self._counts:
-            run.report()
+        run.report()
         return cast("list[int]", batch.tolist())
 
     @staticmethod

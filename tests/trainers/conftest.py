@@ -35,5 +35,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Writes what was found, unless this process is one of several that test, or tested only a part."""
-    if not hasattr(session.config, "workerinput") and _found:
-        matrix.keep(_found, Path(session.config.rootpath))
+    config = session.config
+    is_whole = not config.option.keyword and all(Path(argument).is_dir() for argument in config.args)
+    if not hasattr(config, "workerinput") and is_whole and _found:
+        matrix.keep(_found)

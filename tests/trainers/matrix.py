@@ -30,7 +30,7 @@ ROWS = {  # trainer: how it is called, and whose version it is
 _BEGIN, _END = "<!-- the matrix, written by tests/trainers/matrix.py -->\n", "<!-- end of the matrix -->\n"
 
 
-def keep(found: Mapping[tuple[str, str], Sequence[tuple[str, str]]], root: Path) -> None:
+def keep(found: Mapping[tuple[str, str], Sequence[tuple[str, str]]]) -> None:
     """Writes down what the tests of each cell have said."""
     cells = {
         trainer: {column: _cell(found[trainer, column]) for column in COLUMNS if (trainer, column) in found}

@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import torch
-from common import Log, Net, Rows, leave, task_of
-from torch import nn
+from common import Rows, task_of
 from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
+from torchdata_loop import train
 
 import torchyoga as yoga
 
 
 def main() -> None:
     task = task_of()
-    log, net = Log(task), Net()
     rows = Rows(task.length, noise=False)
     sampler = yoga.ResumableSampler(rows, seed=task.seed, remainder=task.remainder)
     loader = StatefulDataLoader(rows, sampler=sampler, **task.torch_arguments())
-    optimizer = torch.optim.Adam(net.parameters(), 0.01)
-    step = 0
-    per_epoch = -(-task.length // task.batch_size)
-    if task.resume:
-        saved = torch.load(task.checkpoint, weights_only=False)
-        net.load_state_dict(saved["net"])
-        optimizer.load_state_dict(saved["optimizer"])
-        loader.load_state_dict(saved["loader"])
-        step = saved["step"]
-
-    def stop() -> None:
-        states = {"net": net, "optimizer": optimizer, "loader": loader}
-        saved = {name: each.state_dict() for name, each in states.items()}
-        torch.save({**saved, "step": step}, task.checkpoint)
-        leave()
-
-    if log.due:
-        stop()
-    while (epoch := step // per_epoch) < task.epochs:
-        if task.set_epoch:
-            sampler.set_epoch(epoch)
-        for batch in loader:
-            loss = nn.functional.mse_loss(net(batch["x"]), batch["y"])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            step += 1
-            log.step(epoch, batch["row"], loss.item())
-            if log.due:
-                stop()
-    log.done()
+    train(task, loader, sampler)
 
 
 if __name__ == "__main__":
