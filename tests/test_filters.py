@@ -121,6 +121,8 @@ def test_bytes_that_shuffle_does_not_divide() -> None:
 def test_a_child_forked_while_threads_decode_goes_on() -> None:
     pipeline, stored = chunks(OPTIONS["lzf"])
     stop = threading.Event()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)  # threads meet more often
 
     def decode(times: int) -> bool:
         out = np.empty(8 * 7 * 8, np.uint8)
@@ -148,6 +150,7 @@ def test_a_child_forked_while_threads_decode_goes_on() -> None:
         stop.set()
         for thread in threads:
             thread.join(60)
+        sys.setswitchinterval(interval)
 
 
 def output_of(code: str) -> str:

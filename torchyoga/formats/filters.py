@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t, h5z
+from h5py._objects import phil
 
 from ..errors import CorruptError, SchemaError
 from .gather import Bytes
@@ -25,6 +26,7 @@ from .gather import Bytes
 __all__ = [
     "COMPRESSIONS",
     "GZIP_LEVEL",
+    "HDF5_LOCK",
     "Pipeline",
     "compression_arguments",
     "memory_file",
@@ -32,6 +34,8 @@ __all__ = [
     "shuffled",
 ]
 
+# Before h5py 3.16 its direct chunk methods do not take it, and other threads meet them inside HDF5.
+HDF5_LOCK = phil
 _BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
@@ -139,7 +143,8 @@ class Pipeline:
         wanted = h5t.py_create(self.dtype, logical=True) if self.converts else self.stored
         with lock:
             try:
-                dataset.write_direct_chunk((0,) * found.ndim, data.tobytes())
+                with HDF5_LOCK:
+                    dataset.write_direct_chunk((0,) * found.ndim, data.tobytes())
                 dataset.read(h5s.ALL, h5s.ALL, found, mtype=wanted)
             except (OSError, RuntimeError, ValueError) as error:
                 raise CorruptError(f"HDF5 cannot decode a chunk: {error}") from error

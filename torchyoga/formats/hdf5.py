@@ -31,7 +31,15 @@ from ..errors import CorruptError, SchemaError
 from ..schema import Column, Schema
 from . import Extent, Ints, read_table, with_units
 from .checks import unit_bytes_of, unit_checksums
-from .filters import COMPRESSIONS, GZIP_LEVEL, Pipeline, compression_arguments, memory_file, shuffled
+from .filters import (
+    COMPRESSIONS,
+    GZIP_LEVEL,
+    HDF5_LOCK,
+    Pipeline,
+    compression_arguments,
+    memory_file,
+    shuffled,
+)
 from .gather import Bytes
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
@@ -285,7 +293,8 @@ class _Part:
         self._dataset.resize(stop, 0)
         place = (start, *(0,) * len(layout.item_shape))
         if self._compression in (None, "gzip"):
-            self._dataset.id.write_direct_chunk(place, chunk)
+            with HDF5_LOCK:
+                self._dataset.id.write_direct_chunk(place, chunk)
             return
         assert isinstance(chunk, np.ndarray)
         items = chunk.view(layout.dtype).reshape(len(chunk), *layout.item_shape)
@@ -322,8 +331,9 @@ class _Part:
             items = min(self._chunk_items, self.num_items - number * self._chunk_items)
             nbytes, stored_crc = items * self._layout.item_bytes, crc
             if self._compression is not None:
-                nbytes = chunk.size
-                stored_crc = zlib.crc32(self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1])
+                with HDF5_LOCK:
+                    stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
+                nbytes, stored_crc = len(stored), zlib.crc32(stored)
             line += [chunk.byte_offset, nbytes, stored_crc, chunk.filter_mask, crc]
         return np.array(line, "<i8")
 
