@@ -76,5 +76,4 @@ def test_buckets(kind: str) -> None:
     assert told[0].filename == __file__
     plain = configurations("bucket", "a/b/")
     assert plain.storage_url == f"{'s3' if kind == 'S3' else 'gs'}://bucket/a/b"
-    with pytest.raises(ValueError, match="keeps datasets in local directories only"):
-        getattr(yogadl.storage, f"{kind}Storage")(plain)
+    assert getattr(yogadl.storage, f"{kind}Storage")(plain).storage.url == plain.storage_url

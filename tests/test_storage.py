@@ -499,8 +499,8 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(OSError, match="cannot write to the storage"):
         yoga.Storage(tmp_path / "file" / "s", FORMAT).submit([1], "a", "1")
-    with pytest.raises(ValueError, match="local directories only"):
-        yoga.Storage("s3://bucket/prefix")
+    with pytest.raises(ValueError, match="cache_dir is for a store behind a URL"):
+        yoga.Storage(tmp_path, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="format='zip' is not known"):
         yoga.Storage(tmp_path, format="zip")
 

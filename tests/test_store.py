@@ -24,7 +24,8 @@ from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
-from torchyoga.store import Staging, Store
+from torchyoga.staging import Staging
+from torchyoga.store import Store
 
 OLD = {"x": np.arange(30)}
 NEW = {"x": np.arange(50, 90)}

@@ -19,12 +19,13 @@ from tqdm import tqdm
 
 from .checksum import combine_crc32
 from .columns import Block, Collector, Rows, equal_blocks
-from .errors import CorruptError, SchemaError
+from .errors import CorruptError, RemoteError, SchemaError
 from .formats import Writer, format_named
 from .manifest import FileEntry, Manifest
 from .reader import Reader
 from .schema import Schema
-from .store import Staging, Store
+from .staging import Staging
+from .versions import Versions
 
 __all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
 
@@ -97,7 +98,7 @@ class BuildOptions:
 
 
 def build(
-    source: RowSource | BlockSource, store: Store, id: str, version: str, options: BuildOptions
+    source: RowSource | BlockSource, store: Versions, id: str, version: str, options: BuildOptions
 ) -> Manifest:
     """Reads `source` to its end and publishes it. Hold the store's lock of this version.
 
@@ -128,11 +129,12 @@ def build(
             fingerprint=_fingerprint(task.schema, task.files),
             files=tuple(task.files),
         )
-        store.publish(staging, manifest)
+        manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:
-        # If the source broke or somebody interrupted, the rows so far are kept for the next try. If they do
-        # not fit or the disk is full, something must change first.
-        if task.seekable and (task.source_broke or not isinstance(error, Exception)):
+        # If the source broke, a store could not be reached or somebody interrupted, the rows so far are kept
+        # for the next try. If they do not fit or the disk is full, something must change first.
+        may_go_on = task.source_broke or isinstance(error, RemoteError) or not isinstance(error, Exception)
+        if task.seekable and may_go_on:
             task.save()
         else:
             task.abort()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from .columns import Block, Data, Rows
 from .errors import CorruptError, NotFoundError
+from .files import Files, Folder
 from .lookahead import Lookahead
 from .manifest import Manifest
 from .reader import Reader
@@ -99,6 +99,9 @@ class DataRef(ABC):
 
     def probe(self) -> None:  # noqa: B027
         """Is to find out anew whether it `is_cold`. Does nothing by default."""
+
+    def foresee(self, order: Iterable[Ints]) -> None:  # noqa: B027
+        """Is told of the order in which an iteration will take rows, lazily. Does nothing by default."""
 
     def expect(self, wanted: list[int], numbers: Ints) -> None:
         """A sampler tells what it will hand out next, as ints and as an array: it can be read ahead."""
@@ -216,6 +219,10 @@ class SlicedRef(DataRef):
         """Passed on to the whole."""
         self.whole.probe()
 
+    def foresee(self, order: Iterable[Ints]) -> None:
+        """Tells the whole of it."""
+        self.whole.foresee(self.rows.start + self.rows.step * rows for rows in order)
+
     @property
     def fingerprint(self) -> str | None:
         """Of the whole and the slice."""
@@ -303,8 +310,8 @@ class VersionRef(DataRef):
 
     is_thread_safe = True
 
-    def __init__(self, directory: str, manifest: Manifest, verify: bool = True) -> None:
-        self.directory = directory
+    def __init__(self, where: str | Files, manifest: Manifest, verify: bool = True) -> None:
+        self.where: Files = Folder(where) if isinstance(where, str) else where
         self.manifest = manifest
         self._verify = verify
         self._reader: Reader | None = None
@@ -335,19 +342,35 @@ class VersionRef(DataRef):
         if len(self):
             self.open().probe()
 
+    def foresee(self, order: Iterable[Ints]) -> None:
+        """Brings the files of a version in a store ahead of time, in the order of these rows."""
+        if self.where.is_far and len(self):
+            starts = self.manifest.file_starts
+            files = (np.searchsorted(starts, rows, side="right") - 1 for rows in order)
+            self.where.follow(self.manifest.files, files)
+
+    def download(self, progress: bool | None = None) -> None:
+        """Brings all files of a version in a store now, with a progress bar.
+
+        Raises:
+            ValueError: they are more than the cache may keep.
+            RemoteError: the store cannot be reached.
+        """
+        self.where.bring_all(self.manifest, progress)
+
     def open(self) -> Reader:
         """Maps the files, unless that has been done in this process; whoever has them open keeps them."""
         if self._reader is None:
             assert self.manifest.schema is not None, "only an empty dataset has no schema"
-            reader = Reader(self.directory, self.manifest.schema, self.manifest.files, self._verify)
+            reader = Reader(self.where, self.manifest.schema, self.manifest.files, self._verify)
             try:
                 reader.map_all()
             except CorruptError:
                 # Damaged; or overwritten, removed or converted since?
-                found = _reopened(self.directory, self.manifest.fingerprint, self._verify).manifest
+                found = _reopened(self.where, self.manifest.fingerprint, self._verify).manifest
                 if found.build == self.manifest.build:
                     raise
-                reader = Reader(self.directory, self.manifest.schema, found.files, self._verify)
+                reader = Reader(self.where, self.manifest.schema, found.files, self._verify)
                 reader.map_all()
                 self.manifest = found
             self._reader = reader
@@ -369,17 +392,11 @@ class VersionRef(DataRef):
         return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
 
     def __reduce__(self) -> Any:
-        return _reopened, (self.directory, self.manifest.fingerprint, self._verify)
+        return _reopened, (self.where, self.manifest.fingerprint, self._verify)
 
 
-def _reopened(directory: str, fingerprint: str, verify: bool) -> VersionRef:
-    try:
-        with open(os.path.join(directory, "manifest.json"), "rb") as file:
-            manifest = Manifest.from_bytes(file.read())
-    except FileNotFoundError:
-        raise NotFoundError(
-            f"{directory} has been removed since this DataRef was made; fetch or build it again"
-        ) from None
+def _reopened(where: Files, fingerprint: str, verify: bool) -> VersionRef:
+    manifest = Manifest.from_bytes(where.manifest())
     if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
-        raise NotFoundError(f"{directory} has been overwritten since this DataRef was made; fetch it again")
-    return VersionRef(directory, manifest, verify)
+        raise NotFoundError(f"{where.name} has been overwritten since this DataRef was made; fetch it again")
+    return VersionRef(where, manifest, verify)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["CorruptError", "ExistsError", "NotFoundError", "SchemaError", "StateError", "YogaError"]
+__all__ = [
+    "CorruptError",
+    "ExistsError",
+    "NotFoundError",
+    "RemoteError",
+    "SchemaError",
+    "StateError",
+    "YogaError",
+]
 
 
 class YogaError(Exception):
@@ -27,6 +35,10 @@ class ExistsError(YogaError, FileExistsError):
 
 class CorruptError(YogaError, ValueError):
     """What is on disk is not what was written there: cut, damaged or hostile."""
+
+
+class RemoteError(YogaError, OSError):
+    """A store behind a URL cannot be reached, refuses, or gives what it should not, after several tries."""
 
 
 class StateError(YogaError, ValueError):

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from .errors import CorruptError
 from .schema import Schema
 
-__all__ = ["FORMAT_VERSION", "FileEntry", "Manifest", "digest"]
+__all__ = ["FORMAT_VERSION", "LARGEST_MANIFEST", "FileEntry", "Manifest", "digest", "is_data_file"]
 
 FORMAT_VERSION = 1
+LARGEST_MANIFEST = 256 * 2**20  # bytes
 _FILE_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{5}\.[a-z0-9]+")
 
 
@@ -31,6 +32,7 @@ class FileEntry:
         rows: how many rows it holds; `nbytes`: its size.
         index: where the format keeps its table of blocks.
         checks: for each part of each column, bytes and CRC-32 of all rows of the file, whatever the blocks.
+        crc: CRC-32 of the whole file, for those who bring it from elsewhere; None if nobody noted it.
     """
 
     name: str
@@ -39,26 +41,32 @@ class FileEntry:
     nbytes: int
     index: dict[str, Any]
     checks: tuple[tuple[int, int], ...]
+    crc: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        checks = [list(check) for check in self.checks]
-        return {**{k: v for k, v in vars(self).items() if k != "checks"}, "checks": checks}
+        found = {**vars(self), "checks": [list(check) for check in self.checks]}
+        return {name: value for name, value in found.items() if value is not None}
 
     @staticmethod
     def from_json(data: Any) -> FileEntry:
         """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
         numbers = {key: data[key] for key in ("rows", "nbytes")}
         checks = tuple((size, crc) for size, crc in data["checks"])
-        every = [*numbers.values(), *(number for check in checks for number in check)]
+        every = [*numbers.values(), *(number for check in checks for number in check), data.get("crc", 0)]
         if not all(type(number) is int and 0 <= number < 2**62 for number in every):
             raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers}")
-        if not isinstance(data["name"], str) or not _FILE_NAME.fullmatch(data["name"]):
+        if not isinstance(data["name"], str) or not is_data_file(data["name"]):
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
             raise TypeError("format must be a str and index a dict")
         return FileEntry(
-            name=data["name"], format=data["format"], index=data["index"], checks=checks, **numbers
+            name=data["name"],
+            format=data["format"],
+            index=data["index"],
+            checks=checks,
+            crc=data.get("crc"),
+            **numbers,
         )
 
 
@@ -91,7 +99,7 @@ class Manifest:
 
     def is_of_another_build(self, name: str) -> bool:
         """True for the name of a data file that another build of this version has written."""
-        return bool(_FILE_NAME.fullmatch(name)) and not name.startswith(f"{self.build}-")
+        return is_data_file(name) and not name.startswith(f"{self.build}-")
 
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`, with its own checksum."""
@@ -145,6 +153,11 @@ class Manifest:
             return manifest
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the manifest is damaged: {error}") from error
+
+
+def is_data_file(name: str) -> bool:
+    """True for a name that builds give to data files; none leads out of its folder."""
+    return bool(_FILE_NAME.fullmatch(name))
 
 
 def digest(content: dict[str, Any]) -> str:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from .buffers import BufferPool
 from .columns import Block, Data
-from .errors import CorruptError
+from .errors import CorruptError, RemoteError
+from .files import Files, Folder
 from .formats import Format, check_extents, format_named
 from .formats.gather import MappedFile
 from .formats.items import Numbering
@@ -26,10 +27,12 @@ __all__ = ["Reader"]
 Ints = npt.NDArray[np.int64]
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
 _MOST_ANNOUNCED = 256
+_MOST_BRINGS = 20  # of a file that other processes keep deleting
 
 
 class Reader:
-    """Reads rows of some files of one schema; a file is opened when a row of it is first wanted.
+    """Reads rows of some files of one schema; a file is opened, and brought if it is far, when a row of it is
+    first wanted.
 
     What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
@@ -40,14 +43,14 @@ class Reader:
 
     def __init__(
         self,
-        directory: str,
+        where: str | Files,
         schema: Schema,
         files: Sequence[FileEntry],
         verify: bool = True,
         format_of: Callable[[str], Format] = format_named,
         most_open: int = _MOST_OPEN,
     ) -> None:
-        self.directory = directory
+        self.where: Files = Folder(where) if isinstance(where, str) else where
         self.schema = schema
         self.files = tuple(files)
         self._verify = verify
@@ -68,7 +71,12 @@ class Reader:
         self._pool = BufferPool()
 
     def map_all(self) -> None:
-        """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted."""
+        """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted.
+
+        Files that would have to be brought are left where they are.
+        """
+        if self.where.is_far:
+            return
         with self._held():
             for number in range(min(len(self.files), self._most_open)):
                 self._map(number)
@@ -128,7 +136,7 @@ class Reader:
         sound = known.astype(float).prod(axis=1) < 2**53
         if not bool(sound.all() and (known.prod(axis=1) == lengths).all()):
             raise CorruptError(
-                f"{self.directory}: the shapes of column {column.name!r} do not fit its values"
+                f"{self.where.name}: the shapes of column {column.name!r} do not fit its values"
             )
         return shapes
 
@@ -136,7 +144,7 @@ class Reader:
         found = part.ends(items, blocks, self._pool.empty)
         if found is None:
             raise CorruptError(
-                f"{self.directory}: the offsets of column {column.name!r} point outside their block"
+                f"{self.where.name}: the offsets of column {column.name!r} point outside their block"
             )
         return found
 
@@ -160,7 +168,7 @@ class Reader:
         Raises:
             CorruptError: a file is missing, cut or damaged.
         """
-        if not len(rows):
+        if not len(rows) or self._is_missing(rows):
             return
         shelf, items = self._ready(rows)
         known: dict[bytes, Ints] = {}
@@ -182,6 +190,17 @@ class Reader:
             self._announced[_name(rows)] = None
             while len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.pop(next(iter(self._announced)), None)
+
+    def _is_missing(self, rows: Ints) -> bool:
+        """True if files of these rows are to be brought first; that begins, and is not waited for."""
+        if not self.where.is_far:
+            return False
+        shelf = self._shelf
+        numbers = np.unique(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
+        missing = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
+        missing = [entry for entry in missing if not self.where.is_here(entry)]
+        self.where.begin(missing)
+        return bool(missing)
 
     def probe(self) -> None:
         """Finds out anew, by the next announcement, whether rows come from disk."""
@@ -205,24 +224,40 @@ class Reader:
 
     def _open(self, numbers: Sequence[int]) -> Shelf:
         """The shelf with these files, and some more."""
+        self.where.begin(
+            self.files[number] for number in numbers
+        )  # several at once, before any is waited for
         with self._held():
             shelf = self._shelf
             missing = [number for number in numbers if shelf is None or shelf.slots[number] < 0]
             if shelf is not None and not missing:
                 return shelf
             new = {number: self._opened(number) for number in missing}
-            if len(self.files) <= self._most_open:
+            if len(self.files) <= self._most_open and not self.where.is_far:
                 self._open_more(new, shelf)
-            if shelf is not None and shelf.can_grow and shelf.num_open + len(new) <= self._most_open:
+            gone = set() if shelf is None else self._gone(shelf) - set(numbers)
+            if (
+                shelf is not None
+                and shelf.can_grow
+                and shelf.num_open + len(new) <= self._most_open
+                and not gone
+            ):
                 for number, opened in new.items():
                     shelf.add(number, opened)
             else:
-                files = {**(self._kept(shelf, numbers, len(new)) if shelf is not None else {}), **new}
+                kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
+                files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}
                 shelf = self._shelf = Shelf(self.schema, self._file_starts, files, self._verify, self._warmth)
-            if len(self._mapped) > self._most_open:
+            if len(self._mapped) > self._most_open or gone:
                 files = shelf.files()
                 self._mapped = {number: file for number, file in self._mapped.items() if number in files}
             return shelf
+
+    def _gone(self, shelf: Shelf) -> set[int]:
+        """Open files that were deleted since, to make room: who still has them mapped keeps their space."""
+        if not self.where.is_far:
+            return set()
+        return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
 
     def _open_more(self, new: dict[int, Opened], shelf: Shelf | None) -> None:
         """Opens as many files as are open already, so that a long pass does so only a few times."""
@@ -257,8 +292,18 @@ class Reader:
         found = self._mapped.get(number)
         if found is None:
             entry = self.files[number]
-            found = MappedFile(os.path.join(self.directory, entry.name), entry.nbytes)
-            self._mapped[number] = found
+            for _ in range(_MOST_BRINGS):
+                path = self.where.path(entry)
+                try:
+                    found = self._mapped[number] = MappedFile(path, entry.nbytes)
+                    return found
+                except CorruptError:
+                    if not self.where.is_far or os.path.exists(path):
+                        raise  # else it was deleted again, to make room for another
+            raise RemoteError(
+                f"{self.where.name}: {entry.name} was deleted {_MOST_BRINGS} times before it was opened; "
+                "set a larger cache_bytes"
+            )
         return found
 
     def _opened(self, number: int) -> Opened:
@@ -282,6 +327,8 @@ class Reader:
                     if not was_mapped:
                         del self._mapped[number]
                 opened.check_all()
+            except RemoteError:
+                raise  # that tells nothing of the files
             except (CorruptError, OSError) as error:
                 problems.append(f"{entry.name}: {error}")
         return problems

@@ -225,6 +225,8 @@ class ResumableSampler(DistributedSampler[int]):
         self._warn_of_trainers()
         run = Run(self._located(), batch_size, drop_last, in_order)
         run.counts = not is_only_looked_at()
+        if run.counts and isinstance(self.dataset, DataRef):
+            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start))
         return run
 
     def _warn_of_trainers(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -17,28 +17,47 @@ from .adapters.python import IteratorSource
 from .adapters.ref import RefSource
 from .adapters.torch import IterableSource, MapSource, is_map_style
 from .build import BlockSource, BuildOptions, RowSource, build
+from .cache import Cache, default_folder
 from .dataref import DataRef, VersionRef
 from .errors import CorruptError, ExistsError, NotFoundError
 from .formats import format_named
-from .manifest import Manifest
+from .manifest import FileEntry, Manifest
+from .mirror import Mirror
+from .order import as_int
 from .reader import Reader
+from .remote import Remote, is_url
 from .schema import Schema
 from .store import Store
+from .versions import Versions
 
 __all__ = ["Storage"]
 
 P = ParamSpec("P")
+_AHEAD = 4  # files of a store that are brought while one is copied
 
 
 class Storage:
-    """A directory of cached datasets, each under an id and a version.
+    """A directory, or a store behind a URL, of cached datasets, each under an id and a version.
 
-    Any number of threads, processes and machines that see the directory may use it at once.
+    Any number of threads, processes and machines that see it may use it at once.
 
     Args:
-        url: a directory; `~` is the home directory. It is made when something is first submitted.
+        url: a directory, where `~` is the home directory; or a URL that fsspec knows, such as
+            s3://bucket/prefix, gs://bucket/prefix or https://host/path (read-only). See docs/remote.md.
         format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
         compression: of new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
+        storage_options: of fsspec's filesystem, such as credentials and an endpoint; never written anywhere.
+            Without them the environment's are used.
+        cache_dir: where files of a store are kept on this machine; by default in the user's cache folder.
+            Any number of storages and processes may share one.
+        cache_bytes: to keep there; files that were not used for longest are deleted first. None for as many
+            as the disk holds.
+        timeout: seconds to wait while others build the same version.
+        lease_seconds: a builder for a store that shows no sign of life for so long counts as dead.
+
+    Raises:
+        ValueError: an argument is out of range.
+        ImportError: the package for this kind of URL is not installed; names it.
 
     Example:
         >>> storage = Storage(tmp_path / "storage")
@@ -48,24 +67,52 @@ class Storage:
     """
 
     def __init__(
-        self, url: str | os.PathLike[str], format: str = "lmdb", compression: str | None = None
+        self,
+        url: str | os.PathLike[str],
+        format: str = "lmdb",
+        compression: str | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
+        timeout: float = 86400.0,
+        lease_seconds: float = 60.0,
     ) -> None:
         text = os.fspath(url)
-        if "://" in text:
-            raise ValueError(f"{text!r}: this version keeps datasets in local directories only; pass a path")
         format_named(format, compression)
+        if not timeout >= 0:
+            raise ValueError(f"timeout must be at least 0 seconds, found {timeout!r}")
+        if not 1 <= lease_seconds <= 86400:
+            raise ValueError(f"lease_seconds must be in 1..86400, found {lease_seconds!r}")
         self.format = format
         self.compression = compression
-        self._store = Store(Path(text).expanduser().absolute())
+        self.timeout = timeout
+        self._store: Versions
+        if is_url(text):
+            folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
+            limit = None if cache_bytes is None else as_int("cache_bytes", cache_bytes, low=0)
+            self._store = Mirror(Remote(text, storage_options), Cache(folder, limit), lease_seconds)
+        else:
+            for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
+                if value:
+                    raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
+            self._store = Store(Path(text.partition("://")[2] or text).expanduser().absolute())
+
+    @property
+    def url(self) -> str:
+        """The directory or URL."""
+        return self._store.name
 
     @property
     def path(self) -> Path:
-        """The directory."""
+        """The directory; ValueError if it is a URL."""
+        if not isinstance(self._store, Store):
+            raise ValueError(f"{self.url} is no directory of this machine; use its url")
         return self._store.root
 
     def __repr__(self) -> str:
         compression = f", compression={self.compression!r}" if self.compression else ""
-        return f"Storage({str(self.path)!r}, format={self.format!r}{compression})"
+        return f"Storage({self.url!r}, format={self.format!r}{compression})"
 
     def submit(
         self,
@@ -104,6 +151,7 @@ class Storage:
             SchemaError: a row does not fit; names row, column, expected and found.
             TypeError: `data` is nothing that rows can be read from.
             OSError: the disk is full or cannot be written.
+            RemoteError: the store cannot be reached or written; what was built is kept for the next try.
 
         Whatever is raised, nothing is published and an older version stays. An interrupted build of a
         map-style dataset is continued by the next call; arrays and DataRefs, which go in fast, start over.
@@ -111,31 +159,43 @@ class Storage:
         if not overwrite:
             self._refuse_existing(id, version)
         options = self._options(schema, max_rows, progress, format, compression)
-        with self._store.lock(id, version):
+        with self._store.lock(id, version, self.timeout):
             if not overwrite:
                 self._refuse_existing(id, version)
             manifest = build(_source(data, num_workers, schema), self._store, id, version, options)
             return self._ref(manifest, verify=True)
 
-    def fetch(self, id: str, version: str, verify: bool = True) -> DataRef:
-        """A published version as a DataRef.
+    def fetch(
+        self,
+        id: str,
+        version: str,
+        verify: bool = True,
+        *,
+        download: bool = False,
+        progress: bool | None = None,
+    ) -> DataRef:
+        """A published version as a DataRef. Of a version in a store only the manifest is read.
 
         Args:
             id: which dataset.
             version: which version of it.
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
+            download: bring all files of a version in a store now, rather than when they are wanted.
+            progress: show a progress bar for that; by default on a terminal.
 
         Raises:
             NotFoundError: it is not published, or not yet; says which versions are.
             CorruptError: its manifest is damaged or its files are missing or cut.
+            RemoteError: the store cannot be reached.
+            ValueError: all files are to be brought, but the cache keeps fewer bytes.
         """
         for _ in range(3):
             manifest = self._store.manifest(id, version)
             # Overwritten or removed while it was being opened? The next look tells which.
             with contextlib.suppress(NotFoundError):
-                return self._ref(manifest, verify)
-        return self._ref(self._store.manifest(id, version), verify)
+                return self._ref(manifest, verify, download, progress)
+        return self._ref(self._store.manifest(id, version), verify, download, progress)
 
     def cacheable(
         self,
@@ -171,11 +231,14 @@ class Storage:
             def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
                 with contextlib.suppress(NotFoundError):
                     return self.fetch(id, version)
-                with self._store.lock(id, version):
+                with self._store.lock(id, version, self.timeout):
                     with contextlib.suppress(NotFoundError):
                         return self.fetch(id, version)
                     source = _source(function(*args, **kwargs), num_workers, schema)
-                    return self._ref(build(source, self._store, id, version, options), verify=True)
+                    try:
+                        return self._ref(build(source, self._store, id, version, options), verify=True)
+                    except ExistsError:  # a network was cut, and another machine has built it in the meantime
+                        return self.fetch(id, version)
 
             return cached
 
@@ -214,11 +277,81 @@ class Storage:
         """
         options = self._options(None, None, progress, format, compression)
         target = version if to is None else to
-        with self._store.lock(id, target):
+        with self._store.lock(id, target, self.timeout):
             if to is not None:
                 self._refuse_existing(id, to)
             whole = self.fetch(id, version)
             return self._ref(build(_source(whole, 0), self._store, id, target, options), verify=True)
+
+    def copy(
+        self,
+        id: str,
+        version: str,
+        to: Storage,
+        *,
+        overwrite: bool = False,
+        progress: bool | None = None,
+    ) -> DataRef:
+        """Copies a version to another storage: the same files, each checked before it is sent.
+
+        Interrupted, it is continued by the next call: files that have arrived are not sent again.
+
+        Args:
+            id: which dataset.
+            version: which version of it.
+            to: another directory or store.
+            overwrite: replace another version of that name there. The same one is never sent twice.
+            progress: show a progress bar; by default on a terminal.
+
+        Raises:
+            NotFoundError: it is not published here.
+            ExistsError: another version of that name is there, and `overwrite` is False.
+            CorruptError: a file is damaged here. Nothing is published there.
+            RemoteError: a store cannot be reached or written.
+            OSError: the disk is full.
+
+        Example:
+            >>> ref = storage.submit({"x": np.arange(5)}, "copied", "1.0")
+            >>> backup = Storage(tmp_path / "backup")
+            >>> storage.copy("copied", "1.0", to=backup).fingerprint == ref.fingerprint
+            True
+        """
+        manifest = self._store.manifest(id, version)
+        with to._store.lock(id, version, to.timeout):
+            found = to._store.find(id, version)
+            if found is None or found.build != manifest.build:
+                if not overwrite:
+                    to._refuse_existing(id, version)
+                found = to._store.receive(manifest, self._checked(manifest), progress)
+            return to._ref(found, verify=True)
+
+    def _checked(self, manifest: Manifest) -> Iterator[tuple[FileEntry, str]]:
+        """The files of a version with their paths on this machine, once each has been found sound."""
+        files = self._store.files(manifest)
+        for number, entry in enumerate(manifest.files):
+            assert manifest.schema is not None, "a version with files has a schema"
+            files.begin(manifest.files[number : number + _AHEAD])
+            problems = Reader(files, manifest.schema, [entry]).verify_all()
+            if problems:
+                raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
+            yield entry, files.path(entry)
+
+    def clean(self, grace: float = 86400.0) -> list[str]:
+        """Removes what interrupted builds and uploads have left, and files that were replaced.
+
+        Args:
+            grace: seconds; what is younger stays, for it may belong to a build under way, or to readers that
+                have not downloaded it yet. A store tells the age by its own clock.
+
+        Returns:
+            The names of what was removed.
+
+        Raises:
+            RemoteError: the store cannot be reached or written.
+        """
+        if not grace >= 0:
+            raise ValueError(f"grace must be at least 0 seconds, found {grace!r}")
+        return self._store.clean(grace)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
@@ -229,12 +362,14 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str) -> None:
-        """Deletes a version. Who has opened it keeps what it opened.
+        """Deletes a version. Who has opened it keeps what it opened; of a version in a store, what it has
+        downloaded.
 
         Raises:
             NotFoundError: it is not published.
+            RemoteError: the store cannot be reached or written.
         """
-        self._store.remove(id, version)
+        self._store.remove(id, version, self.timeout)
 
     def check(self, id: str, version: str) -> None:
         """Reads a whole version and compares it with its manifest, both ways.
@@ -242,12 +377,13 @@ class Storage:
         Raises:
             NotFoundError: it is not published.
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
+            RemoteError: the store cannot be reached; what is in the cache is not asked.
         """
         manifest = self._store.manifest(id, version)
         problems = self._store.check_files(manifest)
         if manifest.schema is not None:
-            directory = str(self._store.directory(id, version))
-            problems += Reader(directory, manifest.schema, manifest.files).verify_all()
+            with self._store.fresh(manifest) as files:
+                problems += Reader(files, manifest.schema, manifest.files).verify_all()
         if problems:
             raise CorruptError(
                 f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
@@ -269,12 +405,16 @@ class Storage:
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:
             raise ExistsError(
-                f"{id!r} {version!r} is published already in {self.path}; "
+                f"{id!r} {version!r} is published already in {self.url}; "
                 "fetch it, choose another version, or pass overwrite=True"
             )
 
-    def _ref(self, manifest: Manifest, verify: bool) -> DataRef:
-        ref = VersionRef(str(self._store.directory(manifest.id, manifest.version)), manifest, verify)
+    def _ref(
+        self, manifest: Manifest, verify: bool, download: bool = False, progress: bool | None = None
+    ) -> DataRef:
+        ref = VersionRef(self._store.files(manifest), manifest, verify)
+        if download:
+            ref.download(progress)
         if len(ref):
             ref.open()
         return ref

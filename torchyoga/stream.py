@@ -14,7 +14,7 @@ from .announce import announced
 from .cursor import Cursor, Run
 from .lookahead import batches_of_read
 from .order import Order, Shard, as_int
-from .place import batches
+from .place import batches, chunks
 
 __all__ = ["Stream", "Window", "read_batches", "windows_of"]
 
@@ -135,7 +135,7 @@ class Stream:
         return self.cursor.shard.count(self.cursor.order.length)
 
     def __iter__(self) -> Iterator[Any]:
-        run = Run(self.cursor)
+        run = self._begin()
         run.steps_before = None  # rows are no steps
         for rows in read_batches(self.source, self._numbers(run, _WINDOW)):
             for row in rows:
@@ -149,11 +149,17 @@ class Stream:
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
         one into tensors without taking it apart, and `batch.block` has its columns as arrays.
         """
-        run = Run(self.cursor, as_int("batch_size", batch_size, low=1), drop_last)
+        run = self._begin(as_int("batch_size", batch_size, low=1), drop_last)
         for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
             self._deliver(run)
             yield rows
         self.cursor.finished(run)
+
+    def _begin(self, batch_size: int = 1, drop_last: bool = False) -> Run:
+        run = Run(self.cursor, batch_size, drop_last)
+        if hasattr(self.source, "foresee"):
+            self.source.foresee(chunks(self.cursor.order, run.shard, run.start))
+        return run
 
     def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:
         return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)

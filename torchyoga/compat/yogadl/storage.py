@@ -155,7 +155,7 @@ class _BucketConfigurations:
         bucket: its name.
         bucket_directory_path: the folder within it.
         url: of yogadl's lock server; ignored, like the other arguments that have to do with it.
-        local_cache_dir: ignored.
+        local_cache_dir: where files of the bucket are kept on this machine.
         skip_verify: ignored.
         coordinator_cert_file: ignored.
         coordinator_cert_name: ignored.
@@ -175,6 +175,7 @@ class _BucketConfigurations:
     ) -> None:
         self.bucket = bucket
         self.bucket_directory_path = bucket_directory_path
+        self.local_cache_dir = local_cache_dir
         server = {
             "url": url,
             "skip_verify": skip_verify,
@@ -195,6 +196,16 @@ class _BucketConfigurations:
         """What `torchyoga.Storage` is given."""
         return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.strip('/')}"
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {}
+
+    def storage(self) -> _Storage:
+        """torchyoga's storage."""
+        return _Storage(
+            self.storage_url, storage_options=self._options or None, cache_dir=self.local_cache_dir or None
+        )
+
 
 class S3Configurations(_BucketConfigurations):
     """A folder of an S3 bucket, with yogadl's arguments.
@@ -206,7 +217,7 @@ class S3Configurations(_BucketConfigurations):
         access_key: credentials.
         secret_key: likewise.
         endpoint_url: of a store that is not Amazon's.
-        local_cache_dir: ignored.
+        local_cache_dir: where files of the bucket are kept on this machine.
         skip_verify: ignored.
         coordinator_cert_file: ignored.
         coordinator_cert_name: ignored.
@@ -240,6 +251,11 @@ class S3Configurations(_BucketConfigurations):
         self.secret_key = secret_key
         self.endpoint_url = endpoint_url
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        found = {"key": self.access_key, "secret": self.secret_key, "endpoint_url": self.endpoint_url}
+        return {name: value for name, value in found.items() if value is not None}
+
 
 class GCSConfigurations(_BucketConfigurations):
     """A folder of a bucket of Google Cloud Storage, with yogadl's arguments."""
@@ -248,22 +264,14 @@ class GCSConfigurations(_BucketConfigurations):
 
 
 class S3Storage(_OverStorage):
-    """Datasets in an S3 bucket.
-
-    Raises:
-        ValueError: this version of torchyoga keeps datasets in local directories only.
-    """
+    """Datasets in an S3 bucket; needs the package s3fs."""
 
     def __init__(self, configurations: S3Configurations, tensorflow_config: Any = None) -> None:
-        super().__init__(_Storage(configurations.storage_url))
+        super().__init__(configurations.storage())
 
 
 class GCSStorage(_OverStorage):
-    """Datasets in a bucket of Google Cloud Storage.
-
-    Raises:
-        ValueError: this version of torchyoga keeps datasets in local directories only.
-    """
+    """Datasets in a bucket of Google Cloud Storage; needs the package gcsfs."""
 
     def __init__(self, configurations: GCSConfigurations, tensorflow_config: Any = None) -> None:
-        super().__init__(_Storage(configurations.storage_url))
+        super().__init__(configurations.storage())

@@ -1,0 +1,318 @@
+"""The files of a version in a store, brought into the cache when they are wanted, or some time before."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import warnings
+import zlib
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .cache import Cache
+from .errors import CorruptError, NotFoundError
+from .files import MANIFEST
+from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
+from .reader import Reader
+from .remote import Remote
+from .schema import Schema
+from .store import transfer_bar
+
+__all__ = ["Downloads"]
+
+Ints = npt.NDArray[np.int64]
+_log = logging.getLogger("torchyoga")
+_AT_ONCE = 4  # files
+_RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
+_TRIES = 3  # of a file that arrives damaged
+_AHEAD_SHARE = 4  # of the cache's bound, a file is brought that much before it is wanted
+_POLL = 0.05  # seconds
+_PLAN_SECONDS = 3600.0  # without any file being opened, a plan is given up
+
+
+class Downloads:
+    """The files of one version, in a folder of a store.
+
+    Pickles by the URL; see `Remote` for its options.
+
+    Args:
+        remote: the store.
+        folder: of the version in it.
+        cache: where the files are kept on this machine.
+        schema: of the version, by which files without a checksum of their own are checked.
+    """
+
+    is_far = True
+
+    def __init__(self, remote: Remote, folder: str, cache: Cache, schema: Schema | None) -> None:
+        self._schema = schema
+        self._remote = remote
+        self._folder = folder
+        self._cache = cache
+        self._forget()
+
+    def _forget(self) -> None:
+        """Threads do not survive a fork, nor what they were asked for."""
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._wanted: deque[tuple[FileEntry, Future[int]]] = deque()
+        self._under_way: dict[str, Future[int]] = {}
+        self._threads = 0
+        self._plan: object = None
+        self._brought: set[str] = set()
+        self._has_warned = False
+
+    def __reduce__(self) -> Any:
+        return Downloads, (self._remote, self._folder, self._cache, self._schema)
+
+    @property
+    def name(self) -> str:
+        """The URL of the version."""
+        return self._remote.where(self._folder)
+
+    def manifest(self) -> bytes:
+        """The text of the manifest there is now."""
+        try:
+            return self._remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
+            ) from None
+
+    def key(self, entry: FileEntry) -> str:
+        """What a file is called in the cache: no other file, or place, has the same."""
+        what = f"{self.name}/{entry.name} {entry.nbytes} {entry.crc} {entry.checks} {entry.index}"
+        return f"{blake2b(what.encode(), digest_size=16).hexdigest()}{Path(entry.name).suffix}"
+
+    def is_here(self, entry: FileEntry) -> bool:
+        """True if the file is in the cache."""
+        return self._cache.has(self.key(entry))
+
+    def path(self, entry: FileEntry) -> str:
+        """Where the file lies in the cache; waits until it does.
+
+        Raises:
+            NotFoundError: the version was removed or overwritten in the meantime.
+            CorruptError: the file in the store is damaged.
+            RemoteError: the store cannot be reached.
+            OSError: the disk is full.
+        """
+        key = self.key(entry)
+        while (found := self._cache.find(key)) is None:
+            if key in self._brought:
+                self._warn_of_small_cache()
+            self._asked(entry, first=True).result()
+        return str(found)
+
+    def _warn_of_small_cache(self) -> None:
+        limit = self._cache.limit
+        if limit and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{self.name}: files are downloaded again while they are waited for, because the cache keeps "
+                f"{limit / 1e6:.0f} MB; set cache_bytes to the size of the dataset to download each file "
+                "once, or shuffle='block' to do so about once an epoch",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def begin(self, entries: Iterable[FileEntry]) -> None:
+        """Begins to bring files, several at once, in this order; whoever wants one hears of errors."""
+        for entry in entries:
+            if not self.is_here(entry):
+                self._asked(entry)
+
+    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+        """Brings every file of a version; ValueError if the cache cannot keep them all."""
+        limit = self._cache.limit
+        if limit is not None and manifest.nbytes > limit:
+            raise ValueError(
+                f"{self.name} has {manifest.nbytes} bytes, but the cache keeps cache_bytes={limit}; set at "
+                "least that, or leave download=True out"
+            )
+        with transfer_bar(manifest, f"downloading {self.name}", progress) as bar:
+            self.begin(manifest.files)
+            for entry in manifest.files:
+                self.path(entry)
+                bar.update(entry.nbytes)
+
+    # -- ahead of time
+
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+        """Brings files ahead of time, on a thread, as far as the cache has room."""
+        self._check_process()
+        plan = self._plan = object()
+        if all(map(self.is_here, entries)):
+            return
+        work = partial(self._follow, plan, entries, order)
+        threading.Thread(target=work, name="torchyoga plan", daemon=True).start()
+
+    def _follow(self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+        limit = self._cache.limit
+        most = None if limit is None else limit // _AHEAD_SHARE
+        ahead: deque[tuple[FileEntry, Future[int]]] = deque()  # asked for, and not opened yet by anybody
+        planned: set[int] = set()
+        for numbers in order:
+            distinct, first = np.unique(numbers, return_index=True)
+            for number in distinct[np.argsort(first)].tolist():
+                if number in planned:
+                    continue
+                planned.add(number)
+                entry = entries[number]
+                while most is not None and ahead and sum(e.nbytes for e, _ in ahead) + entry.nbytes > most:
+                    if not self._advance(plan, ahead):
+                        return
+                if self._plan is not plan:
+                    return
+                if not self.is_here(entry):
+                    ahead.append((entry, self._asked(entry)))
+            if len(planned) == len(entries):
+                return
+
+    def _advance(self, plan: object, ahead: deque[tuple[FileEntry, Future[int]]]) -> bool:
+        """Waits until a file that was asked for has been opened; False if that does not happen."""
+        started = time.monotonic()
+        while self._plan is plan and time.monotonic() - started < _PLAN_SECONDS:
+            for index in range(len(ahead) - 1, -1, -1):
+                entry, future = ahead[index]
+                if future.done() and (
+                    future.exception() is not None or self._was_opened(entry, future.result())
+                ):
+                    for _ in range(index + 1):  # those before it are behind us
+                        ahead.popleft()
+                    return True
+            time.sleep(_POLL)
+        return False
+
+    def _was_opened(self, entry: FileEntry, brought: int) -> bool:
+        used = self._cache.last_used(self.key(entry))
+        return used is None or used != brought
+
+    # -- threads
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            self._forget()
+
+    def _asked(self, entry: FileEntry, first: bool = False) -> Future[int]:
+        """Of a download that is under way, or begins: when the file was there, in nanoseconds."""
+        self._check_process()
+        key = self.key(entry)
+        with self._lock:
+            future = self._under_way.get(key)
+            if future is None:
+                future = self._under_way[key] = Future()
+                (self._wanted.appendleft if first else self._wanted.append)((entry, future))
+                if self._threads < _AT_ONCE:
+                    self._threads += 1
+                    threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
+            elif first:
+                for index, (_, waiting) in enumerate(self._wanted):
+                    if waiting is future:
+                        del self._wanted[index]
+                        self._wanted.appendleft((entry, future))
+                        break
+            return future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._threads -= 1
+                    return
+                entry, future = self._wanted.popleft()
+            error: BaseException | None = None
+            try:
+                self._bring(entry)
+            except BaseException as found:
+                error = found
+            with self._lock:
+                del self._under_way[self.key(entry)]
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(self._cache.last_used(self.key(entry)) or 0)
+
+    def _bring(self, entry: FileEntry) -> None:
+        key = self.key(entry)
+        self._brought.add(key)
+        self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
+
+    def _download(self, entry: FileEntry, path: Path) -> None:
+        """Writes a file, from where it ends, and checks it."""
+        name = f"{self._folder}/{entry.name}"
+        self._check_size(name, entry)
+        for _ in range(_TRIES):
+            crc = self._append(name, entry, path)
+            problem = self._problem(entry, crc, path)
+            if problem is None:
+                return
+            _log.warning("%s arrived damaged; downloading it again", self._remote.where(name))
+            path.unlink()
+        raise CorruptError(
+            f"{self._remote.where(name)} is damaged: {problem}; remove the version and publish it again"
+        )
+
+    def _problem(self, entry: FileEntry, crc: int, path: Path) -> str | None:
+        if entry.crc is not None:
+            return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
+        assert self._schema is not None, "a version with files has a schema"
+        # Uploaded by other tools: its blocks have checksums.
+        found = Reader(str(path.parent), self._schema, [replace(entry, name=path.name)]).verify_all()
+        return found[0] if found else None
+
+    def _check_size(self, name: str, entry: FileEntry) -> None:
+        found = self._remote.find_one(name)
+        if found is None:
+            self._say_what_happened(entry)
+        elif found.nbytes not in (None, entry.nbytes):
+            raise CorruptError(
+                f"{self._remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
+                "remove the version and publish it again"
+            )
+
+    def _say_what_happened(self, entry: FileEntry) -> None:
+        text = self.manifest()
+        if entry.name.encode() in text:
+            raise CorruptError(
+                f"{self.name}/{entry.name} is missing though its manifest names it; remove the version and "
+                "publish it again"
+            )
+        raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
+
+    def _append(self, name: str, entry: FileEntry, path: Path) -> int:
+        """Writes what is missing; returns the CRC-32 of all."""
+        with open(path, "a+b") as file:
+            file.seek(0)
+            at = crc = 0
+            while data := file.read(_RUN):
+                crc, at = zlib.crc32(data, crc), at + len(data)
+            if at > entry.nbytes:
+                file.truncate(0)
+                at = crc = 0
+            while at < entry.nbytes:
+                bounds = [
+                    (start, min(start + _RUN, entry.nbytes))
+                    for start in range(at, min(at + _RUNS * _RUN, entry.nbytes), _RUN)
+                ]
+                try:
+                    runs = self._remote.read_ranges(name, bounds, entry.nbytes)
+                except FileNotFoundError:
+                    self._say_what_happened(entry)
+                    raise
+                for run in runs:
+                    file.write(run)
+                    crc, at = zlib.crc32(run, crc), at + len(run)
+            file.flush()
+        return crc

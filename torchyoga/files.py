@@ -1,0 +1,89 @@
+"""Where the files of a version are: in a directory, or somewhere from which they can be brought."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import NotFoundError
+from .manifest import FileEntry, Manifest
+
+__all__ = ["MANIFEST", "Files", "Folder"]
+
+Ints = npt.NDArray[np.int64]
+MANIFEST = "manifest.json"
+
+
+class Files(Protocol):
+    """The files of a version, by their entries in the manifest."""
+
+    @property
+    def name(self) -> str:
+        """Where they are, for messages."""
+
+    @property
+    def is_far(self) -> bool:
+        """True if a file has to be brought before it can be opened."""
+
+    def manifest(self) -> bytes:
+        """The text of the manifest there is now; NotFoundError if there is none."""
+
+    def path(self, entry: FileEntry) -> str:
+        """Where a file lies on this machine; brings it if need be."""
+
+    def is_here(self, entry: FileEntry) -> bool:
+        """True if the file lies on this machine, at its path."""
+
+    def begin(self, entries: Iterable[FileEntry]) -> None:
+        """Begins to bring files that will be wanted, and returns."""
+
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+        """Brings files some time before they are wanted, in place of what was followed before.
+
+        Args:
+            entries: of the version.
+            order: numbers of files, as their rows will be wanted.
+        """
+
+    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+        """Brings every file of a version, with a progress bar."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The files of a version in a directory of this machine."""
+
+    name: str
+    is_far = False
+
+    def manifest(self) -> bytes:
+        """The text of the manifest."""
+        try:
+            with open(os.path.join(self.name, MANIFEST), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
+            ) from None
+
+    def path(self, entry: FileEntry) -> str:
+        """Where a file is."""
+        return os.path.join(self.name, entry.name)
+
+    def is_here(self, entry: FileEntry) -> bool:
+        """True if the file is there."""
+        return os.path.exists(self.path(entry))
+
+    def begin(self, entries: Iterable[FileEntry]) -> None:
+        """Nothing has to be brought."""
+
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+        """Nothing has to be brought."""
+
+    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+        """Nothing has to be brought."""

@@ -1,0 +1,39 @@
+"""Ids and versions as names of files and folders, and back."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+__all__ = ["decoded", "encoded"]
+
+
+def encoded(what: str, text: str) -> str:
+    """A name for an id or version (`what`) that can leave no folder on any system.
+
+    Raises:
+        ValueError: the text is empty, too long or no valid text.
+    """
+    if not isinstance(text, str) or not text:
+        raise ValueError(f"{what} must be a non-empty str, found {text!r}")
+    try:
+        name = quote(text, safe=" !#$&'()+,;=@[]{}~^")
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {text!r} is no valid text; leave out the lone surrogates") from None
+    if name[0] == "." or name[0] == " ":  # neither "..", nor hidden, nor one of our own directories
+        name = f"%{ord(name[0]):02X}" + name[1:]
+    if name[-1] in ". ":  # dropped by Windows
+        name = name[:-1] + f"%{ord(name[-1]):02X}"
+    if len(name) > 240:
+        raise ValueError(
+            f"{what} is {len(name)} bytes percent-encoded, 240 are allowed; shorten {text[:40]!r}..."
+        )
+    return name
+
+
+def decoded(name: str) -> str | None:
+    """The id or version of a name; None for what somebody else has put there, and for our own folders."""
+    try:
+        found = unquote(name)
+        return found if encoded("name", found) == name else None
+    except ValueError:
+        return None

@@ -1,0 +1,476 @@
+"""A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and tried again."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import logging
+import os
+import random
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.context import get_spawning_popen
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+from .errors import RemoteError
+
+__all__ = ["Found", "Remote", "is_url"]
+
+T = TypeVar("T")
+_log = logging.getLogger("torchyoga")
+_TRIES = 6
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
+_PATIENCE = 60.0  # seconds that a call may take, whatever it carries
+_LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
+_SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
+_EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+_S3_CONFIG = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
+_READ_ONLY = {"http", "https", "github", "zip", "tar"}
+_CONDITIONAL = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
+# What trying again will not change.
+_FINAL = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+    ImportError,
+)
+_FINAL_NAMES = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError"}
+_FINAL_ERRNOS = {errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG, errno.EDQUOT}
+
+
+class Found(NamedTuple):
+    """What is under a name: its size in bytes, and when it was written by the store's own clock, in seconds;
+    None where the store does not say."""
+
+    nbytes: int | None
+    written: float | None
+
+
+def is_url(text: str) -> bool:
+    """True for what is behind a URL, False for a directory of this machine."""
+    return "://" in text and not text.startswith(("file://", "local://"))
+
+
+class Remote:
+    """Bytes under names, in the folder behind a URL.
+
+    It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
+    without its options, which may hold credentials, unless a process is being started with it; whoever loads
+    such a pickle elsewhere takes the options last used there for the URL, or the environment's.
+
+    Args:
+        url: such as s3://bucket/prefix.
+        options: of fsspec's filesystem; never written anywhere.
+
+    Raises:
+        ValueError: the URL holds a password.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.password is not None:
+            raise ValueError("a URL with a password would be seen in messages; pass it in storage_options")
+        self.url = url.rstrip("/")
+        self.protocol = parts.scheme
+        self._options = dict(options) if options is not None else _OPTIONS.get(self._place, {})
+        if options is not None:
+            _OPTIONS[self._place] = self._options
+        self._filesystem: tuple[int, Any, str] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def _place(self) -> str:
+        """What the options are for: a bucket or a host."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def __reduce__(self) -> Any:
+        return Remote, (self.url, self._options if get_spawning_popen() is not None else None)
+
+    def __repr__(self) -> str:
+        return f"Remote({self.url!r})"
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if nothing can be written, whatever the credentials."""
+        return self.protocol in _READ_ONLY
+
+    @property
+    def is_conditional(self) -> bool:
+        """True if this kind of store can create something only if it is not there, in one step."""
+        return self.protocol in _CONDITIONAL
+
+    def where(self, name: str) -> str:
+        """The URL of a name, for messages."""
+        return f"{self.url}/{name}" if name else self.url
+
+    # -- reading
+
+    def read(self, name: str, limit: int) -> bytes:
+        """All that is under a name.
+
+        Raises:
+            FileNotFoundError: nothing is.
+            RemoteError: it is more than `limit` bytes, or the store cannot be reached or refuses.
+        """
+
+        def read() -> bytes:
+            fs, path = self._at(name)
+            try:
+                # One more than allowed, without asking for the size first.
+                return bytes(self._run(fs, "cat_file", path, start=0, end=limit + 1, seconds=5 * _PATIENCE))
+            except Exception as error:
+                if "InvalidRange" in str(error) or "not satisfiable" in str(error):
+                    return b""  # nothing of an empty object is within any range
+                raise
+
+        found = self._tried(f"read {self.where(name)}", read)
+        if len(found) > limit:
+            raise RemoteError(
+                f"{self.where(name)} is larger than {limit} bytes, so it is not what it should be"
+            )
+        return found
+
+    def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
+        """Runs of bytes of what is under a name, all at once.
+
+        Args:
+            name: what to read.
+            bounds: first byte of each run, and the one after its last.
+            nbytes: of all that is under the name.
+
+        Raises:
+            FileNotFoundError: nothing is under that name.
+            RemoteError: it cannot be read, or the answers stay shorter than what was asked for.
+        """
+        total = sum(stop - start for start, stop in bounds)
+
+        def read() -> list[bytes]:
+            fs, path = self._at(name)
+            starts, stops = map(list, zip(*bounds, strict=True))
+            found = self._run(
+                fs,
+                "cat_ranges",
+                [path] * len(bounds),
+                starts,
+                stops,
+                on_error="return",
+                seconds=_seconds(total),
+            )
+            for run in found:
+                if isinstance(run, BaseException):
+                    raise run
+            runs = [_within(run, bound, nbytes) for run, bound in zip(found, bounds, strict=True)]
+            for run, (start, stop) in zip(runs, bounds, strict=True):
+                if len(run) != stop - start:
+                    raise ConnectionError(f"{len(run)} bytes came where {stop - start} were asked for")
+            return runs
+
+        return self._tried(f"read {self.where(name)}", read)
+
+    def find(self, folder: str = "") -> dict[str, Found]:
+        """Everything under a folder, at any depth, by its name within the folder; empty if there is none."""
+
+        def find() -> dict[str, Found]:
+            fs, path = self._at(folder)
+            if self.protocol in ("http", "https"):
+                found = _linked(fs, path)
+            else:
+                found = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
+            base = fs._strip_protocol(path).rstrip("/") + "/"
+            return {
+                self._decoded(name.removeprefix(base)): _found(info)
+                for name, info in found.items()
+                if name.startswith(base) and name != base
+            }
+
+        try:
+            return self._tried(f"list {self.where(folder)}", find)
+        except FileNotFoundError:
+            return {}
+
+    def find_one(self, name: str) -> Found | None:
+        """What is under one name; None if nothing is."""
+
+        def find() -> Found:
+            fs, path = self._at(name)
+            return _found(self._run(fs, "info", path))
+
+        try:
+            return self._tried(f"read {self.where(name)}", find)
+        except FileNotFoundError:
+            return None
+
+    # -- writing
+
+    def create(self, name: str, data: bytes) -> None:
+        """Puts bytes under a name, only if nothing is there, in one step where `is_conditional`.
+
+        Data that nobody else would write tells a lost reply from a lost race.
+
+        Raises:
+            FileExistsError: something else is there.
+            RemoteError: it cannot be written.
+        """
+
+        def create() -> None:
+            fs, path = self._at(name)
+            if self.is_conditional:
+                try:
+                    self._run(fs, "pipe_file", path, data, mode="create", seconds=_seconds(len(data)))
+                    return
+                except NotImplementedError:
+                    _log.warning("%s cannot create conditionally; see docs/remote.md", self.url)
+            if self.find_one(name) is not None:
+                raise FileExistsError(path)
+            self._run(fs, "pipe_file", path, data, seconds=_seconds(len(data)))
+
+        self._prepare(name)
+        try:
+            self._tried(f"write {self.where(name)}", create)
+        except FileExistsError:
+            if self.read(name, len(data) + 1) != data:
+                raise
+
+    def write(self, name: str, data: bytes) -> None:
+        """Puts bytes under a name, in place of what is there; RemoteError if that cannot be done."""
+
+        def write() -> None:
+            fs, path = self._at(name)
+            self._run(fs, "pipe_file", path, data, seconds=_seconds(len(data)))
+
+        self._prepare(name)
+        self._tried(f"write {self.where(name)}", write)
+
+    def upload(self, path: str, name: str) -> None:
+        """Puts a file of this machine under a name; RemoteError if that cannot be done."""
+        nbytes = os.stat(path).st_size
+
+        def upload() -> None:
+            fs, there = self._at(name)
+            self._run(fs, "put_file", path, there, seconds=_seconds(nbytes))
+            found = _found(self._run(fs, "info", there)).nbytes
+            if found not in (None, nbytes):
+                raise ConnectionError(f"{found} of {nbytes} bytes arrived")
+
+        self._prepare(name)
+        self._tried(f"write {self.where(name)}", upload)
+
+    def now(self) -> float | None:
+        """What the store says that it is o'clock, in seconds; None if it does not."""
+        name = f".leases/clock-{secrets.token_hex(8)}"
+        self.write(name, b"")
+        try:
+            found = self.find_one(name)
+            return None if found is None else found.written
+        finally:
+            self.delete([name])
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Removes what is under these names; what is not there is no error."""
+        for name in names:
+
+            def delete(name: str = name) -> None:
+                fs, path = self._at(name)
+                self._run(fs, "rm_file", path)
+
+            try:
+                self._tried(f"remove {self.where(name)}", delete)
+            except FileNotFoundError:
+                continue
+
+    def abort_uploads(self, before: float) -> list[str]:
+        """Ends uploads in parts under this folder that were begun before a time and never finished."""
+
+        def abort() -> list[str]:
+            fs, path = self._at("")
+            if not hasattr(fs, "list_multipart_uploads"):
+                return []
+            bucket, _, prefix = path.partition("/")
+            ended = []
+            for upload in self._run(fs, "list_multipart_uploads", bucket) or []:
+                key, begun = upload["Key"], _seconds_of(upload.get("Initiated"))
+                if key.startswith(prefix.rstrip("/") + "/") and begun is not None and begun < before:
+                    wanted = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
+                    self._run(fs, "call_s3", "abort_multipart_upload", **wanted)
+                    ended.append(key.removeprefix(prefix.rstrip("/") + "/"))
+            return ended
+
+        return self._tried(f"list the uploads of {self.url}", abort)
+
+    def _prepare(self, name: str) -> None:
+        if self.is_read_only:
+            raise RemoteError(
+                f"{self.url} can only be read; publish to where you may write, and copy from there"
+            )
+        if self.protocol in _CONDITIONAL - {"memory"}:
+            return  # object stores have no folders
+
+        def make() -> None:
+            fs, path = self._at(name)
+            self._run(fs, "makedirs", path.rpartition("/")[0], exist_ok=True)
+
+        self._tried(f"write {self.where(name)}", make)
+
+    # -- calls
+
+    def _at(self, name: str) -> tuple[Any, str]:
+        """The filesystem of this process, and the path of a name in it."""
+        import fsspec.asyn
+
+        found = self._filesystem
+        if found is None or found[0] != os.getpid():
+            if found is not None:
+                # A thread that held these locks when this process was forked is not here to release them.
+                self._lock = threading.Lock()
+                fsspec.asyn.reset_lock()
+            with self._lock:
+                found = self._filesystem = self._made()
+        base = found[2]
+        return found[1], f"{base}/{self._encoded(name)}" if name else base
+
+    def _made(self) -> tuple[int, Any, str]:
+        import fsspec
+
+        options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
+        if self.protocol in ("s3", "s3a"):
+            # Else s3fs, botocore and aiohttp each try again what the others have tried again.
+            options["config_kwargs"] = {**_S3_CONFIG, **options.get("config_kwargs", {})}
+        try:
+            fs, path = fsspec.core.url_to_fs(self.url, **options)
+            fs.retries = 1  # of s3fs, likewise
+        except ImportError as error:
+            extra = _EXTRAS.get(self.protocol)
+            hint = f"pip install 'torchyoga[{extra}]'" if extra else str(error)
+            raise ImportError(f"{self.protocol}:// needs a package that is not installed; {hint}") from error
+        return os.getpid(), fs, path.rstrip("/")
+
+    def _encoded(self, name: str) -> str:
+        return quote(name) if self.protocol in ("http", "https") else name
+
+    def _decoded(self, name: str) -> str:
+        return unquote(name) if self.protocol in ("http", "https") else name
+
+    def _run(self, fs: Any, method: str, *args: Any, seconds: float = _PATIENCE, **kwargs: Any) -> Any:
+        """Calls a method of the filesystem; bounded in time if it is an asynchronous one."""
+        import fsspec.asyn
+
+        coroutine = getattr(fs, f"_{method}", None)
+        if getattr(fs, "async_impl", False) and coroutine is not None:
+            return fsspec.asyn.sync(fs.loop, coroutine, *args, timeout=seconds, **kwargs)
+        return getattr(fs, method)(*args, **kwargs)
+
+    def _tried(self, what: str, call: Callable[[], T]) -> T:
+        """What the call gives, tried a few times, with growing pauses between."""
+        started = time.monotonic()
+        for tries in range(1, _TRIES + 1):
+            try:
+                return call()
+            except Exception as error:
+                if _is_final(error):
+                    if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
+                        if re.search("specified (bucket|container)", str(error)):
+                            raise RemoteError(
+                                f"cannot {what}: {_told(error)}. Is the bucket there?"
+                            ) from error
+                        raise
+                    raise RemoteError(f"cannot {what}: {_told(error)}{_hint(error)}") from error
+                if tries == _TRIES or time.monotonic() - started > _LONGEST_SILENCE:
+                    raise RemoteError(
+                        f"cannot {what}: {_told(error)} (tried {tries} times). Is the store there, and its "
+                        "endpoint right? Try again; what has been done so far is kept"
+                    ) from error
+                pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
+                _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)
+                time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {}  # last used for each bucket or host, in this process
+
+
+def _seconds(nbytes: int) -> float:
+    return _PATIENCE + nbytes / _SLOWEST
+
+
+def _within(run: bytes, bound: tuple[int, int], nbytes: int) -> bytes:
+    """The run that was asked for, of a server that sends everything whatever it is asked for."""
+    return run[bound[0] : bound[1]] if len(run) == nbytes else run
+
+
+def _linked(fs: Any, path: str) -> dict[str, Any]:
+    """What an HTTP server's pages of links lead to, three folders down, as far as it lies below."""
+    found, folders = {}, [path.rstrip("/") + "/"]
+    for _ in range(4):
+        deeper = []
+        for folder in folders:
+            for info in fs.ls(folder, detail=True):
+                name = info["name"]
+                if not name.startswith(folder) or name == folder or "?" in name:
+                    continue
+                if name.endswith("/"):
+                    deeper.append(name)
+                else:
+                    found[name] = info
+        folders = deeper
+    return found
+
+
+def _found(info: Mapping[str, Any]) -> Found:
+    size = info.get("size", info.get("Size"))
+    keys = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
+    times = (_seconds_of(info[key]) for key in keys if info.get(key) is not None)
+    return Found(
+        None if size is None else int(size), next((found for found in times if found is not None), None)
+    )
+
+
+def _seconds_of(value: Any) -> float | None:
+    if isinstance(value, datetime.datetime):
+        known = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
+        return known.timestamp()
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return _seconds_of(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
+        except ValueError:
+            return None
+    return None
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in _FINAL_ERRNOS:
+        return True
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(names & _FINAL_NAMES) or (isinstance(error, _FINAL) and "Timeout" not in type(error).__name__)
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _hint(error: Exception) -> str:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & _FINAL_NAMES:
+        return ". Pass storage_options to Storage, or set the environment variables of the store's client"
+    if isinstance(error, PermissionError):
+        return ". The credentials do not allow it; pass others in storage_options"
+    return ""

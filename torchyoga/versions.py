@@ -1,0 +1,139 @@
+"""Published versions under ids, wherever they are kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+from .errors import CorruptError, NotFoundError
+from .files import Files
+from .manifest import FileEntry, Manifest
+from .staging import Staging
+
+__all__ = ["Versions"]
+
+
+class Versions(ABC):
+    """What a directory and a store behind a URL have in common."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Where they are kept, for messages."""
+
+    @abstractmethod
+    def where(self, id: str, version: str) -> str:
+        """Where a version lies, published or not, for messages."""
+
+    @abstractmethod
+    def files(self, manifest: Manifest) -> Files:
+        """The files of a version."""
+
+    @abstractmethod
+    def fresh(self, manifest: Manifest) -> AbstractContextManager[Files]:
+        """The files of a version as they are where they are kept, whatever this machine has of them."""
+
+    @abstractmethod
+    def published(self) -> list[tuple[str, str]]:
+        """All published (id, version), sorted."""
+
+    @abstractmethod
+    def versions(self, id: str) -> list[str]:
+        """The published versions of an id, sorted."""
+
+    @abstractmethod
+    def lock(self, id: str, version: str, timeout: float = -1) -> AbstractContextManager[None]:
+        """Holds the writer's lock of a version; waits while another holds it.
+
+        Raises:
+            YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
+                as it takes.
+        """
+
+    @abstractmethod
+    def stage(self, id: str, version: str) -> Staging:
+        """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
+
+    @abstractmethod
+    def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
+        """Makes the staged files the version that `manifest` describes, and returns it. Hold the lock.
+
+        Raises:
+            ExistsError: another has published it since it was staged.
+        """
+
+    @abstractmethod
+    def receive(
+        self, manifest: Manifest, files: Iterable[tuple[FileEntry, str]], progress: bool | None = None
+    ) -> Manifest:
+        """Publishes a version with copies of files of this machine, given with their paths. Hold the lock."""
+
+    @abstractmethod
+    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+        """Removes a version; NotFoundError if there is none."""
+
+    @abstractmethod
+    def clean(self, grace: float) -> list[str]:
+        """Removes what no version needs and nobody has touched for `grace` seconds; returns the names."""
+
+    @abstractmethod
+    def sizes(self, manifest: Manifest) -> dict[str, int]:
+        """What lies beside the manifest of a version: names and bytes."""
+
+    @abstractmethod
+    def read_manifest(self, id: str, version: str) -> bytes | None:
+        """The text of a manifest, None if there is none; CorruptError if it is too large."""
+
+    def find(self, id: str, version: str) -> Manifest | None:
+        """The manifest, or None if the version is not published; CorruptError as below."""
+        where, text = self.where(id, version), self.read_manifest(id, version)
+        if text is None:
+            return None
+        try:
+            manifest = Manifest.from_bytes(text)
+        except CorruptError as error:
+            raise CorruptError(f"{where}: {error}; remove the version and build it again") from error
+        if (manifest.id, manifest.version) != (id, version):
+            raise CorruptError(
+                f"{where} belongs to {manifest.id!r} {manifest.version!r}; it was moved here by hand"
+            )
+        return manifest
+
+    def manifest(self, id: str, version: str) -> Manifest:
+        """The manifest of a published version.
+
+        Raises:
+            NotFoundError: it is not published; says which versions are.
+            CorruptError: its manifest is damaged.
+        """
+        found = self.find(id, version)
+        if found is None:
+            there = self.versions(id)
+            what = (
+                f"its versions are {there}"
+                if there
+                else f"the storage holds {[i for i, _ in self.published()][:20] or 'nothing'}"
+            )
+            raise NotFoundError(
+                f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
+            )
+        return found
+
+    def check_files(self, manifest: Manifest) -> list[str]:
+        """What differs between a manifest and what lies beside it, both ways; empty if nothing does."""
+        there = self.sizes(manifest)
+        named = {file.name: file.nbytes for file in manifest.files}
+        # A publication that was cut off, or readers on Windows, may leave files of another build behind. They
+        # are no damage, and the next publication deletes them.
+        problems = [
+            f"{name} is not named in the manifest"
+            for name in sorted(there.keys() - named.keys())
+            if not manifest.is_of_another_build(name)
+        ]
+        for name, nbytes in named.items():
+            if name not in there:
+                problems.append(f"{name} is missing")
+            elif there[name] != nbytes:
+                problems.append(f"{name} has {there[name]} bytes, the manifest says {nbytes}")
+        return problems
