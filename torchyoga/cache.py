@@ -63,7 +63,7 @@ class Cache:
         path = self.folder / "files" / key
         try:
             os.utime(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:
             return path if path.exists() else None  # somebody else's cache, which may be read all the same

@@ -134,10 +134,12 @@ class Lease:
             poll = min(2 * poll, _LONGEST_POLL, self._seconds / 4)
 
     def _claim(self, number: int) -> bool:
+        name, text = self._name(number), self._text()
         try:
-            self._remote.create(self._name(number), self._text())
+            self._remote.create(name, text)
         except FileExistsError:
             return False
+        self._remote.check_conditional(name, text)
         self._number = number
         # Somebody whose look was old may have created a number that had been tidied away.
         if max(self._claims(), default=0) > number:

@@ -134,7 +134,6 @@ class Mirror(Versions):
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
         self._refuse_read_only()
-        self._warn_of_weak_stores()
         folder = f".leases/{self._folder(id, version)}"
         what = f"building {id!r} {version!r} in {self.name}"
         patience = timeout if timeout >= 0 else _FOREVER
@@ -143,6 +142,7 @@ class Mirror(Versions):
             Lease(self._remote, folder, what, self._lease_seconds, patience) as lease,
         ):
             self._leases[id, version] = lease
+            self._warn_of_weak_stores()
             try:
                 yield
             finally:

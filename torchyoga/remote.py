@@ -92,6 +92,7 @@ class Remote:
         self._options = dict(options) if options is not None else _OPTIONS.get(self._place, {})
         if options is not None:
             _OPTIONS[self._place] = self._options
+        self._ignores_conditions = False
         self._filesystem: tuple[int, Any, str] | None = None
         self._lock = threading.Lock()
 
@@ -114,8 +115,8 @@ class Remote:
 
     @property
     def is_conditional(self) -> bool:
-        """True if this kind of store can create something only if it is not there, in one step."""
-        return self.protocol in _CONDITIONAL
+        """True if this store, as far as is known, can create in one step what is not there yet."""
+        return self.protocol in _CONDITIONAL and not self._ignores_conditions
 
     def where(self, name: str) -> str:
         """The URL of a name, for messages."""
@@ -137,7 +138,7 @@ class Remote:
                 # One more than allowed, without asking for the size first.
                 return bytes(self._run(fs, "cat_file", path, start=0, end=limit + 1, seconds=5 * _PATIENCE))
             except Exception as error:
-                if "InvalidRange" in str(error) or "not satisfiable" in str(error):
+                if re.search(r"InvalidRange|not satisfiable|\b416\b", str(error)):
                     return b""  # nothing of an empty object is within any range
                 raise
 
@@ -248,6 +249,20 @@ class Remote:
         except FileExistsError:
             if self.read(name, len(data) + 1) != data:
                 raise
+
+    def check_conditional(self, name: str, data: bytes) -> None:
+        """Finds out whether the store keeps its word, by creating what is there already."""
+
+        def create() -> bool:
+            fs, path = self._at(name)
+            try:
+                self._run(fs, "pipe_file", path, data, mode="create")
+            except (FileExistsError, NotImplementedError) as error:
+                return isinstance(error, FileExistsError)
+            return False
+
+        if self.is_conditional:
+            self._ignores_conditions = not self._tried(f"write {self.where(name)}", create)
 
     def write(self, name: str, data: bytes) -> None:
         """Puts bytes under a name, in place of what is there; RemoteError if that cannot be done."""

@@ -201,7 +201,7 @@ class _BucketConfigurations:
         return {}
 
     def storage(self) -> _Storage:
-        """torchyoga's storage."""
+        """The storage itself."""
         return _Storage(
             self.storage_url, storage_options=self._options or None, cache_dir=self.local_cache_dir or None
         )

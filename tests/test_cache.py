@@ -1,0 +1,225 @@
+"""The cache folder: what is in it, what goes when room is needed, and who downloads."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchyoga.cache import Cache, default_folder
+from torchyoga.errors import RemoteError
+
+
+def put(cache: Cache, key: str, nbytes: int) -> Path:
+    return cache.get(key, nbytes, lambda path: (path.write_bytes(key[:1].encode() * nbytes), None)[1], key)
+
+
+def kept(cache: Cache) -> dict[str, int]:
+    folder = cache.folder / "files"
+    return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.exists() else {}
+
+
+def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
+    cache, downloads = Cache(tmp_path / "a" / "b"), []
+
+    def download(path: Path) -> None:
+        downloads.append(path)
+        path.write_bytes(b"abc")
+
+    assert not cache.has("k") and cache.find("k") is None and cache.last_used("k") is None
+    assert cache.get("k", 3, download, "k").read_bytes() == b"abc"
+    assert cache.get("k", 3, download, "k") == cache.find("k")
+    assert len(downloads) == 1 and cache.has("k")
+    assert not downloads[0].exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30),
+    st.integers(0, 40),
+)
+def test_what_was_not_used_for_longest_goes_first(uses: list[tuple[str, bool]], limit: int) -> None:
+    """Against a list of names in order of use."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        cache, sizes = Cache(Path(folder), limit), dict(zip("abcdefgh", range(3, 19, 2), strict=True))
+        order: list[str] = []
+        for nth, (name, only_look) in enumerate(uses):
+            if only_look:
+                cache.find(name)
+            else:
+                put(cache, name, sizes[name])
+            if name in order:
+                order.remove(name)
+            elif only_look:
+                continue
+            else:
+                while order and sum(sizes[n] for n in order) + sizes[name] > limit:
+                    order.pop(0)
+            order.append(name)
+            # Two uses within one tick of the file system's clock could not be told apart.
+            os.utime(Path(folder) / "files" / name, ns=(nth * 10**9, nth * 10**9))
+            assert kept(cache).keys() == set(order)
+            assert sum(kept(cache).values()) <= max(limit, sizes[name])
+
+
+def test_what_is_deleted_stays_readable_where_it_is_mapped(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 10)
+    with open(put(cache, "a", 8), "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    put(cache, "b", 8)
+    assert not cache.has("a")
+    assert mapped[:] == b"a" * 8
+
+
+def test_an_interrupted_download_goes_on_where_it_ended(tmp_path: Path) -> None:
+    cache, seen = Cache(tmp_path), []
+
+    def download(path: Path) -> None:
+        with open(path, "ab") as file:
+            seen.append(file.tell())
+            file.write(b"x" * 5)
+            if file.tell() < 15:
+                raise RemoteError("the line was cut")
+
+    for _ in range(2):
+        with pytest.raises(RemoteError, match="cut"):
+            cache.get("k", 15, download, "k")
+        assert not cache.has("k")
+    assert cache.get("k", 15, download, "k").read_bytes() == b"x" * 15
+    assert seen == [0, 5, 10]
+
+
+def test_parts_that_nobody_goes_on_with_are_deleted(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 100)
+    for name, age in (("old", 2 * 86400), ("new", 60)):
+        part = tmp_path / "parts" / name
+        part.parent.mkdir(exist_ok=True)
+        part.write_bytes(b"x")
+        os.utime(part, (time.time() - age,) * 2)
+    put(cache, "k", 5)
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["new"]
+
+
+def test_a_full_disk_deletes_what_is_old_and_then_says_so(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    put(cache, "a", 5)
+    put(cache, "b", 5)
+    tries = []
+
+    def download(path: Path) -> None:
+        tries.append(sorted(kept(cache)))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"no space left for s3://k \(7 MB\); make room") as error:
+        cache.get("k", 7_000_000, download, "s3://k")
+    assert error.value.errno == errno.ENOSPC
+    assert tries == [["a", "b"], ["b"], []]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError, match="pass another cache_dir"):
+        put(Cache(tmp_path / "file"), "k", 5)
+
+
+def test_what_is_built_here_is_kept_if_it_fits(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 10)
+    put(cache, "a", 8)
+    for name, nbytes in (("large", 11), ("b", 9)):
+        (tmp_path / name).write_bytes(b"x" * nbytes)
+        cache.adopt(name, tmp_path / name)
+    assert kept(cache) == {"b": 9}
+    assert (tmp_path / "large").exists() and not (tmp_path / "b").exists()
+
+
+DOWNLOADER = """
+import sys, time
+from pathlib import Path
+from torchyoga.cache import Cache
+folder, log, limit, nbytes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 1000
+def download(path):
+    with open(log, "a") as file:
+        file.write(path.name)
+    for _ in range(10):
+        time.sleep(0.01)
+        with open(path, "ab") as file:
+            file.write(b"x" * (nbytes // 10))
+for turn in range(3):
+    for key in "abc":
+        Cache(folder, limit).get(key, nbytes, download, key)
+        # Others may be about to keep theirs, and make room then.
+        assert nbytes * len(list((folder / "files").iterdir())) <= limit + 2 * nbytes
+"""
+
+
+def test_one_process_downloads_while_others_wait(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    arguments = [sys.executable, "-c", DOWNLOADER, str(tmp_path / "cache"), str(log), str(10**6)]
+    processes = [subprocess.Popen(arguments) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
+    assert sorted(log.read_text()) == ["a", "b", "c"]
+
+
+def test_processes_share_a_bound(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", DOWNLOADER, str(tmp_path / "cache"), str(tmp_path / "log"), "1500"]
+    processes = [subprocess.Popen(arguments) for _ in range(3)]
+    assert [process.wait(60) for process in processes] == [0] * 3
+    assert sum(kept(Cache(tmp_path / "cache")).values()) <= 1500
+
+
+def test_a_downloader_that_dies_blocks_nobody(tmp_path: Path) -> None:
+    dying = """
+import os, signal, sys
+from pathlib import Path
+from torchyoga.cache import Cache
+def download(path):
+    path.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+Cache(Path(sys.argv[1])).get("k", 8, download, "k")
+"""
+    assert subprocess.run([sys.executable, "-c", dying, str(tmp_path)], timeout=60).returncode != 0
+    cache = Cache(tmp_path)
+
+    def go_on(path: Path) -> None:
+        with open(path, "ab") as file:
+            file.write(b"+end")
+
+    assert cache.get("k", 8, go_on, "k").read_bytes() == b"half+end"
+
+
+def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.cache._LONGEST_STANDSTILL", 0.2)
+    cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
+
+    def stand_still(path: Path) -> None:
+        path.write_bytes(b"x")
+        begun.set()
+        end.wait(30)
+
+    thread = threading.Thread(target=lambda: cache.get("k", 1, stand_still, "k"))
+    thread.start()
+    try:
+        assert begun.wait(30)
+        with pytest.raises(RemoteError, match="another process downloads the file, but nothing has come"):
+            cache.get("k", 1, stand_still, "the file")
+    finally:
+        end.set()
+        thread.join(30)
+
+
+def test_the_default_folder_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
+    if sys.platform == "linux":
+        assert default_folder() == Path("/somewhere/cache/torchyoga")
+    assert default_folder().name == "torchyoga"
