@@ -1,0 +1,18 @@
+"""Ends this process when its standard input does: the one who started it is gone, or done with it."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+__all__ = ["leash"]
+
+
+def leash() -> None:
+    """Watches from a thread, for programs that do not read their standard input."""
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+def _watch() -> None:
+    os.read(0, 1)
+    os._exit(0)

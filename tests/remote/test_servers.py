@@ -1,0 +1,356 @@
+"""The servers, the proxy's faults and the machines are what the other tests take them for."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import botocore.exceptions
+import fsspec
+import pytest
+from machines import running
+from servers import S3, Fault, Gcs, Proxy, http_server, s3_server
+
+DATA = bytes(range(256)) * 1024
+# What the tests of faults can wait for.
+QUICK: dict[str, Any] = {"connect_timeout": 1, "read_timeout": 1, "retries": {"max_attempts": 0}}
+
+
+def s3fs_of(server: S3, **options: Any) -> Any:
+    return fsspec.filesystem("s3", **server.storage_options, **options)
+
+
+def hasty(proxy: Proxy) -> Any:
+    """A filesystem that tries once and waits for a second."""
+    filesystem = s3fs_of(proxy, config_kwargs=QUICK)
+    filesystem.retries = 1
+    return filesystem
+
+
+def get(proxy: Proxy, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(urlsplit(proxy.endpoint).netloc, timeout=1)
+    try:
+        connection.request(method, f"/{path}")
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("size", [1, 11 << 20], ids=["small", "multipart"])
+def test_s3_creates_an_object_once(s3: S3, bucket: str, tmp_path: Path, size: int) -> None:
+    filesystem = s3fs_of(s3)
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * size)
+    path = f"{bucket}/object"
+    filesystem.put_file(str(file), path, mode="create", chunksize=5 << 20)
+    with pytest.raises(FileExistsError):
+        filesystem.put_file(str(file), path, mode="create", chunksize=5 << 20)
+    with pytest.raises(FileExistsError):
+        filesystem.pipe_file(path, b"y", mode="create")
+    assert filesystem.info(path)["size"] == size
+
+
+def test_gcs_creates_an_object_once(gcs: Gcs) -> None:
+    filesystem = fsspec.filesystem("gs", **gcs.storage_options)
+    path = f"{gcs.new_bucket()}/object"
+    filesystem.pipe_file(path, b"x", mode="create")
+    with pytest.raises(FileExistsError):
+        filesystem.pipe_file(path, b"y", mode="create")
+    assert filesystem.cat_file(path) == b"x"
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_a_store_has_ranges_and_listings(kind: str, request: pytest.FixtureRequest) -> None:
+    server = request.getfixturevalue("s3" if kind == "s3" else "gcs")
+    filesystem = fsspec.filesystem(kind, **server.storage_options)
+    bucket = server.new_bucket()
+    for name in ("a", "b/c", "b/d/e"):
+        filesystem.pipe_file(f"{bucket}/{name}", DATA)
+    assert filesystem.cat_file(f"{bucket}/a", start=1000, end=3000) == DATA[1000:3000]
+    assert filesystem.cat_file(f"{bucket}/a", start=len(DATA) - 5, end=len(DATA) + 5) == DATA[-5:]
+    assert filesystem.cat_file(f"{bucket}/a", start=-7) == DATA[-7:]
+    assert sorted(filesystem.ls(f"{bucket}/b", detail=False)) == [f"{bucket}/b/c", f"{bucket}/b/d"]
+    assert sorted(filesystem.find(bucket)) == [f"{bucket}/{name}" for name in ("a", "b/c", "b/d/e")]
+    assert filesystem.find(f"{bucket}/none") == []
+    filesystem.rm_file(f"{bucket}/a")
+    assert not filesystem.exists(f"{bucket}/a")
+    age = datetime.datetime.now(datetime.timezone.utc) - filesystem.modified(f"{bucket}/b/c")
+    assert abs(age.total_seconds()) < 60
+
+
+def test_gcs_takes_large_objects(gcs: Gcs, tmp_path: Path) -> None:
+    filesystem = fsspec.filesystem("gs", **gcs.storage_options)
+    file = tmp_path / "file"
+    file.write_bytes(DATA * 24)
+    path = f"{gcs.new_bucket()}/object"
+    filesystem.put_file(str(file), path, chunksize=1 << 20)
+    assert filesystem.cat_file(path) == file.read_bytes()
+
+
+def test_a_folder_is_read_over_http(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a").write_bytes(DATA)
+    (tmp_path / "b" / "c").write_bytes(b"c")
+    with http_server(tmp_path) as server:
+        filesystem = fsspec.filesystem("http", use_listings_cache=False, skip_instance_cache=True)
+        url = server.endpoint
+        assert filesystem.cat_file(f"{url}/a") == DATA
+        assert filesystem.cat_file(f"{url}/a", start=1000, end=3000) == DATA[1000:3000]
+        assert filesystem.cat_file(f"{url}/a", start=len(DATA) - 5, end=len(DATA) + 5) == DATA[-5:]
+        assert filesystem.info(f"{url}/a")["size"] == len(DATA)
+        assert {f"{url}/a", f"{url}/b/"} <= set(filesystem.ls(url, detail=False))
+        with pytest.raises(FileNotFoundError):
+            filesystem.cat_file(f"{url}/none")
+        with pytest.raises(urllib.error.HTTPError, match="501"):
+            urllib.request.urlopen(urllib.request.Request(f"{url}/new", b"x", method="PUT"), timeout=10)
+        (tmp_path / "new").write_bytes(b"n")
+        assert filesystem.cat_file(f"{url}/new") == b"n"
+
+
+def test_the_proxy_counts(proxy: Proxy, bucket: str) -> None:
+    filesystem = s3fs_of(proxy)
+    filesystem.pipe_file(f"{bucket}/a b", DATA)
+    assert filesystem.cat_file(f"{bucket}/a b") == DATA
+    assert filesystem.cat_file(f"{bucket}/a b", start=10, end=30) == DATA[10:30]
+    (put,) = proxy.seen("PUT")
+    assert (put.path, put.status, put.sent) == (f"/{bucket}/a b", 200, 0)
+    assert put.received >= len(DATA)
+    assert [(request.status, request.sent) for request in proxy.seen("GET", "a b")] == [
+        (200, len(DATA)),
+        (206, 20),
+    ]
+    proxy.clear()
+    assert proxy.requests == []
+
+
+def test_large_uploads_pass_the_proxy(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(DATA * 44)
+    filesystem = s3fs_of(proxy)
+    filesystem.put_file(str(file), f"{bucket}/large", chunksize=5 << 20)
+    assert len(proxy.seen("PUT")) == 3
+    assert filesystem.cat_file(f"{bucket}/large") == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault("status", status=500), OSError),
+        (Fault("status", status=503), OSError),
+        (Fault("status", status=403), PermissionError),
+        (Fault("timeout"), Exception),
+        (Fault("refuse"), Exception),
+        (Fault("lost reply"), Exception),
+        (Fault("cut body", bytes=100_000), Exception),
+        (Fault("slow", bytes=1000), Exception),
+    ],
+    ids=["500", "503", "403", "timeout", "refuse", "lost reply", "cut body", "slow"],
+)
+def test_a_fault_reaches_the_reader(proxy: Proxy, bucket: str, fault: Fault, error: type[Exception]) -> None:
+    filesystem = hasty(proxy)
+    filesystem.pipe_file(f"{bucket}/a", DATA)
+    proxy.faults = [fault]
+    began = time.monotonic()
+    if fault.kind == "slow":
+        # Slowly is no error for the client: it waits for bytes, not for the body.
+        with pytest.raises(TimeoutError):
+            fsspec.asyn.sync(filesystem.loop, filesystem._cat_file, f"{bucket}/a", timeout=1.5)
+        assert 1000 <= proxy.seen("GET", "/a")[0].sent <= 3000
+    else:
+        with pytest.raises(error):
+            filesystem.cat_file(f"{bucket}/a")
+    assert time.monotonic() - began < 10
+    proxy.faults = []
+    assert filesystem.cat_file(f"{bucket}/a") == DATA
+
+
+def test_a_flipped_byte_is_the_only_one(proxy: Proxy, bucket: str) -> None:
+    filesystem = hasty(proxy)
+    filesystem.pipe_file(f"{bucket}/a", DATA)
+    proxy.faults = [Fault("flip", path="/a", bytes=200_000)]
+    found = filesystem.cat_file(f"{bucket}/a", start=0, end=len(DATA) - 1)
+    assert [at for at in range(len(DATA) - 1) if found[at] != DATA[at]] == [200_000]
+    # S3 keeps a checksum of the whole object, which the client looks at when it reads it whole.
+    with pytest.raises(botocore.exceptions.FlexibleChecksumError):
+        filesystem.cat_file(f"{bucket}/a")
+
+
+def test_a_cut_body_has_its_right_length_before(proxy: Proxy, bucket: str) -> None:
+    s3fs_of(proxy).pipe_file(f"{bucket}/a", DATA, ACL="public-read")
+    proxy.faults = [Fault("cut body", path="/a", bytes=1000)]
+    with pytest.raises(http.client.IncompleteRead) as caught:
+        get(proxy, f"{bucket}/a")
+    assert len(caught.value.partial) == 1000
+    assert caught.value.expected == len(DATA) - 1000
+
+
+def test_a_lost_reply_was_a_write(proxy: Proxy, s3: S3, bucket: str) -> None:
+    proxy.faults = [Fault("lost reply", method="PUT")]
+    with pytest.raises(botocore.exceptions.ConnectionClosedError):
+        hasty(proxy).pipe_file(f"{bucket}/a", b"x", mode="create")
+    assert s3fs_of(s3).cat_file(f"{bucket}/a") == b"x"
+    # The HTTP client itself tries a second time, whatever it is told, and is refused by what the first did.
+    proxy.faults = [Fault("lost reply", method="PUT", times=1)]
+    with pytest.raises(FileExistsError):
+        hasty(proxy).pipe_file(f"{bucket}/b", b"x", mode="create")
+    assert s3fs_of(s3).cat_file(f"{bucket}/b") == b"x"
+
+
+def test_a_cut_upload_was_none(proxy: Proxy, s3: S3, bucket: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(DATA * 44)
+    proxy.faults = [Fault("cut upload", method="PUT", path="partNumber=2", bytes=2 << 20)]
+    with pytest.raises(Exception, match="onnect"):
+        hasty(proxy).put_file(str(file), f"{bucket}/a", chunksize=5 << 20)
+    parts = [request for request in proxy.seen("PUT") if request.fault]
+    assert {request.status for request in parts} == {None}
+    assert all(2 << 20 <= request.received < 3 << 20 for request in parts)
+    assert not s3fs_of(s3).exists(f"{bucket}/a")
+
+
+def test_faults_are_for_some_requests_some_times(proxy: Proxy, bucket: str) -> None:
+    s3fs_of(proxy).pipe_file(f"{bucket}/a", b"x", ACL="public-read")
+    proxy.clear()
+    proxy.faults = [Fault("status", path="/a$", method="GET", after=1, times=2, status=503)]
+    assert [get(proxy, f"{bucket}/a")[0] for _ in range(4)] == [200, 503, 503, 200]
+    assert get(proxy, f"{bucket}/a", "HEAD")[0] == 200
+    assert [request.fault for request in proxy.requests] == [None, "status", "status", None, None]
+    with pytest.raises(ValueError, match="'flap', not one of"):
+        Fault("flap")
+
+
+def test_down_and_up_again(proxy: Proxy, bucket: str) -> None:
+    filesystem = hasty(proxy)
+    filesystem.pipe_file(f"{bucket}/a", b"x")
+    proxy.down()
+    with pytest.raises(botocore.exceptions.BotoCoreError):
+        filesystem.cat_file(f"{bucket}/a")
+    with pytest.raises(ConnectionRefusedError):
+        get(proxy, f"{bucket}/a")
+    proxy.up()
+    assert filesystem.cat_file(f"{bucket}/a") == b"x"
+
+
+def test_a_machine_says_and_ends(tmp_path: Path) -> None:
+    program = """
+        import os, sys
+        print(sys.argv[1], os.environ["HOME"], os.environ["MORE"], "LESS" in os.environ)
+        sys.exit(3)
+    """
+    with running(program, tmp_path / "one", "first", environment={"MORE": "m", "LESS": None}) as one:
+        assert one.wait() == 3
+        assert one.stdout.split() == ["first", str(tmp_path / "one"), "m", "False"]
+    with running("1 / 0", tmp_path / "two") as two, pytest.raises(AssertionError, match="ZeroDivision"):
+        two.check()
+
+
+FAMILY = """
+    import os, time
+    child = os.fork()
+    if child:
+        print("child", child, flush=True)
+    while True:
+        time.sleep(0.02)
+        if child:
+            print("tick", flush=True)
+"""
+
+
+def child_of(output: str) -> int:
+    return int(output.split()[1])
+
+
+def test_a_machine_is_paused_and_killed_whole(tmp_path: Path) -> None:
+    with running(FAMILY, tmp_path) as one:
+        one.says("tick")
+        child = child_of(one.stdout)
+        one.pause()
+        time.sleep(0.1)
+        before = one.stdout
+        time.sleep(0.2)
+        assert one.stdout == before
+        one.resume()
+        eventually(lambda: len(one.stdout) > len(before))
+        one.kill()
+        assert one.wait() == -signal.SIGKILL
+        eventually(lambda: not is_alive(child))
+
+
+def test_a_machine_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+    with running(FAMILY, tmp_path) as one:
+        one.says("tick")
+        with pytest.raises(AssertionError, match=r"ran longer than 0\.1 s"):
+            one.wait(0.1)
+        assert not one.is_running
+
+
+def test_all_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = f"""
+        import sys, time
+        from pathlib import Path
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from machines import running
+        from servers import faulty, gcs_server, s3_server
+        with s3_server() as s3, faulty(s3.endpoint) as proxy, gcs_server() as gcs:
+            with running({FAMILY!r}, Path({str(tmp_path / "inner")!r})) as one:
+                one.says("tick")
+                print("child", one.stdout.split()[1], s3.endpoint, proxy.endpoint, gcs.endpoint, flush=True)
+                time.sleep(60)
+    """
+    path = tmp_path / "program.py"
+    path.write_text("\n".join(line[8:] for line in program.split("\n")))
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.kill()
+    eventually(lambda: not is_alive(child_of(said)))
+    for endpoint in said.split()[2:]:
+        eventually(lambda endpoint=endpoint: not is_answered(endpoint))
+
+
+def test_servers_are_apart(s3: S3, bucket: str) -> None:
+    with s3_server() as other:
+        assert other.endpoint != s3.endpoint
+        assert not s3fs_of(other).exists(f"{bucket}")
+    assert not is_answered(other.endpoint)
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if check():
+            return
+        time.sleep(0.02)
+    pytest.fail("not in 10 s")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs: a dead one that nobody has waited for does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=10)
+    return bool(told.stdout.strip()) and "Z" not in told.stdout
+
+
+def is_answered(endpoint: str) -> bool:
+    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=5)
+    try:
+        connection.connect()
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
