@@ -21,6 +21,8 @@ HOUSE = [
     "compound",
     "schema",
     "order",
+    "blocks",
+    "quality",
     "place",
     "proof",
     "cursor",
@@ -86,6 +88,7 @@ HOUSE = [
 ]
 NEVER = {
     "order": {"torch", "os", "time", "random", "pathlib"},
+    "blocks": {"torch", "os", "time", "random", "pathlib"},
     "place": {"torch", "os", "time", "random", "pathlib"},
     "proof": {"torch", "os", "time", "numpy"},
     "cursor": {"torch", "os", "time", "numpy"},
@@ -151,6 +154,7 @@ def test_the_public_names() -> None:
         "ResumableBatchSampler",
         "ResumableSampler",
         "Schema",
+        "ShuffleQuality",
         "Storage",
         "Stream",
         "errors",
@@ -160,6 +164,7 @@ def test_the_public_names() -> None:
         "jagged",
         "padded",
         "prove",
+        "shuffle_quality",
         "to_device",
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)

@@ -10,6 +10,7 @@ from .dataref import DataRef
 from .device import to_device
 from .loader import DataLoader
 from .proof import prove
+from .quality import ShuffleQuality, shuffle_quality
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .schema import Schema
 from .storage import Storage
@@ -24,6 +25,7 @@ __all__ = [
     "ResumableBatchSampler",
     "ResumableSampler",
     "Schema",
+    "ShuffleQuality",
     "Storage",
     "Stream",
     "errors",
@@ -33,6 +35,7 @@ __all__ = [
     "jagged",
     "padded",
     "prove",
+    "shuffle_quality",
     "to_device",
 ]
 

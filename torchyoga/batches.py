@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import AnyOrder
 from .collate import fill_value
 from .columns import Block, Data, block_of
 from .errors import SchemaError
-from .order import Order, Shard
+from .order import Shard
 from .place import Place, positions
 from .schema import Column, Node, Schema
 
@@ -50,7 +52,7 @@ class NumberedBatches:
     def __init__(
         self,
         source: Any,
-        order: Order,
+        order: AnyOrder,
         shard: Shard,
         batch_size: int,
         drop_last: bool,
@@ -69,6 +71,17 @@ class NumberedBatches:
         for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
             if is_wanted:
                 _check(column, padding)
+
+    @property
+    def order(self) -> AnyOrder:
+        """Of all rows in every epoch."""
+        return self._order
+
+    def ordered(self, order: AnyOrder) -> NumberedBatches:
+        """The same in another order."""
+        found = copy(self)
+        found._order, found._known = order, (None, np.empty(0, np.int64))
+        return found
 
     def steps(self, start: Place) -> int:
         """How many batches an epoch has from `start` on."""

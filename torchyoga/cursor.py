@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from .blocks import MOST_SHARDS, AnyOrder
 from .errors import StateError
-from .order import ORDER_VERSION, Order, Shard, as_int
+from .order import ORDER_VERSION, Shard, as_int
 from .place import Place, Ranges, skipped, taken
-from .proof import PRIME, weight, weight_of_share, weight_until
+from .proof import PINS, PRIME, weight, weight_of_share, weight_until
 
 __all__ = ["Cursor", "Run"]
 
 _KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
+_DIFFERENCES = {"window": "shuffle_window"}  # what users call it
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each batch under way
 
 
@@ -27,7 +29,7 @@ class Cursor:
     """
 
     def __init__(
-        self, order: Order, shard: Shard, start_offset: int = 0, fingerprint: str | None = None
+        self, order: AnyOrder, shard: Shard, start_offset: int = 0, fingerprint: str | None = None
     ) -> None:
         offset = as_int("start_offset", start_offset, low=0)
         if offset and not order.length:
@@ -51,6 +53,11 @@ class Cursor:
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
         return self._place.epoch
+
+    def deal(self, num_replicas: int, rank: int) -> None:
+        """From now on this is another rank, or one of others."""
+        self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
+        self.order = self.order.dealt(num_replicas, self._place.epoch if self._running else None)
 
     def begin(self, batch_size: int = 1, drop_last: bool = False) -> Place:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over."""
@@ -172,7 +179,7 @@ class Cursor:
             "epoch": place.epoch,
             "position": place.position,
             "length": order.length,
-            "shuffle": _shuffle_name(order),
+            **order.pins(place.epoch),
             "fingerprint": self.fingerprint,
             "steps": steps if place.position else 0,
             "left": _written(place.left),
@@ -189,7 +196,7 @@ class Cursor:
         dealt = replace(shard, run=1)
         coming = taken(place, dealt, length, 0, dealt.count(length, place.position))
         return {
-            **{name: value for name, value in self.state_at(place).items() if name in _KEYS},
+            **{name: value for name, value in self.state_at(place).items() if name in (*_KEYS, *PINS)},
             "rank": shard.rank,
             "num_replicas": shard.num_replicas,
             "rows": rows,
@@ -230,6 +237,8 @@ class Cursor:
         place, steps, known = self._checked(state, strict)
         if place.position >= self.order.length:
             place, steps = Place(place.epoch + 1, 0), 0
+        begun = place.epoch if place.position else None
+        self.order = self.order.resumed(begun, state.get("shards") if strict else None)
         self._place = self._origin = place
         self._steps, self._known, self._run = steps, known, None
         self._running = self._again = False
@@ -256,12 +265,28 @@ class Cursor:
                 f"the state's position {state['position']} lies past its length {state['length']}"
             )
         mine = self.state_dict()
-        for key in ("length", "seed", "shuffle", "fingerprint") if strict else ():
-            if state[key] != mine[key]:
+        for key in ("length", "seed", "shuffle", "fingerprint", "window") if strict else ():
+            if state.get(key) != mine.get(key):
                 raise StateError(
-                    f"the state has {key} {state[key]!r}, but here it is {mine[key]!r}: it is of another "
-                    "dataset or loader. Use that, or pass strict=False to take its epoch and position"
+                    f"the state has {_DIFFERENCES.get(key, key)} {state.get(key)!r}, but here it is "
+                    f"{mine.get(key)!r}: it is of another dataset or loader. Use that, or pass strict=False "
+                    "to take its epoch and position"
                 )
+        if strict and ("shards" in state) != ("shards" in mine):
+            kinds = {True: "'shard'", False: "'global'"}
+            raise StateError(
+                f"the state is of locality {kinds['shards' in state]}, but here it is "
+                f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
+            )
+        if strict and state.get("files") != mine.get("files"):
+            raise StateError(
+                "the state is of the same rows in other files, which make another order; were they "
+                "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
+                f"position. It has files {state.get('files')!r}, here they are {mine.get('files')!r}"
+            )
+        shards = state.get("shards")
+        if "shards" in state and (type(shards) is not int or not 0 < shards <= MOST_SHARDS):
+            raise StateError(f"the state's shards must be an int in 1..{MOST_SHARDS}, found {shards!r}")
         return self._read(state if strict else {name: state[name] for name in _KEYS})
 
     def _read(self, state: Mapping[str, Any]) -> tuple[Place, int | None, _Known]:
@@ -486,7 +511,3 @@ def _read_left(found: Any) -> Ranges:
     if len(left) > _MOST_LEFT or any(len(some) not in (2, 3) for some in found):
         raise ValueError
     return left
-
-
-def _shuffle_name(order: Order) -> bool | str:
-    return "once" if order.shuffle and not order.reshuffle else bool(order.shuffle)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import Locality, Shuffle, equal_runs
 from .columns import Block, Data, Rows
 from .errors import CorruptError, NotFoundError
 from .files import Files, Folder
@@ -63,6 +64,14 @@ class DataRef(ABC):
     def schema(self) -> Schema | None:
         """What a row looks like; None if that is not known, or there are no rows."""
         return None
+
+    @property
+    def file_starts(self) -> Ints:
+        """(files + 1,) the row at which each file begins, and the number of rows: what a block shuffle heeds.
+
+        Without files these are runs of 4096 rows.
+        """
+        return equal_runs(len(self))
 
     def __getitem__(self, index: Any) -> Any:
         """A row; a list of rows for a list of numbers; a view of some rows, a DataRef too, for a slice.
@@ -142,12 +151,14 @@ class DataRef(ABC):
     def stream(
         self,
         start_offset: int = 0,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
         shuffle_seed: int = 0,
         shard_rank: int = 0,
         num_shards: int = 1,
         skip_shuffle_at_epoch_end: bool = False,
         drop_shard_remainder: bool = False,
+        shuffle_window: int = 8,
+        locality: Locality = "global",
     ) -> Stream:
         """The sequential layer: rows in order, an epoch per iteration, resumable after any row.
 
@@ -155,13 +166,15 @@ class DataRef(ABC):
             start_offset: rows of the whole dataset, over all shards, that the first iteration leaves out;
                 more than the dataset has means later epochs.
             shuffle: a full shuffle, anew each epoch; the same as `ResumableSampler(self, seed=shuffle_seed)`
-                gives.
+                gives. "block" mixes a few files at a time: see docs/shuffle.md.
             shuffle_seed: any int.
             shard_rank: which shard this is, in 0..num_shards-1.
             num_shards: shard r takes positions r, r + num_shards, ... of the global order.
             skip_shuffle_at_epoch_end: every epoch comes in the order of the first.
             drop_shard_remainder: leave out the tail that the shards do not divide; else some have one row
                 more.
+            shuffle_window: with shuffle="block", files mixed with each other at once.
+            locality: "shard" gives each shard files of its own, see `ResumableSampler`.
 
         Raises:
             ValueError: an argument is out of range.
@@ -179,6 +192,8 @@ class DataRef(ABC):
             num_shards=num_shards,
             skip_shuffle_at_epoch_end=skip_shuffle_at_epoch_end,
             drop_shard_remainder=drop_shard_remainder,
+            shuffle_window=shuffle_window,
+            locality=locality,
         )
 
 
@@ -222,6 +237,14 @@ class SlicedRef(DataRef):
     def foresee(self, order: Iterable[Ints]) -> None:
         """Tells the whole of it."""
         self.whole.foresee(self.rows.start + self.rows.step * rows for rows in order)
+
+    @property
+    def file_starts(self) -> Ints:
+        """Of the whole, as far as the slice goes; equal runs for a slice that goes backwards."""
+        if self.rows.step < 0:
+            return super().file_starts
+        first = -((self.rows.start - self.whole.file_starts) // self.rows.step)
+        return np.unique(np.append(np.clip(first, 0, len(self)), [0, len(self)]))
 
     @property
     def fingerprint(self) -> str | None:
@@ -318,6 +341,11 @@ class VersionRef(DataRef):
 
     def __len__(self) -> int:
         return self.manifest.num_rows
+
+    @property
+    def file_starts(self) -> Ints:
+        """(files + 1,) the row at which each file begins, and the number of rows."""
+        return self.manifest.file_starts
 
     def take(self, rows: Ints) -> Sequence[Any]:
         """The rows of these numbers, as `Rows` over one gathered block."""

@@ -22,6 +22,7 @@ from torch.utils.data import IterableDataset, SequentialSampler, Subset, default
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .ahead import Ahead, Task
+from .blocks import Locality, Shuffle
 from .buffers import placing
 from .collate import Collation, Padding, jagged
 from .columns import Rows
@@ -56,9 +57,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     Args:
         dataset: any map-style dataset, cached or not.
         batch_size: rows of a batch on each rank; None hands out single rows.
-        shuffle: a full shuffle, anew each epoch.
+        shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
-            `start_offset`.
+            `start_offset`, `shuffle_window`, `locality`.
         batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`.
         seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
             it.
@@ -70,6 +71,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             comes out the same for any number of workers and ranks and after a resume. By default for every
             dataset but a DataRef, which has no use for it. Costs about 30 us a row.
         group: the ranks among which rows are divided, see `ResumableSampler`.
+        shuffle_window: with shuffle="block", files mixed with each other at once.
+        locality: "shard" gives each rank files of its own, see `ResumableSampler`.
         **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike there,
             `prefetch_factor` holds for a DataRef with `num_workers=0`, too: batches that a thread reads ahead
             (2 by default, 0 for none). With `in_order=False` the state names the batches that came early; of
@@ -94,7 +97,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self,
         dataset: Any,
         batch_size: int | None = 1,
-        shuffle: bool | None = None,
+        shuffle: Shuffle | None = None,
         sampler: ResumableSampler | SequentialSampler | None = None,
         batch_sampler: ResumableBatchSampler | None = None,
         num_workers: int = 0,
@@ -109,6 +112,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         start_offset: int = 0,
         seed_rows: bool | None = None,
         group: Any = None,
+        shuffle_window: int = 8,
+        locality: Locality = "global",
         **torch_arguments: Any,
     ) -> None:
         _check_random_access(dataset)
@@ -126,7 +131,16 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             )
         elif sampler is None:
             sampler = ResumableSampler(
-                dataset, bool(shuffle), seed, num_replicas, rank, remainder, start_offset, group=group
+                dataset,
+                False if shuffle is None else shuffle,
+                seed,
+                num_replicas,
+                rank,
+                remainder,
+                start_offset,
+                group=group,
+                shuffle_window=shuffle_window,
+                locality=locality,
             )
         elif type(sampler) is SequentialSampler:
             sampler = in_sequence(sampler)
@@ -272,6 +286,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self._is_accelerated and plan.is_unordered and sampler.num_replicas > 1:
             raise ValueError(
                 "with Accelerate and several processes batches must come in order; leave in_order at True"
+            )
+        if self._is_accelerated and sampler.num_replicas > 1 and sampler.locality == "shard":
+            raise ValueError(
+                "Accelerate deals runs of the order to its processes, so with locality='shard' each would "
+                "read the files of all; leave it at 'global'"
             )
         return sampler._begin(self.batch_size or 1, self.drop_last, not plan.is_unordered)
 

@@ -16,14 +16,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Order", "Remainder", "Shard", "as_int", "keyed_bytes"]
+__all__ = ["MIN_BITS", "ROUNDS", "Order", "Remainder", "Shard", "as_int", "keyed_bytes", "round_keys"]
 
 Remainder = Literal["keep", "drop", "pad"]
 Positions = npt.NDArray[np.int64]
+RoundKeys = tuple[tuple[int, int, int], ...]  # of each round: multiply by, add, multiply by
 
 ORDER_VERSION = 1  # part of every saved state: another shuffle would be another number
-_ROUNDS = 6
-_MIN_BITS = 6  # fewer, and the orders of a handful of rows are not equally likely
+ROUNDS = 6
+MIN_BITS = 6  # fewer, and the orders of a handful of rows are not equally likely
 _CHUNK = 65536  # positions computed at once, so that they stay in the processor's cache
 
 
@@ -81,8 +82,20 @@ class Order:
             return found
         return _walk(found, self.length, self._keys(epoch), forward=False)
 
-    def _keys(self, epoch: int) -> tuple[tuple[int, int, int], ...]:
-        return _round_keys(self.seed, epoch if self.reshuffle else 0)
+    def dealt(self, num_replicas: int, begun: int | None) -> Order:
+        """The same order for so many ranks: it is the same for any."""
+        return self
+
+    def resumed(self, epoch: int | None, shards: int | None) -> Order:
+        """The same order as an epoch was begun with: it is the same for any number of ranks."""
+        return self
+
+    def pins(self, epoch: int) -> dict[str, Any]:
+        """What a state says so that it is not continued in another order."""
+        return {"shuffle": "once" if self.shuffle and not self.reshuffle else bool(self.shuffle)}
+
+    def _keys(self, epoch: int) -> RoundKeys:
+        return round_keys("order", self.seed, epoch if self.reshuffle else 0)
 
 
 def as_int(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
@@ -98,16 +111,17 @@ def as_int(name: str, value: Any, low: int | None = None, high: int | None = Non
 
 
 @lru_cache(maxsize=64)
-def _round_keys(seed: int, epoch: int) -> tuple[tuple[int, int, int], ...]:
+def round_keys(*key: int | str) -> RoundKeys:
+    """The keys of a Feistel network, which depend on every part of the key."""
     keys = []
-    for index in range(_ROUNDS):
-        words = np.frombuffer(keyed_bytes(24, "order", seed, epoch, index), "<u8").tolist()
+    for index in range(ROUNDS):
+        words = np.frombuffer(keyed_bytes(24, *key, index), "<u8").tolist()
         keys.append((words[0] | 1, words[1], words[2] | 1))
     return tuple(keys)
 
 
-def _walk(values: Positions, length: int, keys: tuple[tuple[int, int, int], ...], forward: bool) -> Positions:
-    bits = max(_MIN_BITS, (length - 1).bit_length())
+def _walk(values: Positions, length: int, keys: RoundKeys, forward: bool) -> Positions:
+    bits = max(MIN_BITS, (length - 1).bit_length())
     word: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
     flat = np.ascontiguousarray(values).reshape(-1)
     out = np.empty(flat.shape, np.int64)
@@ -122,13 +136,13 @@ def _walk(values: Positions, length: int, keys: tuple[tuple[int, int, int], ...]
     return out.reshape(values.shape)
 
 
-def _feistel(values: Any, bits: int, keys: tuple[tuple[int, int, int], ...], forward: bool) -> Any:
+def _feistel(values: Any, bits: int, keys: RoundKeys, forward: bool) -> Any:
     word = values.dtype.type
     width = values.dtype.itemsize * 8
     high, low = bits // 2, bits - bits // 2
     halves = [values >> word(low), values & word((1 << low) - 1)]
     hashed, shifted = np.empty_like(values), np.empty_like(values)
-    order = range(_ROUNDS) if forward else range(_ROUNDS - 1, -1, -1)
+    order = range(ROUNDS) if forward else range(ROUNDS - 1, -1, -1)
     for index in order:
         multiply, add, remultiply = (word(key % (1 << width)) for key in keys[index])
         target = index % 2

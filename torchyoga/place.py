@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .order import Order, Shard
+from .blocks import AnyOrder
+from .order import Shard
 
 __all__ = ["Place", "Ranges", "batches", "chunks", "positions", "skipped", "taken"]
 
@@ -84,7 +85,7 @@ def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iter
         start += count
 
 
-def chunks(order: Order, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
+def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
     """The rows of a rank from a place on, thousands at a time, by multiples of `multiple`."""
     count = shard.count(order.length, place.position)
     done, size = 0, _FIRST_CHUNK
@@ -96,7 +97,7 @@ def chunks(order: Order, shard: Shard, place: Place, multiple: int = 1) -> Itera
 
 
 def batches(
-    order: Order, shard: Shard, place: Place, batch_size: int, drop_last: bool
+    order: AnyOrder, shard: Shard, place: Place, batch_size: int, drop_last: bool
 ) -> Iterator[Positions]:
     """The same rows as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
     for rows in chunks(order, shard, place, multiple=batch_size):

@@ -44,6 +44,13 @@ class Pool:
         self.__dict__.update(state)
         self._forget()
 
+    def make(self, batches: NumberedBatches) -> None:
+        """Makes other batches from now on."""
+        if self._executor is not None and self._process == os.getpid():
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        self._batches = batches
+        self._forget()
+
     def batch(self, start: Place, index: int) -> Any:
         """A batch, ready or made now."""
         if self._process != os.getpid():

@@ -18,9 +18,10 @@ from .errors import StateError
 from .order import Shard, keyed_bytes
 from .place import Place, taken
 
-__all__ = ["PRIME", "SAME", "Proof", "prove", "weight", "weight_of_share", "weight_until"]
+__all__ = ["PINS", "PRIME", "SAME", "Proof", "prove", "weight", "weight_of_share", "weight_until"]
 
 PRIME = 2**127 - 1
+PINS = ("window", "files", "shards")  # what a state and a receipt may say besides
 SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 
@@ -145,7 +146,9 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     first = receipts[0]
     try:
         ranks = sorted(int(receipt["rank"]) for receipt in receipts)
-        kinds = [tuple(receipt[name] for name in SAME) for receipt in receipts]
+        kinds = [
+            (*(receipt[name] for name in SAME), *(receipt.get(name) for name in PINS)) for receipt in receipts
+        ]
         for receipt in receipts:
             if not all(type(receipt[name]) is int for name in ("rows", "steps", "steps_to_come")):
                 raise ValueError
@@ -158,7 +161,7 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     except (KeyError, TypeError, ValueError) as error:
         raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
     for receipt, kind in zip(receipts, kinds, strict=True):
-        for name, mine, firsts in zip(SAME, kind, kinds[0], strict=True):
+        for name, mine, firsts in zip((*SAME, *PINS), kind, kinds[0], strict=True):
             if mine != firsts:
                 raise StateError(
                     f"the receipt of rank {receipt['rank']} has {name} {mine!r}, rank {first['rank']}'s has "

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .errors import StateError
-from .proof import SAME
+from .proof import PINS, SAME
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
 __all__ = ["Ranks", "check_same", "gathered", "same_by_rank"]
@@ -151,11 +151,11 @@ def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
     for process, message in enumerate(messages):
         # Ranks that have overtaken other batches have delivered as many, but perhaps not as many rows.
         is_shared = message["share"] is not None or first["share"] is not None
-        for name in (*SAME, "steps" if is_shared else "position"):
-            if message[name] != first[name]:
+        for name in (*SAME, "steps" if is_shared else "position", *PINS):
+            if message.get(name) != first.get(name):
                 raise StateError(
-                    f"process {process} has {name} {message[name]!r} at {_standing(message)}, process 0 has "
-                    f"{first[name]!r} at {_standing(first)}; load the same state on all of them"
+                    f"process {process} has {name} {message.get(name)!r} at {_standing(message)}, process 0 "
+                    f"has {first.get(name)!r} at {_standing(first)}; load the same state on all of them"
                 )
     ranks, world = [message["rank"] for message in messages], first["num_replicas"]
     if set(ranks) != set(range(world)) or (is_alone and len(ranks) != world):

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
+from .blocks import BlockOrder, Locality, Shuffle, make_order
 from .cursor import Cursor, Run
 from .dataref import DataRef
 from .errors import StateError
-from .order import Order, Remainder, Shard, as_int
+from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered, same_by_rank
@@ -39,7 +40,8 @@ class ResumableSampler(DistributedSampler[int]):
 
     Args:
         dataset_or_length: a dataset with a length, or a number of rows.
-        shuffle: False for rows in order.
+        shuffle: False for rows in order; "block" mixes a few files at a time, for data larger than memory or
+            a cache: see docs/shuffle.md.
         seed: any int, the same on all ranks.
         num_replicas: number of ranks; by default that of `torch.distributed`, whenever it is initialised,
             or 1.
@@ -50,6 +52,9 @@ class ResumableSampler(DistributedSampler[int]):
         drop_last: True means `remainder="drop"`, for those used to DistributedSampler.
         group: the ranks among which rows are divided, where others (tensor or context parallel) see the same
             rows: a DeviceMesh such as `mesh["dp"]`, or a ProcessGroup; in place of num_replicas and rank.
+        shuffle_window: with shuffle="block", files mixed with each other at once.
+        locality: "shard" gives each rank files of its own, the same in every epoch, so that it need not see
+            the others; "global" deals out all rows anew in each epoch.
 
     Raises:
         ValueError: an argument is out of range.
@@ -65,7 +70,7 @@ class ResumableSampler(DistributedSampler[int]):
     def __init__(  # the base class would insist on torch.distributed
         self,
         dataset_or_length: Sized | int,
-        shuffle: bool = True,
+        shuffle: Shuffle = True,
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
@@ -73,6 +78,8 @@ class ResumableSampler(DistributedSampler[int]):
         start_offset: int = 0,
         drop_last: bool = False,
         group: Any = None,
+        shuffle_window: int = 8,
+        locality: Locality = "global",
     ) -> None:
         self._ranks = Ranks(num_replicas, rank, group)
         sized = hasattr(dataset_or_length, "__len__")
@@ -83,15 +90,24 @@ class ResumableSampler(DistributedSampler[int]):
         )
         self.dataset: Any = dataset_or_length if sized else range(length)
         shard = Shard(*self._ranks.now(), "drop" if drop_last else remainder)
+        order = make_order(
+            dataset_or_length,
+            seed,
+            shuffle,
+            reshuffle=True,
+            window=shuffle_window,
+            locality=locality,
+            num_replicas=shard.num_replicas,
+        )
         fingerprint = getattr(dataset_or_length, "fingerprint", None)
         self.cursor = Cursor(
-            Order(length, seed, bool(shuffle)),
+            order,
             shard,
             start_offset,
             fingerprint if isinstance(fingerprint, str) else None,
         )
         self.shuffle, self.seed, self.drop_last = (
-            bool(shuffle),
+            order.shuffle,  # type: ignore[assignment]
             self.cursor.order.seed,
             shard.remainder == "drop",
         )
@@ -119,6 +135,12 @@ class ResumableSampler(DistributedSampler[int]):
     def remainder(self) -> Remainder:
         """What happens to rows that the ranks cannot divide evenly."""
         return self.cursor.shard.remainder
+
+    @property
+    def locality(self) -> Locality:
+        """ "shard" if each rank has files of its own, else "global"."""
+        order = self.cursor.order
+        return "shard" if isinstance(order, BlockOrder) and order.shards is not None else "global"
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
@@ -214,7 +236,7 @@ class ResumableSampler(DistributedSampler[int]):
         """The cursor, once it knows which rank this is by now."""
         cursor, now = self.cursor, self._ranks.now()
         if now != (cursor.shard.num_replicas, cursor.shard.rank):
-            cursor.shard = replace(cursor.shard, num_replicas=now[0], rank=now[1])
+            cursor.deal(*now)
         return cursor
 
     def _begin(self, batch_size: int = 1, drop_last: bool = False, in_order: bool = True) -> Run:

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .announce import announced
+from .blocks import Locality, Shuffle, make_order
 from .cursor import Cursor, Run
 from .lookahead import batches_of_read
-from .order import Order, Shard, as_int
+from .order import Shard, as_int
 from .place import batches, chunks
 
 __all__ = ["Stream", "Window", "read_batches", "windows_of"]
@@ -113,15 +114,25 @@ class Stream:
         self,
         source: RandomAccess,
         start_offset: int = 0,
-        shuffle: bool = False,
+        shuffle: Shuffle = False,
         shuffle_seed: int = 0,
         shard_rank: int = 0,
         num_shards: int = 1,
         skip_shuffle_at_epoch_end: bool = False,
         drop_shard_remainder: bool = False,
+        shuffle_window: int = 8,
+        locality: Locality = "global",
     ) -> None:
-        order = Order(len(source), shuffle_seed, bool(shuffle), reshuffle=not skip_shuffle_at_epoch_end)
         shard = Shard(num_shards, shard_rank, "drop" if drop_shard_remainder else "keep")
+        order = make_order(
+            source,
+            shuffle_seed,
+            shuffle,
+            reshuffle=not skip_shuffle_at_epoch_end,
+            window=shuffle_window,
+            locality=locality,
+            num_replicas=shard.num_replicas,
+        )
         self.source = source
         self.cursor = Cursor(order, shard, start_offset, source.fingerprint)
 

@@ -13,6 +13,7 @@ import keras
 import torch
 
 from ..batches import NumberedBatches
+from ..blocks import Shuffle
 from ..cursor import Run
 from ..dataref import DataRef
 from ..errors import CorruptError, StateError
@@ -29,7 +30,7 @@ def make_keras_dataset(
     data: Stream | DataRef,
     batch_size: int,
     *,
-    shuffle: bool | None = None,
+    shuffle: Shuffle | None = None,
     seed: int = 0,
     fields: Sequence[Any] | None = None,
     drop_last: bool = False,
@@ -43,7 +44,7 @@ def make_keras_dataset(
     Args:
         data: gives the rows; a stream also their order, shard and start.
         batch_size: rows of a batch B.
-        shuffle: of a DataRef: a full shuffle, anew each epoch; False by default.
+        shuffle: of a DataRef: a full shuffle, anew each epoch, or "block"; False by default.
         seed: of that shuffle.
         fields: keys of rows that are dicts, for Keras to take as (x,), (x, y) or (x, y, sample_weight); rows
             that are tuples are taken so as they are, and a dict without `fields` is one x of several inputs.
@@ -68,7 +69,7 @@ def make_keras_dataset(
         (3, [4, 4, 2])
     """
     if isinstance(data, DataRef):
-        data = data.stream(shuffle=bool(shuffle), shuffle_seed=seed)
+        data = data.stream(shuffle=shuffle or False, shuffle_seed=seed)
     elif not isinstance(data, Stream):
         raise TypeError(
             f"expected a Stream or a DataRef, found {type(data).__name__}; DataRef.stream() makes one"
@@ -190,6 +191,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Begins a pass, unless one goes on over several epochs of Keras, as `steps_per_epoch` makes it."""
         if self._pass is not None:
             return
+        self._follow()
         batches = self._batches
         run = Run(self._stream.cursor, batches.batch_size, batches.drop_last)
         start = run.start
@@ -211,7 +213,16 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._stream.cursor.finished(self._pass.run)
             self._pass = None
 
+    def _follow(self) -> None:
+        """Makes batches in the order that the stream has by now: a state may have brought another."""
+        order = self._stream.cursor.order
+        if order is not self._batches.order:
+            self._batches = self._batches.ordered(order)
+            if self._pool is not None:
+                self._pool.make(self._batches)
+
     def _begin(self) -> Place:
+        self._follow()
         return self._stream.cursor.begin(self._batches.batch_size, self._batches.drop_last)
 
     # -- what there is to resume
