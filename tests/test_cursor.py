@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from torchyoga.blocks import BlockOrder
 from torchyoga.cursor import Cursor, Run
 from torchyoga.errors import StateError
 from torchyoga.order import Order, Shard
@@ -202,3 +203,81 @@ def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
     assert begin(one) == (2, 0)
     one.set_epoch(2)
     assert begin(one) == (3, 0)
+
+
+# -- orders that heed files
+
+
+def blocks(world: int = 1, starts: Any = (0, 4, 10), rank: int = 0, **options: Any) -> Cursor:
+    return Cursor(BlockOrder(starts, 1, **options), Shard(world, rank), 0, "f")
+
+
+def test_a_state_says_what_a_block_shuffle_depends_on() -> None:
+    state = blocks(window=3).state_dict()
+    assert (state["shuffle"], state["window"]) == ("block", 3)
+    assert "shards" not in state
+    state = blocks(shards=7).state_dict()
+    assert state["shards"] == 7
+    assert len(json.dumps(state)) < 1024
+    assert blocks(reshuffle=False).state_dict()["shuffle"] == "block once"
+    assert blocks(shuffle=True, shards=2, reshuffle=False).state_dict()["shuffle"] == "once"
+    assert "window" not in blocks(shuffle=True, shards=2).state_dict()
+    # Files without rows change nothing.
+    blocks(starts=(0, 4, 4, 10)).load_state_dict(blocks().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("saved", "here", "message"),
+    [
+        (blocks(window=4), blocks(window=8), "shuffle_window 4, but here it is 8"),
+        (blocks(starts=(0, 5, 10)), blocks(), "the same rows in other files"),
+        (blocks(), cursor(), "shuffle 'block', but here it is True"),
+        (cursor(), blocks(), "shuffle True, but here it is 'block'"),
+        (blocks(), blocks(shards=1), "of locality 'global', but here it is 'shard'"),
+        (blocks(shards=2), blocks(), "of locality 'shard', but here it is 'global'"),
+        (blocks(shuffle=True, shards=2), cursor(), "of locality 'shard', but here it is 'global'"),
+        (blocks(reshuffle=False), blocks(), "shuffle 'block once', but here it is 'block'"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(saved: Cursor, here: Cursor, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        here.load_state_dict(saved.state_dict())
+    here.load_state_dict({**saved.state_dict(), "position": 3}, strict=False)
+    assert begin(here) == (0, 3)
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2**40, "3", None, True, 1.0])
+def test_damaged_shards_are_refused(shards: Any) -> None:
+    here = blocks(shards=2)
+    with pytest.raises(StateError, match="shards must be an int in 1"):
+        here.load_state_dict({**here.state_dict(), "shards": shards})
+
+
+def test_an_epoch_keeps_the_shards_that_it_was_begun_with() -> None:
+    here = blocks(2, shards=2)
+    here.load_state_dict({**here.state_dict(), "epoch": 3, "position": 3, "shards": 5})
+    assert here.state_dict()["shards"] == 5
+    reach(here, 9)
+    assert here.state_dict()["shards"] == 5
+    assert here.order.positions(3, here.order.rows(3, [9])).tolist() == [9]
+    assert begin(here) == (4, 0)
+    here.set_epoch(4)
+    assert here.state_dict()["shards"] == 2
+    # At its beginning an epoch is not begun.
+    here.load_state_dict({**here.state_dict(), "shards": 5})
+    assert here.state_dict()["shards"] == 2
+
+
+def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> None:
+    here = Cursor(BlockOrder((0, 4, 10), 1, shards=1), Shard(), start_offset=4)
+    here.deal(2, 1)
+    assert (here.shard.num_replicas, here.shard.rank, here.state_dict()["shards"]) == (2, 1, 2)
+    reach(here, 6)
+    here.deal(3, 1)
+    assert here.state_dict()["shards"] == 2
+    here.set_epoch(1)
+    assert here.state_dict()["shards"] == 3
+    loaded = Cursor(BlockOrder((0, 4, 10), 1, shards=1), Shard())
+    loaded.load_state_dict({**here.state_dict(), "position": 3})
+    loaded.deal(4, 0)
+    assert loaded.state_dict()["shards"] == 3

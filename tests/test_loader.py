@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from infiles import InFiles
 from torch.utils.data import Dataset, IterableDataset, Subset, WeightedRandomSampler
 
 import torchyoga as yoga
@@ -129,6 +130,59 @@ def test_other_ranks_and_batch_sizes_continue(ref: yoga.DataRef, remainder: Any)
             assert got == (whole + whole)[: len(got)]
             assert len(third) % 2 == 0
             assert abs(len(got) - 23) < 2
+
+
+@pytest.mark.parametrize("locality", ["global", "shard"])
+@pytest.mark.parametrize("shuffle", ["block", True])
+def test_a_shuffle_by_files_is_resumed_by_other_ranks_workers_and_batches(
+    shuffle: Any, locality: Any
+) -> None:
+    options: dict[str, Any] = {
+        **{"shuffle": shuffle, "shuffle_window": 2, "locality": locality},
+        **{"seed": 3, "remainder": "keep"},
+    }
+    workers = itertools.cycle((0, 1))
+    check_resume(lambda: yoga.DataLoader(InFiles(), 4, num_workers=next(workers), **options), most_stops=2)
+    check_resume(lambda: yoga.DataLoader(InFiles(), 2, num_replicas=3, rank=1, **options))
+
+    def run(world: int, size: int, workers: int, state: Any, steps: int | None) -> tuple[Any, list[int]]:
+        states, ranks, receipts = [], [], []
+        for rank in range(world):
+            loader = yoga.DataLoader(
+                InFiles(), size, num_replicas=world, rank=rank, num_workers=workers, **options
+            )
+            if state:
+                loader.load_state_dict(state)
+            ranks.append([int(row) for batch in itertools.islice(loader, steps) for row in batch])
+            states.append(loader.state_dict())
+            receipts.append(loader.receipt())
+        assert all(found == states[0] for found in states)
+        assert yoga.prove(receipts)
+        return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
+
+    _, whole = run(3, 23, 0, None, None)
+    state, first = run(3, 2, 0, None, 1)
+    state, second = run(2, 3, 1, state, 1)
+    assert locality == "global" or state["shards"] == 3
+    _, third = run(1, 4, 0, state, None)
+    assert first + second + third == whole
+
+
+def test_without_order_a_block_shuffle_loses_nothing() -> None:
+    options: dict[str, Any] = {"shuffle": "block", "num_workers": 2, "in_order": False}
+    loader = yoga.DataLoader(InFiles(), 2, **options)
+    first = [int(row) for batch in itertools.islice(loader, 4) for row in batch]
+    later = yoga.DataLoader(InFiles(), 2, **options)
+    later.load_state_dict(loader.state_dict())
+    assert sorted(first + [int(row) for batch in later for row in batch]) == list(range(23))
+    assert later.prove()
+
+
+def test_accelerate_and_files_of_ones_own_exclude_each_other() -> None:
+    loader = yoga.DataLoader(InFiles(), 2, locality="shard", num_replicas=2, rank=0)
+    loader._is_accelerate_prepared = True
+    with pytest.raises(ValueError, match="leave it at 'global'"):
+        next(iter(loader))
 
 
 def test_random_numbers_depend_on_seed_epoch_and_row_only() -> None:

@@ -11,10 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from infiles import InFiles
 from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from torchyoga import ResumableBatchSampler, ResumableSampler
+from torchyoga import ResumableBatchSampler, ResumableSampler, prove
 from torchyoga.errors import StateError
 
 
@@ -77,6 +78,119 @@ def run(
         states.append(sampler.state_dict())
     assert all(found == states[0] for found in states)
     return states[0], interleaved(ranks)
+
+
+ORDERS: list[dict[str, Any]] = [
+    {"shuffle": "block", "shuffle_window": 2},
+    {"shuffle": "block", "shuffle_window": 2, "locality": "shard"},
+    {"shuffle": True, "locality": "shard"},
+    {"shuffle": False, "locality": "shard"},
+]
+
+
+@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
+@pytest.mark.parametrize("options", ORDERS)
+def test_stopped_anywhere_and_continued_by_other_ranks_whatever_the_shuffle(
+    options: Any, remainder: Any
+) -> None:
+    def part(
+        world: int, state: Any, steps: int | None, size: int, policy: Any = remainder
+    ) -> tuple[Any, list[int]]:
+        """Some batches on all ranks: the state, equal on all, and the rows in global order."""
+        ranks = [
+            ResumableSampler(InFiles(), seed=2, num_replicas=world, rank=rank, remainder=policy, **options)
+            for rank in range(world)
+        ]
+        rows = []
+        for sampler in ranks:
+            if state is not None:
+                sampler.load_state_dict(json.loads(json.dumps(state)))
+            made = itertools.islice(ResumableBatchSampler(sampler, size), steps)
+            rows.append([row for batch in made for row in batch])
+        states = [sampler.state_dict() for sampler in ranks]
+        assert all(found == states[0] for found in states)
+        proof = prove([sampler.receipt() for sampler in ranks])
+        assert proof, str(proof)
+        return states[0], interleaved(rows)
+
+    for first, second, third in ((1, 3, 2), (3, 2, 4), (4, 1, 3)):
+        for steps in range(23 // (3 * first)):
+            state, begun = part(first, None, steps, 3)
+            state, more = part(second, state, 1, 2)
+            if state["epoch"]:
+                continue  # nothing is left of this epoch
+            _, rest = part(third, state, None, 4)
+            # An epoch keeps the shards with which its first row was delivered.
+            _, whole = part(first if steps else second, None, None, 3, "keep")
+            got = begun + more + rest
+            assert got[:23] == whole[: len(got)]
+            if remainder == "keep":
+                assert len(got) == 23
+            else:
+                assert abs(len(got) - 23) < third
+
+
+def test_the_next_epoch_after_an_elastic_resume_gives_each_rank_its_own_files() -> None:
+    def rows_by_rank(world: int, state: Any, epochs: int) -> list[list[list[int]]]:
+        found = []
+        for rank in range(world):
+            sampler = ResumableSampler(
+                InFiles((5,) * 8),
+                "block",
+                seed=3,
+                num_replicas=world,
+                rank=rank,
+                remainder="keep",
+                locality="shard",
+            )
+            assert sampler.locality == "shard"
+            if state:
+                sampler.load_state_dict(state)
+            found.append([list(sampler) for _ in range(epochs)])
+        return found
+
+    own = rows_by_rank(4, None, 3)
+    for epochs in own:
+        assert len({row // 5 for rows in epochs for row in rows}) == 2  # its files, the same in every epoch
+        assert len(set(map(tuple, epochs))) == 3
+    begun = [
+        ResumableSampler(InFiles((5,) * 8), "block", 3, 2, rank, "keep", locality="shard") for rank in (0, 1)
+    ]
+    taken = [list(itertools.islice(sampler, 7)) for sampler in begun]
+    later = rows_by_rank(4, begun[0].state_dict(), 3)
+    assert sorted(sum(taken, []) + [row for epochs in later for row in epochs[0]]) == list(range(40))
+    assert [epochs[1:] for epochs in later] == [epochs[1:] for epochs in own]
+
+
+def test_rows_that_pad_adds_are_the_ranks_own() -> None:
+    for rank in range(3):
+        padded, kept = (
+            list(ResumableSampler(InFiles(), "block", 1, 3, rank, policy, locality="shard"))  # type: ignore[arg-type]
+            for policy in ("pad", "keep")
+        )
+        assert padded == (kept + kept)[:8]
+
+
+@pytest.mark.parametrize("options", ORDERS)
+def test_positions_are_found_whatever_the_shuffle(options: Any) -> None:
+    sampler = ResumableSampler(InFiles(), seed=4, num_replicas=2, rank=1, **options)
+    rows = sampler.rows_at(range(23), epoch=5)
+    assert [sampler.position_of(row, epoch=5) for row in rows.tolist()] == list(range(23))
+    assert list(itertools.islice(sampler, 4)) == sampler.rows_at(range(1, 9, 2), epoch=0).tolist()
+    assert bool(sampler.shuffle) == bool(options["shuffle"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shuffle": "full"}, "shuffle must be True, False or 'block', found 'full'"),
+        ({"shuffle_window": 5000}, r"shuffle_window must be in 1\.\.1024, found 5000"),
+        ({"locality": "rank"}, "locality must be 'global' or 'shard', found 'rank'"),
+    ],
+)
+def test_orders_that_are_none_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ResumableSampler(10, **arguments)
 
 
 def test_epochs_advance_by_themselves_and_differ() -> None:

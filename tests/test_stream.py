@@ -12,12 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from infiles import InFiles
 
 import torchyoga as yoga
 from torchyoga import Stream
 from torchyoga.errors import StateError
 from torchyoga.formats import FORMATS
 from torchyoga.testing import check_resume
+
+ORDERS: list[dict[str, Any]] = [
+    {"shuffle": "block", "shuffle_window": 2},
+    {"shuffle": "block", "shuffle_window": 2, "locality": "shard"},
+    {"shuffle": True, "locality": "shard"},
+    {"shuffle": False, "locality": "shard"},
+]
 
 
 class Squares(yoga.DataRef):
@@ -58,6 +66,25 @@ def test_a_stream_is_in_the_samplers_order() -> None:
             assert len(stream) == len(sampler)
 
 
+@pytest.mark.parametrize("options", ORDERS)
+def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) -> None:
+    for rank, drop in itertools.product(range(3), (False, True)):
+        stream = InFiles().stream(
+            shuffle_seed=7, shard_rank=rank, num_shards=3, drop_shard_remainder=drop, **options
+        )
+        sampler = yoga.ResumableSampler(
+            InFiles(),
+            seed=7,
+            num_replicas=3,
+            rank=rank,
+            remainder="drop" if drop else "keep",
+            **options,
+        )
+        for _ in range(2):
+            assert list(stream) == list(sampler)
+        assert len(stream) == len(sampler)
+
+
 def test_the_offset_counts_rows_of_all_shards_in_the_first_epoch_only() -> None:
     streams = [Squares(11).stream(start_offset=5, shard_rank=rank, num_shards=2) for rank in (0, 1)]
     assert [list(stream) for stream in streams] == [[25, 49, 81], [36, 64, 100]]
@@ -69,8 +96,17 @@ def test_the_order_may_stay_that_of_the_first_epoch() -> None:
     stream = Squares(30).stream(shuffle=True, skip_shuffle_at_epoch_end=True)
     first = list(stream)
     assert first == list(stream) == list(Squares(30).stream(shuffle=True))
+    blocks = InFiles().stream(shuffle="block", skip_shuffle_at_epoch_end=True)
+    assert list(blocks) == list(blocks) == list(InFiles().stream(shuffle="block"))
+    with pytest.raises(StateError, match="shuffle 'block once'"):
+        InFiles().stream(shuffle="block").load_state_dict(blocks.state_dict())
     with pytest.raises(StateError, match="shuffle 'once'"):
         Squares(30).stream(shuffle=True).load_state_dict(stream.state_dict())
+
+
+@pytest.mark.parametrize("options", ORDERS)
+def test_resume_after_every_row_whatever_the_shuffle(options: Any) -> None:
+    check_resume(lambda: InFiles((4, 3, 0, 3)).stream(shard_rank=1, num_shards=2, **options))
 
 
 def test_resume_after_every_row_and_every_batch(ref: yoga.DataRef) -> None:
@@ -87,12 +123,14 @@ def test_resume_after_every_row_and_every_batch(ref: yoga.DataRef) -> None:
     check_resume(Batches)
 
 
-def test_other_shards_continue_a_stream() -> None:
-    whole = list(Squares(23).stream(shuffle=True))
-    first = [Squares(23).stream(shuffle=True, shard_rank=rank, num_shards=3) for rank in range(3)]
+@pytest.mark.parametrize("options", [{"shuffle": True}, *ORDERS])
+def test_other_shards_continue_a_stream(options: Any) -> None:
+    sources = [InFiles().stream(shard_rank=rank, num_shards=3, **options) for rank in range(3)]
+    whole = [row for step in itertools.zip_longest(*sources) for row in step if row is not None]
+    first = [InFiles().stream(shard_rank=rank, num_shards=3, **options) for rank in range(3)]
     ranks = [list(itertools.islice(stream, 4)) for stream in first]
     assert len({str(stream.state_dict()) for stream in first}) == 1
-    second = [Squares(23).stream(shuffle=True, shard_rank=rank, num_shards=2) for rank in range(2)]
+    second = [InFiles().stream(shard_rank=rank, num_shards=2, **options) for rank in range(2)]
     for stream in second:
         stream.load_state_dict(first[0].state_dict())
     rest = [list(stream) for stream in second]
@@ -130,6 +168,9 @@ def test_a_stream_from_before_a_load_says_so() -> None:
         ({"num_shards": 0}, "num_replicas must be at least 1"),
         ({"shard_rank": 3, "num_shards": 3}, "rank must be in"),
         ({"shuffle_seed": "a"}, "seed must be an int"),
+        ({"shuffle": "blocks"}, "shuffle must be True, False or 'block', found 'blocks'"),
+        ({"shuffle": "block", "shuffle_window": 0}, "shuffle_window must be in"),
+        ({"locality": None}, "locality must be 'global' or 'shard', found None"),
     ],
 )
 def test_bad_arguments_are_named(arguments: Any, message: str) -> None:
@@ -235,3 +276,19 @@ def test_steps_are_counted_from_the_last_load() -> None:
     assert (stream.state_after(2)["epoch"], stream.state_after(2)["position"]) == (5, 2)
     with pytest.raises(ValueError, match="steps must be at least 0"):
         stream.state_after(-1)
+
+
+def test_files_are_known_of_every_ref(tmp_path: Path) -> None:
+    assert Squares(10_000).file_starts.tolist() == [0, 4096, 8192, 10_000]
+    whole = InFiles()
+    assert whole[5:20].file_starts.tolist() == [0, 6, 11, 12, 15]
+    assert whole[5:6].file_starts.tolist() == [0, 1]
+    assert whole[5:5].file_starts.tolist() == [0]
+    assert whole[::-1].file_starts.tolist() == [0, 23]
+    for some in (whole[1::3], whole[2:20:5], whole[5:20]):
+        rows = np.array(list(some))
+        changes = 1 + np.flatnonzero(np.diff(np.searchsorted(whole.file_starts, rows, "right")))
+        assert some.file_starts.tolist() == [0, *changes.tolist(), len(rows)]
+    version = yoga.Storage(tmp_path).submit(list(range(50)), "rows", "1", progress=False)
+    assert version.file_starts.tolist() == [0, 50]
+    assert yoga.Storage(tmp_path).submit([], "none", "1").file_starts.tolist() == [0]
