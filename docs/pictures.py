@@ -1,4 +1,4 @@
-"""Draws the pictures of order.md and resume.md from the code itself.
+"""Draws the pictures of order.md, shuffle.md and resume.md from the code itself.
 
 python docs/pictures.py
 """
@@ -12,6 +12,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+import numpy as np
 
 import torchyoga as yoga
 
@@ -112,6 +113,41 @@ def loader(world: int, rank: int, size: int) -> yoga.DataLoader:
     return yoga.DataLoader(data, size, True, seed=7, num_replicas=world, rank=rank, remainder="keep")
 
 
+class Files:
+    """Two thousand rows in forty files."""
+
+    file_starts = np.arange(0, 2001, 50)
+
+    def __len__(self) -> int:
+        return 2000
+
+
+def shuffle() -> None:
+    """Which row comes at which position: full, by blocks, and not shuffled; each colour is a file."""
+    kinds: list[tuple[str, Any]] = [
+        ("shuffle=True", True),
+        ('shuffle="block"', "block"),
+        ("shuffle=False", False),
+    ]
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3.2), sharey=True)
+    colours = np.array(COLOURS)
+    for axes, (title, kind) in zip(panels, kinds, strict=True):
+        rows = yoga.ResumableSampler(Files(), kind, seed=7, shuffle_window=4).rows_at(range(2000))
+        axes.scatter(
+            range(2000), rows, s=1.2, c=colours[rows // 50 % len(colours)], linewidths=0, rasterized=True
+        )
+        quality = yoga.shuffle_quality(Files(), kind, shuffle_window=4)
+        axes.set_title(title)
+        files = "1 file" if quality.files_at_once == 1 else f"{quality.files_at_once} files"
+        axes.set_xlabel(f"position in the epoch\n{files} at once, randomness {quality.randomness:.0%}")
+        axes.set_xlim(0, 2000)
+        axes.set_ylim(0, 2000)
+    panels[0].set_ylabel("row")
+    options = {"bbox_inches": "tight", "facecolor": "white", "metadata": {"Date": None}}
+    figure.savefig(IMAGES / "shuffle.svg", dpi=200, **options)
+
+
 if __name__ == "__main__":
     order()
+    shuffle()
     resume()
