@@ -1,0 +1,245 @@
+"""Bytes behind URLs: what is created once, what is tried again, and what is said when that does not help."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machines import running
+from servers import S3, Fault, Gcs, Proxy, http_server
+
+from torchyoga.errors import RemoteError
+from torchyoga.remote import Remote, is_url
+
+QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.remote._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.remote._LONGEST_WAIT", 0.1)
+
+
+# aiohttp warns of large bodies that gcsfs sends.
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+
+
+@pytest.fixture(params=["s3", "gcs", "memory"])
+def remote(request: pytest.FixtureRequest) -> Remote:
+    if request.param == "memory":
+        return Remote(f"memory://{uuid.uuid4().hex}/a b")
+    server: S3 | Gcs = request.getfixturevalue(request.param)
+    scheme = {"s3": "s3", "gcs": "gs"}[request.param]
+    return Remote(f"{scheme}://{server.new_bucket()}/a b", server.storage_options)
+
+
+def test_bytes_under_names(remote: Remote) -> None:
+    assert (remote.find(), remote.find("f"), remote.find_one("f/x")) == ({}, {}, None)
+    with pytest.raises(FileNotFoundError):
+        remote.read("f/x", 10)
+    remote.write("f/x", b"0123456789")
+    remote.write("f/g/y%2F #[]{}", b"")
+    assert remote.read("f/x", 10) == b"0123456789"
+    assert remote.read("f/g/y%2F #[]{}", 10) == b""
+    with pytest.raises(RemoteError, match="larger than 9 bytes"):
+        remote.read("f/x", 9)
+    assert remote.read_ranges("f/x", [(0, 3), (3, 10)], 10) == [b"012", b"3456789"]
+    found = remote.find("f")
+    assert {name: there.nbytes for name, there in found.items()} == {"x": 10, "g/y%2F #[]{}": 0}
+    assert remote.find() == {f"f/{name}": there for name, there in found.items()}
+    now, written = remote.now(), found["x"].written
+    assert now is not None
+    assert written is not None
+    assert -1 <= now - written < 60
+    remote.write("f/x", b"new")
+    assert remote.find_one("f/x").nbytes == 3  # type: ignore[union-attr]
+    remote.delete(["f/x", "f/x", "f/none"])
+    assert remote.find() == {"f/g/y%2F #[]{}": found["g/y%2F #[]{}"]}
+
+
+def test_what_is_there_is_not_created_again(remote: Remote) -> None:
+    remote.create("m", b"one")
+    with pytest.raises(FileExistsError):
+        remote.create("m", b"two")
+    remote.create("m", b"one")  # as if the reply had been lost
+    assert remote.read("m", 10) == b"one"
+    remote.check_conditional("m", b"one")
+    assert remote.is_conditional
+
+
+def test_files_of_all_sizes_are_uploaded(remote: Remote, tmp_path: Path) -> None:
+    for nbytes in (0, 1, 9 * 2**20):
+        data = os.urandom(nbytes)
+        (tmp_path / "file").write_bytes(data)
+        remote.upload(str(tmp_path / "file"), "u/file")
+        assert remote.read("u/file", nbytes) == data
+
+
+def test_a_store_that_ignores_conditions_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    def careless(self: Any, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        self.open(path, "wb", data=value)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", careless)
+    remote = Remote("memory://careless")
+    remote.create("m", b"one")
+    remote.check_conditional("m", b"one")
+    assert not remote.is_conditional
+    with pytest.raises(FileExistsError):  # it is looked at before, at least
+        remote.create("m", b"two")
+
+
+def behind(proxy: Proxy, bucket: str, **more: Any) -> Remote:
+    return Remote(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK, **more})
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("status", "/p/", times=2, status=503),
+        Fault("status", "/p/", times=2, status=500),
+        Fault("timeout", "/p/", times=1),
+        Fault("refuse", "/p/", times=3),
+        Fault("lost reply", "/p/", "PUT", times=2),
+        Fault("cut upload", "/p/", "PUT", times=2, bytes=100),
+        Fault("cut body", "/p/", "GET", times=2, bytes=100),
+    ],
+    ids=lambda fault: f"{fault.kind} {fault.status}",
+)
+def test_what_goes_wrong_for_a_while_is_tried_again(fault: Fault, proxy: Proxy, bucket: str) -> None:
+    remote, data = behind(proxy, bucket), os.urandom(2**20)
+    remote.write("before", b"x")
+    proxy.faults = [fault]
+    remote.create("m", data)
+    with pytest.raises(FileExistsError):
+        remote.create("m", b"other")
+    proxy.faults = [fault]
+    assert remote.read("m", 2**20) == data
+    proxy.faults = [fault]
+    assert remote.read_ranges("m", [(0, 2**19), (2**19, 2**20)], 2**20) == [data[: 2**19], data[2**19 :]]
+    assert any(request.fault for request in proxy.requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault("status", status=503), r"cannot read s3://.*/p/m: .*tried \d times.*endpoint"),
+        (Fault("refuse"), r"cannot read s3://.*/p/m: .*tried \d times"),
+        (Fault("timeout"), r"cannot read s3://.*/p/m: .*[Tt]imeout.*tried \d times"),
+        (Fault("status", status=403), r"cannot read s3://.*/p/m: Perm.*credentials do not allow it"),
+    ],
+    ids=["503", "refused", "timeout", "403"],
+)
+def test_what_stays_wrong_is_said_in_time(fault: Fault, text: str, proxy: Proxy, bucket: str) -> None:
+    remote = behind(proxy, bucket, config_kwargs={**QUICK["config_kwargs"], "read_timeout": 0.5})
+    remote.write("m", b"x")
+    proxy.faults = [fault]
+    started = time.monotonic()
+    with pytest.raises(RemoteError, match=text) as error:
+        remote.read("m", 10)
+    assert isinstance(error.value, OSError)
+    assert time.monotonic() - started < 30
+    assert len(proxy.seen("GET", "/p/m")) <= 12
+
+
+def test_a_store_that_drips_counts_as_hanging(
+    proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.remote._PATIENCE", 0.3)
+    monkeypatch.setattr("torchyoga.remote._TRIES", 2)
+    remote = behind(proxy, bucket)
+    remote.write("m", bytes(1000))
+    proxy.faults = [Fault("slow", "/p/m", "GET", bytes=20)]
+    with pytest.raises(RemoteError, match=r"[Tt]imeout.*tried 2 times"):
+        remote.read_ranges("m", [(0, 1000)], 1000)
+
+
+def test_a_server_that_is_away_and_comes_back(proxy: Proxy, bucket: str) -> None:
+    remote = behind(proxy, bucket)
+    remote.write("m", b"x")
+    proxy.down()
+    with pytest.raises(RemoteError, match=r"cannot write s3://.*/p/m: EndpointConnectionError"):
+        remote.write("m", b"y")
+    proxy.up()
+    assert remote.read("m", 10) == b"x"
+
+
+def test_no_bucket_no_credentials_no_package(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RemoteError, match="Is the bucket there"):
+        Remote("s3://no-such-bucket/p", s3.storage_options).read("m", 10)
+    with pytest.raises(RemoteError, match="Is the bucket there"):
+        Remote("s3://no-such-bucket/p", s3.storage_options).find()
+    bare = {"client_kwargs": {"endpoint_url": s3.endpoint}}
+    with pytest.raises(RemoteError, match=r"NoCredentialsError.*Pass storage_options"):
+        Remote("s3://other-bucket/p", bare).read("m", 10)
+    monkeypatch.setitem(__import__("sys").modules, "adlfs", None)
+    with pytest.raises(ImportError, match=r"pip install 'torchyoga\[azure\]'"):
+        Remote("az://container/p").read("m", 10)
+    with pytest.raises(ValueError, match="pass it in storage_options"):
+        Remote("ftp://me:secret@host/p")
+
+
+def test_pages_of_links_are_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a b" / "c").mkdir(parents=True)
+    (tmp_path / "a b" / "c" / "x%2Fy.bin").write_bytes(b"0123456789")
+    with http_server(tmp_path) as server:
+        remote = Remote(f"{server.endpoint}/a%20b")
+        assert list(remote.find()) == ["c/x%2Fy.bin"]
+        assert remote.read("c/x%2Fy.bin", 10) == b"0123456789"
+        assert remote.read_ranges("c/x%2Fy.bin", [(2, 4)], 10) == [b"23"]
+        assert remote.find_one("none") is None
+        with pytest.raises(RemoteError, match="can only be read"):
+            remote.write("x", b"")
+
+
+def test_options_are_written_nowhere(s3: S3, bucket: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    options = {**s3.storage_options, "secret": "TOPSECRET"}
+    remote = Remote(f"s3://{bucket}/p", options)
+    remote.write("m", b"x")
+    for text in (repr(remote), str(vars(pickle.loads(pickle.dumps(remote))).keys()), caplog.text):
+        assert "TOPSECRET" not in text
+    assert b"TOPSECRET" not in pickle.dumps(remote)
+    assert pickle.loads(pickle.dumps(remote)).read("m", 10) == b"x"  # here they are known
+
+
+CHILDREN = """
+import multiprocessing, os, sys, threading
+from torchyoga.remote import Remote
+def read(remote, queue):
+    queue.put(remote.read("m", 10))
+if __name__ == "__main__":
+    options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": sys.argv[2]}}
+    remote = Remote(sys.argv[1], options)
+    assert threading.active_count() == 1, "a constructor does no work"
+    remote.write("m", b"x")
+    for method in ("fork", "spawn", "forkserver"):
+        context = multiprocessing.get_context(method)
+        queue = context.SimpleQueue()
+        children = [context.Process(target=read, args=(remote, queue)) for _ in range(1)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+            assert child.exitcode == 0, (method, child.exitcode)
+            assert queue.get() == b"x"
+    print("all read")
+"""
+
+
+def test_children_of_all_kinds_read_and_nothing_is_left_at_exit(s3: S3, bucket: str, tmp_path: Path) -> None:
+    with running(CHILDREN, tmp_path, f"s3://{bucket}/p", s3.endpoint) as machine:
+        assert "all read" in machine.check(120)
+        assert machine.stderr == ""
+
+
+def test_what_is_a_url() -> None:
+    urls = ["s3://bucket/prefix", "memory://x", "https://host/path"]
+    assert [url for url in [*urls, "~/yoga", "file:///tmp/x", "/a/b"] if is_url(url)] == urls
