@@ -16,7 +16,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from .errors import RemoteError
+from .errors import CorruptError, RemoteError
 
 __all__ = ["Found", "Remote", "is_url"]
 
@@ -129,7 +129,8 @@ class Remote:
 
         Raises:
             FileNotFoundError: nothing is.
-            RemoteError: it is more than `limit` bytes, or the store cannot be reached or refuses.
+            CorruptError: it is more than `limit` bytes.
+            RemoteError: the store cannot be reached or refuses.
         """
 
         def read() -> bytes:
@@ -144,8 +145,8 @@ class Remote:
 
         found = self._tried(f"read {self.where(name)}", read)
         if len(found) > limit:
-            raise RemoteError(
-                f"{self.where(name)} is larger than {limit} bytes, so it is not what it should be"
+            raise CorruptError(
+                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
             )
         return found
 

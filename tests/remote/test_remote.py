@@ -14,7 +14,7 @@ import pytest
 from machines import running
 from servers import S3, Fault, Gcs, Proxy, http_server
 
-from torchyoga.errors import RemoteError
+from torchyoga.errors import CorruptError, RemoteError
 from torchyoga.remote import Remote, is_url
 
 QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
@@ -47,7 +47,7 @@ def test_bytes_under_names(remote: Remote) -> None:
     remote.write("f/g/y%2F #[]{}", b"")
     assert remote.read("f/x", 10) == b"0123456789"
     assert remote.read("f/g/y%2F #[]{}", 10) == b""
-    with pytest.raises(RemoteError, match="larger than 9 bytes"):
+    with pytest.raises(CorruptError, match="larger than 9 bytes"):
         remote.read("f/x", 9)
     assert remote.read_ranges("f/x", [(0, 3), (3, 10)], 10) == [b"012", b"3456789"]
     found = remote.find("f")

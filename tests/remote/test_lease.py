@@ -1,0 +1,166 @@
+"""One at a time, also when holders die, are paused, or disagree about the time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from machines import running
+from servers import S3
+
+from torchyoga.errors import YogaError
+from torchyoga.lease import Lease
+from torchyoga.remote import Remote
+
+
+def memory() -> Remote:
+    return Remote(f"memory://{uuid.uuid4().hex}")
+
+
+def claims(remote: Remote) -> list[str]:
+    return sorted(name for name in remote.find("l") if name.endswith(".json"))
+
+
+def test_one_after_the_other() -> None:
+    remote = memory()
+    for number in (1, 2, 3):
+        with Lease(remote, "l", "work", 5, 0) as lease:
+            lease.check()
+            assert claims(remote) == [f"{number:08d}.json"]
+            with pytest.raises(YogaError, match=r"work is still held by process \d+ on .*, since .* 0 s"):
+                Lease(remote, "l", "work", 5, 0).__enter__()
+    assert claims(remote) == ["00000003.json"]
+    assert list(remote.find("l")) == ["00000003.json"]
+    assert list(remote.find(".leases")) == []  # where it asks for the time
+
+
+def test_threads_take_turns() -> None:
+    remote, inside, most, turns = memory(), 0, 0, 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most, turns
+        for _ in range(5):
+            with Lease(remote, "l", "work", 20, 60):
+                with lock:
+                    inside, turns = inside + 1, turns + 1
+                    most = max(most, inside)
+                time.sleep(0.002)
+                with lock:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (most, turns) == (1, 30)
+
+
+def dead(remote: Remote, number: int, **content: object) -> None:
+    text = json.dumps({"holder": "process 7 on mars", "given_up": False, "beat": "x", **content})
+    remote.write(f"l/{number:08d}.json", text.encode())
+
+
+def test_who_is_silent_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
+    remote = memory()
+    dead(remote, 4)
+    started = time.monotonic()
+    with Lease(remote, "l", "work", 1, 30):
+        assert claims(remote) == ["00000005.json"]
+    assert 0.9 < time.monotonic() - started < 10
+    assert "taking over from process 7 on mars, which is silent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b'{"holder": 1}', b"\xff" * 9000], ids=["empty", "cut", "list", "few", "long"]
+)
+def test_a_damaged_claim_counts_as_silent_after_a_while(text: bytes) -> None:
+    remote = memory()
+    remote.write("l/00000001.json", text)
+    with pytest.raises(YogaError, match="damaged"):
+        Lease(remote, "l", "work", 30, 0.1).__enter__()
+    with Lease(remote, "l", "work", 1, 30):
+        assert claims(remote) == ["00000002.json"]
+
+
+def test_a_holder_shows_life_and_is_not_taken_over(caplog: pytest.LogCaptureFixture) -> None:
+    remote = memory()
+    with (
+        Lease(remote, "l", "work", 1, 0) as lease,
+        pytest.raises(YogaError, match="still held by process"),
+    ):
+        Lease(remote, "l", "work", 1, 3.5).__enter__()
+    lease.check()
+    assert "taking over" not in caplog.text
+
+
+def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.lease._NOTICE_SECONDS", 0.2)
+    remote = memory()
+    with Lease(remote, "l", "work", 9, 0), pytest.raises(YogaError):
+        Lease(remote, "l", "work", 9, 1).__enter__()
+    assert [record.levelno for record in caplog.records][:1] == [logging.WARNING]
+    assert "waiting for process" in caplog.text
+    assert "since" in caplog.text
+
+
+def test_a_holder_that_slept_hears_of_it() -> None:
+    remote = memory()
+    with Lease(remote, "l", "work", 1, 0) as lease:
+        lease._stop.set()  # no sign of life any more
+        with Lease(remote, "l", "work", 1, 30), pytest.raises(YogaError, match="taken over by process"):
+            lease.check()
+    assert claims(remote) == ["00000002.json"]  # the first did not touch what is another's
+    assert json.loads(remote.read("l/00000002.json", 999))["given_up"] is True
+
+
+def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter saw claim 1 given up; before it can take claim 2, others have had that, and tidied it away."""
+    remote = memory()
+    for _ in range(2):
+        with Lease(remote, "l", "work", 60, 0):
+            pass
+    with Lease(remote, "l", "work", 60, 0) as holder:
+        late, looks = Lease(remote, "l", "work", 60, 0.3), iter([[1]])
+        now = late._claims
+        monkeypatch.setattr(late, "_claims", lambda: next(looks, None) or now())
+        with pytest.raises(YogaError, match="still held"):
+            late.__enter__()
+        holder.check()
+        assert claims(remote) == ["00000003.json"]
+
+
+HOLDER = """
+import sys, time
+from torchyoga.lease import Lease
+from torchyoga.remote import Remote
+if sys.argv[3] != "0":
+    real = time.time
+    time.time = lambda: real() + float(sys.argv[3])  # a clock that is wrong
+options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": sys.argv[2]}}
+with Lease(Remote(sys.argv[1], options), "l", "work", 2, 60):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[4]))
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("skew", ["86400", "-86400"])
+def test_machines_whose_clocks_are_wrong(skew: str, s3: S3, bucket: str, tmp_path: Path) -> None:
+    """The holder is alive for longer than its lease, then killed; who waits takes over only then."""
+    url = f"s3://{bucket}/p"
+    with running(HOLDER, tmp_path / "a", url, s3.endpoint, skew, "600") as one:
+        one.says("held")
+        with running(HOLDER, tmp_path / "b", url, s3.endpoint, "0", "0") as two:
+            time.sleep(5)
+            assert two.is_running
+            assert "held" not in two.stdout
+            one.kill()
+            assert two.check(60).split() == ["held", "ended"]
+            assert "taking over from process" in two.stderr
