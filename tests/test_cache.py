@@ -35,10 +35,13 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
         downloads.append(path)
         path.write_bytes(b"abc")
 
-    assert not cache.has("k") and cache.find("k") is None and cache.last_used("k") is None
+    assert not cache.has("k")
+    assert cache.find("k") is None
+    assert cache.last_used("k") is None
     assert cache.get("k", 3, download, "k").read_bytes() == b"abc"
     assert cache.get("k", 3, download, "k") == cache.find("k")
-    assert len(downloads) == 1 and cache.has("k")
+    assert len(downloads) == 1
+    assert cache.has("k")
     assert not downloads[0].exists()
 
 
@@ -140,7 +143,8 @@ def test_what_is_built_here_is_kept_if_it_fits(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"x" * nbytes)
         cache.adopt(name, tmp_path / name)
     assert kept(cache) == {"b": 9}
-    assert (tmp_path / "large").exists() and not (tmp_path / "b").exists()
+    assert (tmp_path / "large").exists()
+    assert not (tmp_path / "b").exists()
 
 
 DOWNLOADER = """

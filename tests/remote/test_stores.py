@@ -1,0 +1,499 @@
+"""A store behind a URL behaves like a directory: the same rows, the same errors."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from servers import S3, Fault, Gcs, Proxy, http_server
+
+import torchyoga as yoga
+from torchyoga import errors
+from torchyoga.build import BuildOptions
+from torchyoga.downloads import Downloads
+from torchyoga.manifest import Manifest
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+
+ROWS = [{"x": np.arange(100) + n, "text": "t" * (n % 7), "n": n} for n in range(500)]
+QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
+Machine = Callable[..., yoga.Storage]
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.remote._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.remote._LONGEST_WAIT", 0.1)
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file for every 20 rows."""
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 20)
+    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+
+
+@pytest.fixture(params=["s3", "gcs", "memory"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+    """A storage on a machine of that name, with a cache of its own."""
+    url, options = f"memory://{uuid.uuid4().hex}/p", None
+    if request.param != "memory":
+        server: S3 | Gcs = request.getfixturevalue(request.param)
+        url = f"{ {'s3': 's3', 'gcs': 'gs'}[request.param] }://{server.new_bucket()}/a/b"
+        options = server.storage_options
+    return storages(url, options, tmp_path)
+
+
+def storages(url: str, options: Any, folder: Path) -> Machine:
+    def on(name: str, **more: Any) -> yoga.Storage:
+        return yoga.Storage(
+            url,
+            storage_options=options,
+            cache_dir=folder / name,
+            **{"lease_seconds": 2, "timeout": 30, **more},
+        )
+
+    return on
+
+
+def same(ref: yoga.DataRef, rows: list[Any] = ROWS) -> bool:
+    return len(ref) == len(rows) and all(
+        found.keys() == row.keys() and all(np.array_equal(found[name], row[name]) for name in row)
+        for found, row in zip(ref, rows, strict=True)
+    )
+
+
+def cached(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "files").glob("*"))
+
+
+def test_published_here_and_read_there(machine: Machine, tmp_path: Path, small_files: None) -> None:
+    here, there = machine("here"), machine("there")
+    assert (here.list(), here.versions("a/b é")) == ([], [])
+    ref = here.submit(ROWS, "a/b é", "1.0 #[]")
+    assert same(ref)
+    assert len(cached(tmp_path / "here")) == 25  # what was built here is not downloaded
+    assert there.list() == [("a/b é", "1.0 #[]")]
+    assert there.versions("a/b é") == ["1.0 #[]"]
+    far = there.fetch("a/b é", "1.0 #[]")
+    assert (len(far), far.fingerprint, far.schema) == (500, ref.fingerprint, ref.schema)
+    assert cached(tmp_path / "there") == []  # only the manifest was read
+    assert far[123]["n"] == 123
+    assert len(cached(tmp_path / "there")) == 1
+    assert same(far)
+    assert same(pickle.loads(pickle.dumps(far)))
+    assert same(there.fetch("a/b é", "1.0 #[]")[100:400:3], ROWS[100:400:3])
+    there.check("a/b é", "1.0 #[]")
+    assert [path.name for path in (tmp_path / "there").glob("checking-*")] == []
+
+
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+def test_every_road_in(format: str, machine: Machine) -> None:
+    here, there = machine("here", format=format), machine("there")
+    here.submit(iter(ROWS), "rows", "1")
+    here.submit({"x": np.arange(1000)}, "arrays", "1")
+    here.submit([], "empty", "1")
+    here.submit(here.fetch("rows", "1")[:10], "some", "1")
+    calls = []
+
+    @there.cacheable("made", "1")
+    def made() -> Any:
+        calls.append(1)
+        return ROWS[:5]
+
+    assert same(made(), ROWS[:5])
+    assert same(made(), ROWS[:5])
+    assert len(calls) == 1
+    assert same(there.fetch("rows", "1"))
+    assert there.fetch("arrays", "1")[999]["x"] == 999
+    assert len(there.fetch("empty", "1")) == 0
+    assert same(there.fetch("some", "1"), ROWS[:10])
+    converted = there.convert("rows", "1", format="hdf5" if format == "lmdb" else "lmdb")
+    assert same(converted)
+    assert same(machine("third").fetch("rows", "1"))
+
+
+def test_errors_are_those_of_a_directory(machine: Machine) -> None:
+    storage = machine("here")
+    with pytest.raises(errors.NotFoundError, match="the storage holds nothing"):
+        storage.fetch("a", "1")
+    storage.submit([1, 2], "a", "1")
+    with pytest.raises(errors.ExistsError, match=r"published already in .*://"):
+        storage.submit([3], "a", "1")
+    with pytest.raises(errors.NotFoundError, match=r"its versions are \['1'\]"):
+        storage.fetch("a", "2")
+    with pytest.raises(errors.NotFoundError, match=r"the storage holds \['a'\]"):
+        storage.remove("b", "1")
+    with pytest.raises(errors.NotFoundError):
+        storage.check("b", "1")
+    with pytest.raises(errors.SchemaError, match="row 1"):
+        storage.submit([1, "x"], "c", "1")
+    with pytest.raises(ValueError, match="is no directory of this machine"):
+        _ = storage.path
+    assert storage.list() == [("a", "1")]
+    with pytest.raises(ValueError, match="lease_seconds must be in"):
+        machine("here", lease_seconds=0)
+    with pytest.raises(ValueError, match="timeout must be at least 0"):
+        machine("here", timeout=-1)
+    with pytest.raises(ValueError, match="cache_bytes must be"):
+        machine("here", cache_bytes=-1)
+
+
+def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -> None:
+    here, there = machine("here"), machine("there")
+    here.submit(ROWS, "a", "1")
+    opened, whole, late = (there.fetch("a", "1") for _ in range(3))
+    assert opened[3]["n"] == 3
+    whole.download(progress=False)  # type: ignore[attr-defined]
+    here.submit(ROWS[::-1], "a", "1", overwrite=True)
+    assert same(whole)
+    assert same(opened)  # what was replaced stays for a day
+    assert there.clean() == []
+    assert same(there.fetch("a", "1"), ROWS[::-1])
+    pickled = pickle.dumps(late)
+    with pytest.raises(errors.NotFoundError, match="has been overwritten since"):
+        pickle.loads(pickled)
+    far = machine("far").fetch("a", "1")
+    here.remove("a", "1")
+    assert here.list() == []
+    with pytest.raises(errors.NotFoundError, match="has been removed since"):
+        far[0]
+    assert same(whole)
+
+
+def test_what_was_replaced_is_cleaned_after_a_grace(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchyoga.remote import Remote
+
+    storage = machine("here")
+    storage.submit([1, 2], "a", "1")
+    storage.submit([3], "a", "1", overwrite=True)
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    remote.write("a/1/0123456789abcdef-00000.mdb", b"of an upload that was never finished")
+    remote.write("b/2/0123456789abcdef-00000.mdb", b"likewise")
+    remote.write("a/1/notes.txt", b"somebody's own")
+    later = remote.now() + 3600
+    monkeypatch.setattr(Remote, "now", lambda self: later)
+    assert storage.clean(grace=7200) == []
+    removed = storage.clean(grace=1800)
+    assert len([name for name in removed if name.endswith(".mdb")]) == 3
+    assert sorted(remote.find("a")) == sorted(
+        ["1/manifest.json", "1/notes.txt", f"1/{storage.fetch('a', '1').manifest.files[0].name}"]  # type: ignore[attr-defined]
+    )
+    assert list(machine("there").fetch("a", "1")) == [3]
+
+
+def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
+    storage = machine("here", lease_seconds=60)
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    with storage._store.lock("a", "1"):
+        remote.write("a/1/0123456789abcdef-00000.mdb", b"being uploaded")
+        assert not [name for name in storage.clean(grace=0) if name.startswith("a/")]
+        assert "1/0123456789abcdef-00000.mdb" in remote.find("a")
+
+
+def test_all_at_once(machine: Machine, tmp_path: Path, small_files: None) -> None:
+    machine("here").submit(ROWS, "a", "1")
+    there = machine("there")
+    ref = there.fetch("a", "1", download=True, progress=False)
+    assert len(cached(tmp_path / "there")) == 25
+    assert same(ref)
+    small = machine("small", cache_bytes=1000)
+    with pytest.raises(ValueError, match="the cache keeps cache_bytes=1000"):
+        small.fetch("a", "1", download=True)
+
+
+def test_copies(machine: Machine, tmp_path: Path, small_files: None) -> None:
+    local, other = yoga.Storage(tmp_path / "local"), yoga.Storage(tmp_path / "other")
+    store = machine("here")
+    ref = local.submit(ROWS, "a", "1")
+    copied = local.copy("a", "1", to=store, progress=False)
+    assert copied.fingerprint == ref.fingerprint
+    assert same(machine("there").fetch("a", "1"))
+    assert same(machine("there").copy("a", "1", to=other))
+    other.check("a", "1")
+    store.check("a", "1")
+    assert same(local.copy("a", "1", to=store))  # the same once more is none
+    local.submit(ROWS[::-1], "a", "1", overwrite=True)
+    with pytest.raises(errors.ExistsError):
+        local.copy("a", "1", to=store)
+    assert same(local.copy("a", "1", to=store, overwrite=True), ROWS[::-1])
+    with pytest.raises(errors.NotFoundError):
+        local.copy("b", "1", to=store)
+    path = next(local.path.glob("a/1/*.mdb"))
+    data = bytearray(path.read_bytes())
+    for at in range(8192, len(data), 64):
+        data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(errors.CorruptError, match="nothing was published"):
+        local.copy("a", "1", to=yoga.Storage(tmp_path / "third"))
+    assert yoga.Storage(tmp_path / "third").list() == []
+
+
+def test_a_copy_that_was_interrupted_goes_on(
+    proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
+) -> None:
+    local = yoga.Storage(tmp_path / "local")
+    local.submit(ROWS, "a", "1")
+    store = storages(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK}, tmp_path)("here")
+    proxy.faults = [Fault("status", r"-000(1[5-9]|2\d)\.mdb", "PUT", status=500)]
+    with pytest.raises(errors.RemoteError, match="cannot write"):
+        local.copy("a", "1", to=store)
+    assert store.list() == []
+    proxy.clear()
+    assert same(local.copy("a", "1", to=store))
+    assert 0 < len([r for r in proxy.seen("PUT", ".mdb") if r.status == 200]) < 25
+
+
+def test_a_directory_uploaded_by_another_tool_is_read(
+    s3: S3, bucket: str, proxy: Proxy, tmp_path: Path, small_files: None
+) -> None:
+    import s3fs
+
+    local = yoga.Storage(tmp_path / "local")
+    local.submit(ROWS, "a b", "1")
+    s3fs.S3FileSystem(**s3.storage_options).put(str(local.path), f"{bucket}/p", recursive=True)
+    there = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
+    proxy.faults = [Fault("flip", r"\.mdb", "GET", times=3, bytes=9000)]
+    assert same(there("there").fetch("a b", "1"))  # no CRC-32 of the file, but of its blocks
+    assert there("there").list() == [("a b", "1")]
+    there("there").check("a b", "1")
+
+
+def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
+    local = yoga.Storage(tmp_path / "served" / "my data")
+    local.submit(ROWS, "a/b #1", "1%")
+    local.submit([1], "c", "1")
+    with http_server(tmp_path / "served") as server:
+        there = yoga.Storage(f"{server.endpoint}/my%20data", cache_dir=tmp_path / "there")
+        assert there.list() == [("a/b #1", "1%"), ("c", "1")]
+        assert same(there.fetch("a/b #1", "1%"))
+        there.check("a/b #1", "1%")
+        with pytest.raises(errors.NotFoundError, match="its versions are"):
+            there.fetch("c", "2")
+        for write in (
+            lambda: there.submit([1], "d", "1"),
+            lambda: there.remove("c", "1"),
+            lambda: there.clean(),
+            lambda: there.cacheable("d", "1")(lambda: [1])(),
+        ):
+            with pytest.raises(errors.RemoteError, match="can only be read"):
+                write()
+        assert same(there.copy("a/b #1", "1%", to=yoga.Storage(tmp_path / "copy")))
+
+
+# -- damage
+
+
+@contextmanager
+def damaged(storage: yoga.Storage, pattern: str, change: Callable[[bytes], bytes | None]) -> Iterator[None]:
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    (name,) = [name for name in remote.find() if pattern in name and not name.startswith(".")]
+    data = remote.read(name, 2**24)
+    new = change(data)
+    remote.delete([name]) if new is None else remote.write(name, new)
+    yield
+    remote.write(name, data)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda data: data[: len(data) // 2], "bytes where .* were published"),
+        (lambda data: data + b"x", "bytes where .* were published"),
+        (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "is damaged: its CRC-32 is"),
+        (lambda data: None, "is missing though its manifest names it"),
+    ],
+    ids=["cut", "longer", "flipped", "missing"],
+)
+def test_a_damaged_file_is_never_read(change: Any, text: str, machine: Machine, tmp_path: Path) -> None:
+    machine("here").submit(ROWS, "a", "1")
+    with damaged(machine("here"), "-00000.mdb", change):
+        there = machine("there")
+        with pytest.raises(errors.CorruptError, match=text):
+            there.fetch("a", "1")[0]
+        assert cached(tmp_path / "there") == []
+        with pytest.raises(errors.CorruptError, match="damaged"):
+            there.check("a", "1")
+        with pytest.raises(errors.CorruptError):
+            there.copy("a", "1", to=yoga.Storage(tmp_path / "copy"))
+    assert same(machine("there").fetch("a", "1"))
+    machine("there").check("a", "1")
+
+
+def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
+    """Whatever a store says, nothing is written outside the cache, nor more than the store has."""
+    storage = machine("here")
+    storage.submit(ROWS, "a", "1")
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    good = remote.read("a/1/manifest.json", 2**20)
+    (entry,) = Manifest.from_bytes(good).files
+    for name in ("../../../evil", "/etc/passwd", "..", "a/../../b.mdb", f"../{entry.name}", "", "\0", "CON"):
+        remote.write("a/1/manifest.json", forged(good, name=name))
+        with pytest.raises(errors.CorruptError, match="not the name of a data file"):
+            machine("there").fetch("a", "1")
+    remote.write("a/1/manifest.json", forged(good, nbytes=2**50))
+    with pytest.raises(errors.CorruptError, match=f"bytes where {2**50} were published"):
+        machine("there").fetch("a", "1")[0]
+    remote.write("a/1/manifest.json", forged(good, crc="x"))
+    with pytest.raises(errors.CorruptError):
+        machine("there").fetch("a", "1")
+    for text in (b"", b"{}", good[:-10], b"\0" * 1000):
+        remote.write("a/1/manifest.json", text)
+        with pytest.raises(errors.CorruptError, match="remove the version and build it again"):
+            machine("there").fetch("a", "1")
+    outside = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
+    assert outside <= {"here", "there"}
+    remote.write("a/1/manifest.json", good)
+    assert same(machine("there").fetch("a", "1"))
+
+
+def forged(good: bytes, **changes: Any) -> bytes:
+    """A manifest whose checksum is right all the same."""
+    import json
+
+    from torchyoga.manifest import digest
+
+    content = json.loads(good)
+    del content["checksum"]
+    content["files"][0] |= changes
+    return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+def test_another_s_file_of_that_name_in_the_cache_is_not_taken(machine: Machine, tmp_path: Path) -> None:
+    """Two stores may have files of one name, with other content."""
+    first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
+    first.submit([1, 2], "a", "1")
+    remote, other = first._store._remote, second._store._remote  # type: ignore[attr-defined]
+    second.submit([3, 4], "a", "1")
+    theirs = second.fetch("a", "1").manifest.files[0].name  # type: ignore[attr-defined]
+    ours = first.fetch("a", "1").manifest.files[0].name  # type: ignore[attr-defined]
+    other.write(f"a/1/{ours}", other.read(f"a/1/{theirs}", 2**20))
+    text = forged(other.read("a/1/manifest.json", 2**20), name=ours)
+    other.write("a/1/manifest.json", text)
+    assert remote.find_one(f"a/1/{ours}") is not None
+    assert (list(first.fetch("a", "1")), list(second.fetch("a", "1"))) == ([1, 2], [3, 4])
+
+
+# -- faults, in front of S3
+
+
+FAULTS = {
+    "503": [Fault("status", times=5, status=503)],
+    "500": [Fault("status", times=5, status=500)],
+    "refused": [Fault("refuse", times=5)],
+    "silence": [Fault("timeout", r"\.mdb|manifest", times=2)],
+    "lost replies": [Fault("lost reply", method="PUT", times=5)],
+    "cut uploads": [Fault("cut upload", r"\.mdb", "PUT", times=5, bytes=1000)],
+    "cut bodies": [Fault("cut body", method="GET", times=5, bytes=100)],
+    "flipped bytes": [Fault("flip", r"\.mdb", "GET", times=3, bytes=500)],
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_faults_that_end_harm_nothing(
+    kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
+) -> None:
+    on = storages(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK}, tmp_path)
+    proxy.faults = FAULTS[kind]
+    on("here").submit(ROWS[:100], "a", "1")
+    proxy.faults = FAULTS[kind]
+    ref = on("there").fetch("a", "1")
+    proxy.faults = FAULTS[kind]
+    assert same(ref, ROWS[:100])
+    assert any(request.fault for request in proxy.requests)
+    proxy.faults = ()
+    on("there").check("a", "1")
+    assert {name for name in on("here")._store._remote.find("a/1") if name.endswith(".mdb")} == {  # type: ignore[attr-defined]
+        entry.name
+        for entry in ref.manifest.files  # type: ignore[attr-defined]
+    }
+
+
+@pytest.mark.parametrize("kind", ["503", "refused", "flipped bytes", "denied", "read-only", "down"])
+def test_faults_that_stay_are_said_and_nothing_is_published(
+    kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
+) -> None:
+    on = storages(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK}, tmp_path)
+    on("here").submit(ROWS[:100], "a", "1")
+    ref = on("there").fetch("a", "1")
+    stay = {
+        "503": [Fault("status", status=503)],
+        "refused": [Fault("refuse")],
+        "flipped bytes": [Fault("flip", r"\.mdb", "GET", bytes=500)],
+        "denied": [Fault("status", status=403)],
+        "read-only": [Fault("status", method="PUT", status=403)],
+        "down": [],
+    }
+    proxy.faults = stay[kind]
+    if kind == "down":
+        proxy.down()
+    if kind != "read-only":
+        with pytest.raises((errors.RemoteError, errors.CorruptError), match=r"cannot read|is damaged"):
+            ref[0]
+        assert cached(tmp_path / "there") == []
+    if kind != "flipped bytes":
+        with pytest.raises(errors.RemoteError, match=r"cannot (read|write|list)"):
+            on("here").submit(ROWS[:100], "b", "1")
+    proxy.clear()
+    assert same(ref, ROWS[:100])
+    assert on("here").list() == [("a", "1")]
+    # What had been built is continued, not read again.
+    assert same(on("here").submit(ROWS[:100], "b", "1"), ROWS[:100])
+
+
+def test_a_full_disk_says_where(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
+    on("here").submit(ROWS, "a", "1")
+    ref = on("there").fetch("a", "1")
+
+    def full(self: Downloads, *_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Downloads, "_append", full)
+        with pytest.raises(OSError, match=r"no space left for s3://.*choose another cache_dir"):
+            ref[0]
+    assert same(ref)
+
+
+def test_threads_and_storages_share_one_download(
+    proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
+) -> None:
+    on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
+    on("here").submit(ROWS, "a", "1")
+    proxy.clear()
+    refs = [on("there").fetch("a", "1") for _ in range(3)]
+    results: list[bool] = []
+    threads = [threading.Thread(target=lambda ref=ref: results.append(same(ref))) for ref in refs * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [True] * 6
+    names = [request.path for request in proxy.seen("GET", ".mdb")]
+    assert len(names) == len(set(names)) == 25
+
+
+def test_a_cache_that_others_may_only_read(s3: S3, bucket: str, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
+    ref = on("here").submit(ROWS, "a", "1")
+    os.chmod(tmp_path / "here" / "files", 0o500)
+    try:
+        assert same(pickle.loads(pickle.dumps(ref)))
+    finally:
+        os.chmod(tmp_path / "here" / "files", 0o700)
+    shutil.rmtree(tmp_path / "here")
