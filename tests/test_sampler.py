@@ -17,6 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from torchyoga import ResumableBatchSampler, ResumableSampler, prove
 from torchyoga.errors import StateError
+from torchyoga.ranks import check_same
 
 
 def interleaved(ranks: list[list[int]]) -> list[int]:
@@ -169,6 +170,31 @@ def test_rows_that_pad_adds_are_the_ranks_own() -> None:
             for policy in ("pad", "keep")
         )
         assert padded == (kept + kept)[:8]
+
+
+def test_ranks_of_different_orders_are_told_apart() -> None:
+    def two(first: Any, second: Any, **options: Any) -> list[ResumableSampler]:
+        return [
+            ResumableSampler(InFiles(), **{**options, **some}, num_replicas=2, rank=rank)
+            for rank, some in enumerate((first, second))
+        ]
+
+    for ranks, message in (
+        (two({"shuffle_window": 2}, {"shuffle_window": 3}, shuffle="block"), "window"),
+        (two({"locality": "shard"}, {}), "files"),
+        (two({"shuffle": "block"}, {}), "shuffle"),
+    ):
+        receipts = []
+        for sampler in ranks:
+            next(iter(sampler))
+            receipts.append(sampler.receipt())
+        with pytest.raises(StateError, match=f"has {message}"):
+            prove(receipts)
+        states = [
+            {**sampler.state_dict(), "rank": rank, "num_replicas": 2} for rank, sampler in enumerate(ranks)
+        ]
+        with pytest.raises(StateError, match=f"has {message}"):
+            check_same(states, True)
 
 
 @pytest.mark.parametrize("options", ORDERS)

@@ -99,6 +99,7 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
         {"shuffle": True, "shuffle_seed": 7},
         {"shuffle": True, "skip_shuffle_at_epoch_end": True, "start_offset": length + 2},
         {"shuffle": True, "num_shards": 3, "shard_rank": 1, "start_offset": 1},
+        {"shuffle": "block", "num_shards": 2, "shard_rank": 1, "locality": "shard"},
         {"shuffle": True, "num_shards": 3, "shard_rank": 2, "drop_shard_remainder": True},
     )
     for options in cases:

@@ -308,6 +308,32 @@ def test_shards_take_all_rows_once(ref: yoga.DataRef) -> None:
     assert len(set(rows)) == len(rows) == 16
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shards_of_files_resume_in_the_order_that_the_state_brings(ref: yoga.DataRef, workers: int) -> None:
+    options: Any = {"shuffle": "block", "shuffle_seed": 3, "locality": "shard"}
+    first = ref.stream(shard_rank=0, num_shards=2, **options)
+    rows, taken = iter(first), []
+    for _ in range(3):
+        taken.append(int(next(rows)["y"]))
+    others = ref.stream(shard_rank=1, num_shards=2, **options)
+    taken += [int(row["y"]) for row, _ in zip(others, range(3), strict=False)]
+    dataset = make_keras_dataset(ref.stream(**options), BATCH, fields=("x", "y"), workers=workers)
+    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))  # its workers know another order
+    dataset.load_state_dict(first.state_dict())
+    begun(dataset)
+    rest = sum(numbers(dataset), [])
+    assert sorted(taken + rest) == list(range(N))
+
+
+def test_a_block_shuffle_is_no_full_one(ref: yoga.DataRef) -> None:
+    block, full = (
+        numbers(begun(make_keras_dataset(ref, BATCH, shuffle=kind, seed=3, fields=("x", "y"))))  # type: ignore[arg-type]
+        for kind in ("block", True)
+    )
+    assert sorted(sum(block, [])) == sorted(sum(full, []))
+    assert block != full
+
+
 @pytest.mark.parametrize("stop", range(13))
 def test_it_resumes_at_every_step_and_once_more(ref: yoga.DataRef, stop: int) -> None:
     whole = stream_of(ref)
