@@ -287,6 +287,8 @@ class Sized:
         (lambda: make(Sized(0, 9)), "must end with the 10 rows of the dataset, found 9"),
         (lambda: make(Sized(1, 10)), r"begin with 0 .* found \[1, 10\]"),
         (lambda: make(Sized(0, 7, 3, 10)), "rise by at most"),
+        (lambda: make(Sized(0, 2**60)), r"rise by at most 2\*\*52"),
+        (lambda: make(5).rows(0, [3, -1]), "positions must be at least 0, found -1"),
         (lambda: make(Sized(0.0, 10)), "must be row numbers"),
         (lambda: make(Sized([0, 1], [2, 10])), "must be row numbers"),
         (lambda: make(Sized()), "file_starts must"),

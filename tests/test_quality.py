@@ -67,6 +67,7 @@ def test_with_shards_a_rank_needs_its_own_files_only() -> None:
         shards = yoga.shuffle_quality(ref, kind, locality="shard", num_replicas=4)  # type: ignore[arg-type]
         whole = yoga.shuffle_quality(ref, kind)  # type: ignore[arg-type]
         assert shards.files_at_once == files
+        assert kind or shards.neighbour_distance == 1  # of rows that one rank reads
         assert shards.randomness < whole.randomness or not kind
 
 

@@ -84,11 +84,13 @@ class BlockOrder:
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch.
 
-        Past N they wrap around; with shards, to the front of what the rank has itself.
+        Past N they wrap around; with shards, to the front of what the rank has itself. ValueError below 0.
         """
         found = np.asarray(positions, np.int64)
         if not self.length or not found.size:
             return found
+        if int(found.min()) < 0:  # a walk from outside might never come in
+            raise ValueError(f"positions must be at least 0, found {int(found.min())}")
         if int(found.max()) >= self.length:
             found = np.where(found < self.length, found, self._wrapped(epoch, found))
         return _mapped(self._plan(epoch).rows, found)
