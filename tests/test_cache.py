@@ -37,7 +37,6 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
 
     assert not cache.has("k")
     assert cache.find("k") is None
-    assert cache.last_used("k") is None
     assert cache.get("k", 3, download, "k").read_bytes() == b"abc"
     assert cache.get("k", 3, download, "k") == cache.find("k")
     assert len(downloads) == 1

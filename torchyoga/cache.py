@@ -73,13 +73,6 @@ class Cache:
         """True if the file is there."""
         return (self.folder / "files" / key).exists()
 
-    def last_used(self, key: str) -> int | None:
-        """When the file was last opened, in nanoseconds; None if it is not there."""
-        try:
-            return (self.folder / "files" / key).stat().st_mtime_ns
-        except FileNotFoundError:
-            return None
-
     def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
         """The file; if it is not there, `download` writes it, while others that want it wait.
 

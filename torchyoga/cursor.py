@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -349,6 +350,7 @@ class Run:
         taken: batches delivered, without gaps.
         fault: the weight of what came too often in the epoch, less that of what was lost.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
+        count: how many rows have been handed out by now, if `taken` is told only when somebody asks.
     """
 
     def __init__(
@@ -371,6 +373,7 @@ class Run:
         self._in_order = in_order
         self.counts = True
         self.taken = 0
+        self.count: Callable[[], int] | None = None
         self._early: set[int] = set()  # batches behind one that has not come
 
     def deliver(self, step: int) -> None:
@@ -400,6 +403,19 @@ class Run:
         """Tells the cursor, unless a state was loaded since."""
         if self.counts and self.generation == self.cursor.generation:
             self.cursor.reached(self)
+
+    @property
+    def progress(self) -> Callable[[], int | None]:
+        """A function that gives the rows delivered by now, until nobody holds this iteration any more."""
+        held = weakref.ref(self)
+
+        def rows() -> int | None:
+            run = held()
+            if run is None:
+                return None
+            return run.taken * run.batch_size if run.count is None else run.count()
+
+        return rows
 
     @property
     def num_steps(self) -> int:

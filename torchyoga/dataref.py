@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .blocks import Locality, Shuffle, equal_runs
 from .columns import Block, Data, Rows
 from .errors import CorruptError, NotFoundError
-from .files import Files, Folder
+from .files import Files, Folder, Progress
 from .lookahead import Lookahead
 from .manifest import Manifest
 from .reader import Reader
@@ -109,8 +109,13 @@ class DataRef(ABC):
     def probe(self) -> None:  # noqa: B027
         """Is to find out anew whether it `is_cold`. Does nothing by default."""
 
-    def foresee(self, order: Iterable[Ints]) -> None:  # noqa: B027
-        """Is told of the order in which an iteration will take rows, lazily. Does nothing by default."""
+    def foresee(self, order: Iterable[Ints], progress: Progress) -> None:  # noqa: B027
+        """Is told of the order in which an iteration will take rows, lazily. Does nothing by default.
+
+        Args:
+            order: row numbers, some at a time.
+            progress: how many rows the iteration has given by now; None when it is over.
+        """
 
     def expect(self, wanted: list[int], numbers: Ints) -> None:
         """A sampler tells what it will hand out next, as ints and as an array: it can be read ahead."""
@@ -234,9 +239,9 @@ class SlicedRef(DataRef):
         """Passed on to the whole."""
         self.whole.probe()
 
-    def foresee(self, order: Iterable[Ints]) -> None:
+    def foresee(self, order: Iterable[Ints], progress: Progress) -> None:
         """Tells the whole of it."""
-        self.whole.foresee(self.rows.start + self.rows.step * rows for rows in order)
+        self.whole.foresee((self.rows.start + self.rows.step * rows for rows in order), progress)
 
     @property
     def file_starts(self) -> Ints:
@@ -370,12 +375,12 @@ class VersionRef(DataRef):
         if len(self):
             self.open().probe()
 
-    def foresee(self, order: Iterable[Ints]) -> None:
+    def foresee(self, order: Iterable[Ints], progress: Progress) -> None:
         """Brings the files of a version in a store ahead of time, in the order of these rows."""
         if self.where.is_far and len(self):
             starts = self.manifest.file_starts
             files = (np.searchsorted(starts, rows, side="right") - 1 for rows in order)
-            self.where.follow(self.manifest.files, files)
+            self.where.follow(self.manifest.files, files, progress)
 
     def download(self, progress: bool | None = None) -> None:
         """Brings all files of a version in a store now, with a progress bar.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 from .cache import Cache
 from .errors import CorruptError, NotFoundError
-from .files import MANIFEST
+from .files import MANIFEST, Progress
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from .reader import Reader
 from .remote import Remote
@@ -37,8 +38,7 @@ _AT_ONCE = 4  # files
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # of the cache's bound, a file is brought that much before it is wanted
-_POLL = 0.05  # seconds
-_PLAN_SECONDS = 3600.0  # without any file being opened, a plan is given up
+_POLL = 0.02  # seconds
 
 
 class Downloads:
@@ -66,8 +66,8 @@ class Downloads:
         """Threads do not survive a fork, nor what they were asked for."""
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._wanted: deque[tuple[FileEntry, Future[int]]] = deque()
-        self._under_way: dict[str, Future[int]] = {}
+        self._wanted: deque[tuple[FileEntry, Future[None]]] = deque()
+        self._under_way: dict[str, Future[None]] = {}
         self._threads = 0
         self._plan: object = None
         self._brought: set[str] = set()
@@ -149,55 +149,46 @@ class Downloads:
 
     # -- ahead of time
 
-    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Brings files ahead of time, on a thread, as far as the cache has room."""
         self._check_process()
         plan = self._plan = object()
-        if all(map(self.is_here, entries)):
-            return
-        work = partial(self._follow, plan, entries, order)
-        threading.Thread(target=work, name="torchyoga plan", daemon=True).start()
+        if not all(map(self.is_here, entries)):
+            work = partial(self._follow, plan, entries, order, progress)
+            threading.Thread(target=work, name="torchyoga plan", daemon=True).start()
 
-    def _follow(self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+    def _follow(
+        self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress
+    ) -> None:
         limit = self._cache.limit
-        most = None if limit is None else limit // _AHEAD_SHARE
-        ahead: deque[tuple[FileEntry, Future[int]]] = deque()  # asked for, and not opened yet by anybody
+        most = math.inf if limit is None else limit // _AHEAD_SHARE
+        ahead: deque[tuple[int, int]] = deque()  # row that wants a file first, and its bytes
         planned: set[int] = set()
+        row = 0
         for numbers in order:
-            distinct, first = np.unique(numbers, return_index=True)
-            for number in distinct[np.argsort(first)].tolist():
+            distinct, firsts = np.unique(numbers, return_index=True)
+            for place in np.argsort(firsts).tolist():
+                number, first = int(distinct[place]), row + int(firsts[place])
                 if number in planned:
                     continue
                 planned.add(number)
-                entry = entries[number]
-                while most is not None and ahead and sum(e.nbytes for e, _ in ahead) + entry.nbytes > most:
-                    if not self._advance(plan, ahead):
+                nbytes = entries[number].nbytes
+                while ahead and sum(size for _, size in ahead) + nbytes > most:
+                    reached = progress()
+                    if reached is None or self._plan is not plan:
                         return
+                    if ahead[0][0] > reached:
+                        time.sleep(_POLL)
+                    while ahead and ahead[0][0] <= reached:
+                        ahead.popleft()
                 if self._plan is not plan:
                     return
-                if not self.is_here(entry):
-                    ahead.append((entry, self._asked(entry)))
+                ahead.append((first, nbytes))
+                if not self.is_here(entries[number]):
+                    self._asked(entries[number])
+            row += len(numbers)
             if len(planned) == len(entries):
                 return
-
-    def _advance(self, plan: object, ahead: deque[tuple[FileEntry, Future[int]]]) -> bool:
-        """Waits until a file that was asked for has been opened; False if that does not happen."""
-        started = time.monotonic()
-        while self._plan is plan and time.monotonic() - started < _PLAN_SECONDS:
-            for index in range(len(ahead) - 1, -1, -1):
-                entry, future = ahead[index]
-                if future.done() and (
-                    future.exception() is not None or self._was_opened(entry, future.result())
-                ):
-                    for _ in range(index + 1):  # those before it are behind us
-                        ahead.popleft()
-                    return True
-            time.sleep(_POLL)
-        return False
-
-    def _was_opened(self, entry: FileEntry, brought: int) -> bool:
-        used = self._cache.last_used(self.key(entry))
-        return used is None or used != brought
 
     # -- threads
 
@@ -205,8 +196,8 @@ class Downloads:
         if self._process != os.getpid():
             self._forget()
 
-    def _asked(self, entry: FileEntry, first: bool = False) -> Future[int]:
-        """Of a download that is under way, or begins: when the file was there, in nanoseconds."""
+    def _asked(self, entry: FileEntry, first: bool = False) -> Future[None]:
+        """A download that is under way, or begins."""
         self._check_process()
         key = self.key(entry)
         with self._lock:
@@ -242,7 +233,7 @@ class Downloads:
             if error is not None:
                 future.set_exception(error)
             else:
-                future.set_result(self._cache.last_used(self.key(entry)) or 0)
+                future.set_result(None)
 
     def _bring(self, entry: FileEntry) -> None:
         key = self.key(entry)

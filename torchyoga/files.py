@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from .errors import NotFoundError
 from .manifest import FileEntry, Manifest
 
-__all__ = ["MANIFEST", "Files", "Folder"]
+__all__ = ["MANIFEST", "Files", "Folder", "Progress"]
 
 Ints = npt.NDArray[np.int64]
+Progress = Callable[[], int | None]
 MANIFEST = "manifest.json"
 
 
@@ -42,12 +43,13 @@ class Files(Protocol):
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Begins to bring files that will be wanted, and returns."""
 
-    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Brings files some time before they are wanted, in place of what was followed before.
 
         Args:
             entries: of the version.
-            order: numbers of files, as their rows will be wanted.
+            order: the number of the file of each row that will be wanted, some at a time.
+            progress: how many rows have been given by now; None when that is over.
         """
 
     def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
@@ -82,7 +84,7 @@ class Folder:
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Nothing has to be brought."""
 
-    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> None:
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Nothing has to be brought."""
 
     def bring_all(self, manifest: Manifest, progress: bool | None) -> None:

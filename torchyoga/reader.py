@@ -192,15 +192,13 @@ class Reader:
                 self._announced.pop(next(iter(self._announced)), None)
 
     def _is_missing(self, rows: Ints) -> bool:
-        """True if files of these rows are to be brought first; that begins, and is not waited for."""
+        """True if files of these rows are to be brought first; whoever knows the whole order sees to that."""
         if not self.where.is_far:
             return False
         shelf = self._shelf
         numbers = np.unique(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
-        missing = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
-        missing = [entry for entry in missing if not self.where.is_here(entry)]
-        self.where.begin(missing)
-        return bool(missing)
+        closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
+        return not all(map(self.where.is_here, closed))
 
     def probe(self) -> None:
         """Finds out anew, by the next announcement, whether rows come from disk."""

@@ -248,7 +248,7 @@ class ResumableSampler(DistributedSampler[int]):
         run = Run(self._located(), batch_size, drop_last, in_order)
         run.counts = not is_only_looked_at()
         if run.counts and isinstance(self.dataset, DataRef):
-            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start))
+            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start), run.progress)
         return run
 
     def _warn_of_trainers(self) -> None:
@@ -348,6 +348,8 @@ class _Handed:
         sampler, cursor = self.sampler, self.sampler.cursor
         self._run = run = sampler._begin()
         run.steps_before = None  # it hands out rows, and others make batches of them
+        held = weakref.ref(self)
+        run.count = lambda: 0 if (handed := held()) is None else handed.taken
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None

@@ -169,7 +169,7 @@ class Stream:
     def _begin(self, batch_size: int = 1, drop_last: bool = False) -> Run:
         run = Run(self.cursor, batch_size, drop_last)
         if hasattr(self.source, "foresee"):
-            self.source.foresee(chunks(self.cursor.order, run.shard, run.start))
+            self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
         return run
 
     def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:

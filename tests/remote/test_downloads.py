@@ -1,0 +1,224 @@
+"""When files are brought: once, when they are wanted or some time before, and as far as there is room."""
+
+from __future__ import annotations
+
+import collections
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from machines import running
+from servers import S3, Proxy
+from torch.utils.data import DataLoader
+
+import torchyoga as yoga
+from torchyoga.build import BuildOptions
+
+ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
+NUM_FILES = ROWS // FILE_ROWS
+
+
+@pytest.fixture
+def url(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of a storage that holds 64 files of 50 rows."""
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", FILE_ROWS)
+    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+    storage = yoga.Storage(
+        f"s3://{bucket}/p", storage_options=s3.storage_options, cache_dir=tmp_path / "builder"
+    )
+    rows = ({"x": np.full(ROW_BYTES // 8, n), "n": n} for n in range(ROWS))
+    ref = storage.submit(rows, "a", "1")
+    assert len(ref.manifest.files) == NUM_FILES  # type: ignore[attr-defined]
+    return f"s3://{bucket}/p"
+
+
+@pytest.fixture
+def fetch(url: str, proxy: Proxy, tmp_path: Path) -> Any:
+    """The dataset on a machine of that name, through the proxy, which counts."""
+
+    def on(name: str, cache_bytes: int | None = None) -> Any:
+        options = proxy.storage_options
+        storage = yoga.Storage(
+            url, storage_options=options, cache_dir=tmp_path / name, cache_bytes=cache_bytes
+        )
+        ref = storage.fetch("a", "1")
+        proxy.clear()
+        return ref
+
+    return on
+
+
+def downloads(proxy: Proxy) -> collections.Counter[str]:
+    return collections.Counter(request.path for request in proxy.seen("GET", ".mdb"))
+
+
+def settled(proxy: Proxy, count: int) -> bool:
+    """True once so many files were asked for, and no more within a while."""
+    for _ in range(200):
+        time.sleep(0.1)
+        if len(downloads(proxy)) >= count:
+            time.sleep(0.5)
+            return len(downloads(proxy)) == count
+    return False
+
+
+def test_a_file_is_brought_when_a_row_of_it_is_wanted(fetch: Any, proxy: Proxy) -> None:
+    ref = fetch("a")
+    assert not proxy.requests
+    assert [int(row["n"]) for row in ref[[0, 24, 1599]]] == [0, 24, 1599]
+    assert sorted(downloads(proxy).values()) == [1, 1]
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_an_iteration_brings_files_ahead_in_its_order(shuffle: Any, fetch: Any, proxy: Proxy) -> None:
+    ref = fetch("a")
+    stream = ref.stream(shuffle=shuffle, shuffle_seed=3)
+    first = [int(next(iter(stream))["n"])]
+    assert settled(proxy, NUM_FILES)  # without bound: all, though one row was taken
+    assert set(downloads(proxy).values()) == {1}
+    names = [request.path for request in proxy.seen("GET", ".mdb")]
+    order = list(dict.fromkeys(n // FILE_ROWS for n in stream.cursor.order.rows(0, range(ROWS)).tolist()))
+    begun = [int(name[-9:-4]) for name in names]
+    if shuffle is not True:  # the first rows that are read at once want them all
+        assert max(abs(order.index(number) - place) for place, number in enumerate(begun)) <= 8
+    assert first[0] // FILE_ROWS == order[0]
+
+
+def test_a_second_epoch_and_another_process_download_nothing(fetch: Any, proxy: Proxy) -> None:
+    ref = fetch("a")
+    loader = yoga.DataLoader(ref, batch_size=64, shuffle=True)
+    for _ in range(2):
+        assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
+    assert set(downloads(proxy).values()) == {1}
+    assert len(downloads(proxy)) == NUM_FILES
+    again = fetch("a")
+    assert sorted(int(row["n"]) for row in again) == list(range(ROWS))
+    assert not downloads(proxy)
+
+
+def bound_of(ref: Any, share: int) -> int:
+    return int(ref.manifest.nbytes // share)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
+    num_workers: int, fetch: Any, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.lookahead._READ_BYTES", 1)  # small beside a file, as with real ones
+    ref = fetch("a", bound_of(fetch("x"), 4))
+    loader = yoga.DataLoader(
+        ref, batch_size=32, shuffle="block", shuffle_window=4, num_workers=num_workers, seed=5
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the cache is large enough for this
+        for _ in range(2):
+            proxy.clear()
+            most, seen = 0, []
+            for batch in loader:
+                seen += batch["n"].tolist()
+                most = max(most, len(list((tmp_path / "a" / "files").glob("*"))))
+            assert sorted(seen) == list(range(ROWS))
+            assert downloads(proxy).total() <= 1.1 * NUM_FILES
+            assert most <= NUM_FILES / 4 + 4  # and those in flight
+
+
+def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
+    ref = fetch("a", bound_of(fetch("x"), 16))
+    loader = yoga.DataLoader(ref, batch_size=100, shuffle=True, seed=1)
+    with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset"):
+        rows = [n for batch in loader for n in batch["n"].tolist()]
+    assert sorted(rows) == list(range(ROWS))
+    assert downloads(proxy).total() > 1.5 * NUM_FILES
+    tiny = fetch("tiny", 0)
+    assert [int(row["n"]) for row in tiny[[7, 1500]]] == [7, 1500]
+    assert len(list((tmp_path / "tiny" / "files").glob("*"))) <= 2
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Path) -> None:
+    """Their pickles hold no credentials once they are saved, but while they are started they do."""
+    program = f"""
+    import sys, torchyoga as yoga
+    from torch.utils.data import DataLoader
+    if __name__ == "__main__":
+        options = {{"key": "k", "secret": "s", "client_kwargs": {{"endpoint_url": sys.argv[2]}}}}
+        ref = yoga.Storage(sys.argv[1], storage_options=options).fetch("a", "1")
+        if "{method}" == "fork":
+            ref[0]  # connections are open, and threads run
+        loader = yoga.DataLoader(
+            ref, batch_size=100, shuffle=True, num_workers=2, multiprocessing_context="{method}", timeout=60
+        )
+        plain = DataLoader(
+            ref, batch_size=100, sampler=yoga.ResumableSampler(ref), num_workers=1,
+            multiprocessing_context="{method}", timeout=60,
+        )
+        for found in (loader, plain):
+            assert sorted(n for batch in found for n in batch["n"].tolist()) == list(range({ROWS}))
+        print("all rows")
+    """
+    proxy.clear()
+    with running(program, tmp_path / "machine", url, proxy.endpoint) as machine:
+        assert "all rows" in machine.check(120)
+        assert machine.stderr == ""
+    assert set(downloads(proxy).values()) == {1}
+
+
+def test_a_worker_may_be_the_first_to_want_a_file(fetch: Any, proxy: Proxy) -> None:
+    """A plain DataLoader with a foreign sampler: nobody knows the order."""
+    ref = fetch("a")
+    loader: DataLoader[Any] = DataLoader(
+        ref, batch_size=100, shuffle=True, num_workers=2, multiprocessing_context="spawn"
+    )
+    assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
+    assert set(downloads(proxy).values()) == {1}
+
+
+def test_ranks_with_shards_bring_their_own_files(fetch: Any, proxy: Proxy) -> None:
+    seen: list[int] = []
+    for rank in range(4):
+        ref = fetch(f"rank {rank}")
+        sampler = yoga.ResumableSampler(
+            ref, shuffle=True, seed=2, num_replicas=4, rank=rank, remainder="keep", locality="shard"
+        )
+        seen += [int(row["n"]) for row in ref[list(sampler)]]
+        assert settled(proxy, len(downloads(proxy)))
+        assert len(downloads(proxy)) <= NUM_FILES // 4 + 1
+    assert sorted(seen) == list(range(ROWS))
+
+
+def test_a_state_goes_on_on_another_machine(fetch: Any, proxy: Proxy) -> None:
+    for shuffle in (True, "block"):
+        one = yoga.DataLoader(fetch("a"), batch_size=64, shuffle=shuffle, seed=1)
+        whole = [batch["n"].tolist() for batch in one]
+        one.set_epoch(0)
+        first = yoga.DataLoader(fetch("a"), batch_size=64, shuffle=shuffle, seed=1)
+        batches = iter(first)
+        begun = [next(batches)["n"].tolist() for _ in range(20)]
+        second = yoga.DataLoader(fetch("b"), batch_size=64, shuffle=shuffle, seed=1)
+        second.load_state_dict(first.state_dict())
+        assert begun + [batch["n"].tolist() for batch in second] == whole
+
+
+def test_taking_goes_on_while_the_store_is_away(fetch: Any, proxy: Proxy) -> None:
+    """What is here can be read; the rest once it is back."""
+    ref = fetch("a")
+    ref.download(progress=False)
+    proxy.down()
+    assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
+    batch = next(iter(yoga.DataLoader(ref, batch_size=8, shuffle=True)))
+    assert batch["x"].dtype == torch.int64
+
+
+def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
+    """A process that goes on reading does not keep deleted files on the disk by having them mapped."""
+    ref = fetch("a", bound_of(fetch("x"), 8))
+    for batch in ref.stream().batches(FILE_ROWS):
+        assert len(batch) == FILE_ROWS
+    with open("/proc/self/maps") as maps:
+        mapped = [line for line in maps if str(tmp_path / "a" / "files") in line]
+    assert len(mapped) <= NUM_FILES // 8 + 6
