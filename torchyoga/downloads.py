@@ -109,11 +109,14 @@ class Downloads:
             OSError: the disk is full.
         """
         key = self.key(entry)
-        while (found := self._cache.find(key)) is None:
-            if key in self._brought:
+        while True:
+            was_here = key in self._brought
+            found = self._cache.find(key)
+            if found is not None:
+                return str(found)
+            if was_here:
                 self._warn_of_small_cache()
             self._asked(entry, first=True).result()
-        return str(found)
 
     def _warn_of_small_cache(self) -> None:
         limit = self._cache.limit
@@ -153,6 +156,7 @@ class Downloads:
         """Brings files ahead of time, on a thread, as far as the cache has room."""
         self._check_process()
         plan = self._plan = object()
+        self._brought.clear()  # to bring a file again in another epoch is no waste
         if not all(map(self.is_here, entries)):
             work = partial(self._follow, plan, entries, order, progress)
             threading.Thread(target=work, name="torchyoga plan", daemon=True).start()
@@ -237,8 +241,8 @@ class Downloads:
 
     def _bring(self, entry: FileEntry) -> None:
         key = self.key(entry)
-        self._brought.add(key)
         self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
+        self._brought.add(key)
 
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes a file, from where it ends, and checks it."""

@@ -1,0 +1,90 @@
+"""Files of a store under a cache smaller than they are: who is warned, and who is not."""
+
+from __future__ import annotations
+
+import time
+import uuid
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import torchyoga as yoga
+from torchyoga.adapters.arrays import from_arrays
+from torchyoga.adapters.ref import RefSource
+from torchyoga.build import BuildOptions, build
+from torchyoga.downloads import Downloads
+from torchyoga.errors import CorruptError
+
+NUM_ROWS, NUM_FILES = 65_536, 16  # more rows a file than are announced ahead
+
+
+def published(url: str, folder: Path) -> int:
+    """Publishes files of 4,096 rows; returns the bytes of all."""
+    data = from_arrays({"x": np.arange(NUM_ROWS * 8).reshape(NUM_ROWS, 8)})
+    store = yoga.Storage(url, cache_dir=folder / "built")._store
+    assert data.schema is not None
+    with store.lock("x", "1", 10):
+        options = BuildOptions(progress=False, block_bytes=2**18, file_bytes=1)
+        manifest = build(RefSource(data, data.schema), store, "x", "1", options)
+    assert len(manifest.files) == NUM_FILES
+    return manifest.nbytes
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was downloaded, which takes a while."""
+    found: Counter[str] = Counter()
+    original = Downloads._download
+
+    def download(self: Downloads, entry: Any, path: Path) -> None:
+        found[entry.name] += 1
+        time.sleep(0.02)
+        original(self, entry, path)
+
+    monkeypatch.setattr(Downloads, "_download", download)
+    return found
+
+
+def test_later_epochs_of_a_block_shuffle_warn_of_nothing(tmp_path: Path, counts: Counter[str]) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    limit = published(url, tmp_path) // 2
+    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
+    loader = yoga.DataLoader(ref, batch_size=256, shuffle="block", shuffle_window=2, seed=3)
+    for _ in range(3):
+        counts.clear()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert sum(len(batch["x"]) for batch in loader) == NUM_ROWS
+        assert not told
+        assert counts.total() <= 1.1 * NUM_FILES
+
+
+def test_a_full_shuffle_is_told_what_to_do(tmp_path: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    limit = published(url, tmp_path) // 4
+    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
+    rows = [row % NUM_ROWS for row in range(0, 100 * 4097, 4097)]
+    with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset.*shuffle='block'"):
+        found = [ref[row]["x"][0] for row in rows]
+    assert found == [8 * row for row in rows]
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: b"\0" + data])
+def test_an_object_of_another_size_is_named(
+    change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+
+    monkeypatch.setattr("torchyoga.remote._FIRST_WAIT", 0.01)
+    name = uuid.uuid4().hex
+    published(f"memory://{name}", tmp_path)
+    fs = fsspec.filesystem("memory")
+    path = next(path for path in sorted(fs.find(f"/{name}/x/1")) if "00000." in path)
+    fs.pipe_file(path, change(fs.cat_file(path)))
+    ref = yoga.Storage(f"memory://{name}", cache_dir=tmp_path / "cache").fetch("x", "1")
+    with pytest.raises(CorruptError, match=r"were published|is damaged"):
+        ref[0]
