@@ -1,0 +1,123 @@
+"""Three machines, each with its own home and cache, and one S3 store between them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from machines import running
+from servers import S3, Fault, Proxy
+
+import torchyoga as yoga
+
+BUILDER = """
+import logging, sys, time
+import torchyoga as yoga
+logging.basicConfig(format="%(message)s")
+url, endpoint, seconds, lease = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
+options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": endpoint}}
+storage = yoga.Storage(url, storage_options=options, lease_seconds=lease, timeout=120)
+
+@storage.cacheable("digits", "1")
+def digits():
+    print("building", flush=True)
+    for n in range(40):
+        time.sleep(seconds / 40)
+        yield {"n": n, "by": sys.argv[5]}
+    print("read it all", flush=True)
+
+ref = digits()
+assert [int(row["n"]) for row in ref] == list(range(40))
+assert len({row["by"] for row in ref}) == 1
+print("rows by", ref[0]["by"], flush=True)
+"""
+
+
+def storage_at(url: str, s3: S3, folder: Path) -> yoga.Storage:
+    return yoga.Storage(url, storage_options=s3.storage_options, cache_dir=folder)
+
+
+def test_one_builds_and_the_others_wait_and_read(s3: S3, bucket: str, tmp_path: Path) -> None:
+    url = f"s3://{bucket}/p"
+    with (
+        running(BUILDER, tmp_path / "a", url, s3.endpoint, "8", "4", "a") as a,
+        running(BUILDER, tmp_path / "b", url, s3.endpoint, "8", "4", "b") as b,
+        running(BUILDER, tmp_path / "c", url, s3.endpoint, "8", "4", "c") as c,
+    ):
+        told = [machine.check(120) for machine in (a, b, c)]
+        errors = "".join(machine.stderr for machine in (a, b, c))
+    assert sum("building" in text for text in told) == 1
+    assert len({text.splitlines()[-1] for text in told}) == 1
+    assert "waiting for process" in errors
+    assert "taking over" not in errors
+
+
+def test_a_builder_that_dies_is_followed_by_another(s3: S3, bucket: str, tmp_path: Path) -> None:
+    url = f"s3://{bucket}/p"
+    with running(BUILDER, tmp_path / "a", url, s3.endpoint, "600", "2", "a") as a:
+        a.says("building")
+        with (
+            running(BUILDER, tmp_path / "b", url, s3.endpoint, "1", "2", "b") as b,
+            running(BUILDER, tmp_path / "c", url, s3.endpoint, "1", "2", "c") as c,
+        ):
+            time.sleep(2)
+            a.kill()
+            told = [machine.check(120) for machine in (b, c)]
+            assert sum("building" in text for text in told) == 1
+            assert sum("taking over from process" in machine.stderr for machine in (b, c)) >= 1
+    storage_at(url, s3, tmp_path / "here").check("digits", "1")
+
+
+@pytest.mark.parametrize("moment", ["building", "read it all"])
+def test_two_builders_after_a_pause_publish_one_version(
+    moment: str, s3: S3, proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
+    """The first is stopped for longer than its lease, or cut off before it can publish; then it goes on."""
+    url, paused = f"s3://{bucket}/p", moment == "building"
+    if not paused:
+        proxy.faults = [Fault("slow", r"-00000\.mdb", "PUT", bytes=1)]
+    with running(BUILDER, tmp_path / "a", url, proxy.endpoint, "3", "2", "a") as a:
+        a.says(moment)
+        a.pause()
+        with running(BUILDER, tmp_path / "b", url, s3.endpoint, "1", "2", "b") as b:
+            assert "rows by b" in b.check(60)
+        build = storage_at(url, s3, tmp_path / "x").fetch("digits", "1").manifest.build  # type: ignore[attr-defined]
+        proxy.clear()
+        a.resume()
+        assert "rows by b" in a.check(120)  # what it has built itself is thrown away
+    ref = storage_at(url, s3, tmp_path / "y").fetch("digits", "1")
+    assert ref.manifest.build == build  # type: ignore[attr-defined]
+    assert {row["by"] for row in ref} == {"b"}
+    storage_at(url, s3, tmp_path / "y").check("digits", "1")
+
+
+def test_a_reader_that_dies_while_it_downloads(s3: S3, proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    """The next process on that machine goes on where it ended."""
+    url, nbytes = f"s3://{bucket}/p", 40 * 2**20
+    storage_at(url, s3, tmp_path / "builder").submit([{"x": bytes(10**6)}] * 41, "big", "1")
+    program = """
+    import sys, torchyoga as yoga
+    options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": sys.argv[2]}}
+    ref = yoga.Storage(sys.argv[1], storage_options=options).fetch("big", "1")
+    print("fetched", flush=True)
+    assert len(ref[0]["x"]) == 10**6
+    print("read")
+    """
+    proxy.clear()
+    proxy.faults = [Fault("timeout", r"\.mdb", "GET", after=3)]
+    with running(program, tmp_path / "a", url, proxy.endpoint) as one:
+        one.says("fetched")
+        for _ in range(600):
+            if len(proxy.seen("GET", ".mdb")) > 3:
+                break
+            time.sleep(0.05)
+        time.sleep(1)
+        one.kill()
+    parts = list((tmp_path / "a" / "cache" / "torchyoga" / "parts").iterdir())
+    begun = sum(part.stat().st_size for part in parts)
+    assert 0 < begun < nbytes
+    proxy.clear()
+    with running(program, tmp_path / "a", url, proxy.endpoint) as two:
+        assert "read" in two.check(60)
+    assert sum(request.sent for request in proxy.seen("GET", ".mdb")) < nbytes + 2**20 - begun // 2
