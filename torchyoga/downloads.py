@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .cache import Cache
-from .errors import CorruptError, NotFoundError
+from .errors import CorruptError, NotFoundError, RemoteError
 from .files import MANIFEST, Progress
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from .reader import Reader
@@ -60,6 +60,7 @@ class Downloads:
         self._remote = remote
         self._folder = folder
         self._cache = cache
+        self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is asked for often
         self._forget()
 
     def _forget(self) -> None:
@@ -92,8 +93,12 @@ class Downloads:
 
     def key(self, entry: FileEntry) -> str:
         """What a file is called in the cache: no other file, or place, has the same."""
-        what = f"{self.name}/{entry.name} {entry.nbytes} {entry.crc} {entry.checks} {entry.index}"
-        return f"{blake2b(what.encode(), digest_size=16).hexdigest()}{Path(entry.name).suffix}"
+        known = self._keys.get(id(entry))
+        if known is None or known[0] is not entry:
+            what = f"{self.name}/{entry.name} {entry.nbytes} {entry.crc} {entry.checks} {entry.index}"
+            hashed = blake2b(what.encode(), digest_size=16).hexdigest()
+            known = self._keys[id(entry)] = entry, f"{hashed}{Path(entry.name).suffix}"
+        return known[1]
 
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is in the cache."""
@@ -247,7 +252,8 @@ class Downloads:
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes a file, from where it ends, and checks it."""
         name = f"{self._folder}/{entry.name}"
-        self._check_size(name, entry)
+        if entry.crc is None or entry.nbytes > _RUNS * _RUN:
+            self._check_size(name, entry)  # else one answer shows it, and that question costs a third more
         for _ in range(_TRIES):
             crc = self._append(name, entry, path)
             problem = self._problem(entry, crc, path)
@@ -305,6 +311,9 @@ class Downloads:
                     runs = self._remote.read_ranges(name, bounds, entry.nbytes)
                 except FileNotFoundError:
                     self._say_what_happened(entry)
+                    raise
+                except RemoteError:
+                    self._check_size(name, entry)
                     raise
                 for run in runs:
                     file.write(run)
