@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from .errors import CorruptError, NotFoundError, RemoteError
 from .files import MANIFEST, Progress
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from .reader import Reader
-from .remote import Remote
+from .remote import Found, Remote
 from .schema import Schema
 from .store import transfer_bar
 
@@ -252,8 +252,7 @@ class Downloads:
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes a file, from where it ends, and checks it."""
         name = f"{self._folder}/{entry.name}"
-        if entry.crc is None or entry.nbytes > _RUNS * _RUN:
-            self._check_size(name, entry)  # else one answer shows it, and that question costs a third more
+        self._check_size(name, entry)
         for _ in range(_TRIES):
             crc = self._append(name, entry, path)
             problem = self._problem(entry, crc, path)
@@ -274,7 +273,9 @@ class Downloads:
         return found[0] if found else None
 
     def _check_size(self, name: str, entry: FileEntry) -> None:
-        found = self._remote.find_one(name)
+        found = self._listed.get(entry.name)
+        if found is None:
+            found = self._remote.find_one(name)
         if found is None:
             self._say_what_happened(entry)
         elif found.nbytes not in (None, entry.nbytes):
@@ -282,6 +283,14 @@ class Downloads:
                 f"{self._remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
                 "remove the version and publish it again"
             )
+
+    @cached_property
+    def _listed(self) -> dict[str, Found]:
+        """What the store has of the version: one request for all files rather than one for each."""
+        try:
+            return self._remote.find(self._folder)
+        except RemoteError:
+            return {}  # who may read need not be allowed to list
 
     def _say_what_happened(self, entry: FileEntry) -> None:
         text = self.manifest()
@@ -311,9 +320,6 @@ class Downloads:
                     runs = self._remote.read_ranges(name, bounds, entry.nbytes)
                 except FileNotFoundError:
                     self._say_what_happened(entry)
-                    raise
-                except RemoteError:
-                    self._check_size(name, entry)
                     raise
                 for run in runs:
                     file.write(run)
