@@ -15,9 +15,11 @@ EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
 
-# TensorFlow and Keras have threads of their own, beside which the other tests shall not fork.
+# TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which the
+# other tests shall not fork.
 test: lint
-	$(RUN) -m pytest -n 2 --dist worksteal --ignore=tests/frameworks --ignore=tests/trainers
+	$(RUN) -m pytest -n 2 --dist worksteal --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
+	$(RUN) -m pytest -n 2 --dist worksteal tests/remote
 	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest -n 2 --dist worksteal tests/frameworks
 
 # Each trainer's tests are run by one process; then the table of docs/trainers.md is compared with what they found.

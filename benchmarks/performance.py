@@ -445,6 +445,7 @@ def write_page(found: dict[str, Any]) -> None:
         "engine": as_table([HEADING, *found["engine"]]),
         "reading": as_table(found["reading"]),
         "frameworks": as_table([HEADING, *found["frameworks"]]),
+        "remote": as_table([HEADING, *found["remote"]]),
     }
     put_tables(tables)
     draw(found["curve"])

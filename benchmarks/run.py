@@ -25,6 +25,7 @@ import frameworks
 import h5py
 import numpy as np
 import performance
+import remote
 import torch
 import torch.utils.data
 from common import BATCH, NaiveLmdb, epoch, interleaved, ratio, take_limit, write_naive
@@ -345,7 +346,8 @@ def main() -> None:
         table += compressed(Path(folder), min(3, repetitions))
     table += states() + order_of_a_billion() + seeding()
     others = frameworks.in_processes(few)
-    show([performance.HEADING, *engine, *others])
+    far = remote.measure(few)
+    show([performance.HEADING, *engine, *others, *far])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -355,6 +357,7 @@ def main() -> None:
         "engine": engine,
         "reading": table,
         "frameworks": others,
+        "remote": far,
     }
     (results / "latest.json").write_text(json.dumps(found, indent=1))
     performance.write_page(found)

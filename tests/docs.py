@@ -21,16 +21,18 @@ import torchyoga
 ROOT = Path(__file__).parents[1]
 _PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 _MODULES = ["torchyoga", *(info.name for info in pkgutil.walk_packages(torchyoga.__path__, "torchyoga."))]
-# These load TensorFlow or Keras, and run in frameworks/, or trainers, and run in trainers/.
+# These load TensorFlow or Keras, and run in frameworks/, or trainers, and run in trainers/, or need a store,
+# and run in remote/.
 FRAMEWORK_PAGES = [ROOT / "docs" / "frameworks.md"]
 TRAINER_PAGES = [ROOT / "docs" / "trainers.md"]
+REMOTE_PAGES = [ROOT / "docs" / "remote.md"]
 FRAMEWORK_MODULES = [
     "torchyoga.adapters.keras",
     "torchyoga.adapters.tensorflow",
     "torchyoga.compat.yogadl.tensorflow",
 ]
-PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES]
-# The programs in examples/, by what they need: a backend of Keras, or trainers, and what these then say.
+PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES]
+# The programs in examples/, by what they need: a backend of Keras, trainers or a store, and what they say.
 FRAMEWORK_EXAMPLES = {
     "keras_from_tfdata": "tensorflow",
     "torch_from_keras_sequence": "torch",
@@ -41,6 +43,7 @@ TRAINER_EXAMPLES = {
     "lightning_resume": "all 141 losses are equal",
     "accelerate_resume": "all 94 losses are equal",
 }
+REMOTE_EXAMPLES = {"s3_training": "all 57 losses are equal"}
 MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES]
 
 
@@ -57,9 +60,9 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run_blocks(page: Path) -> None:
-    """Runs the Python blocks of a page, one after the other, in the current folder."""
-    namespace: dict[str, Any] = {"__name__": "docs"}
+def run_blocks(page: Path, **given: Any) -> None:
+    """Runs the Python blocks of a page, one after the other, in the current folder, with some names given."""
+    namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
 

@@ -12,6 +12,8 @@ from docs import (
     FRAMEWORK_PAGES,
     MODULES,
     PAGES,
+    REMOTE_EXAMPLES,
+    REMOTE_PAGES,
     ROOT,
     TRAINER_EXAMPLES,
     TRAINER_PAGES,
@@ -32,7 +34,9 @@ def test_there_are_blocks_to_run() -> None:
     assert sum(len(blocks(page, "python")) for page in PAGES) > 10
 
 
-@pytest.mark.parametrize("page", PAGES + FRAMEWORK_PAGES + TRAINER_PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", PAGES + FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES, ids=lambda page: page.name
+)
 def test_links_and_commands_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
@@ -49,5 +53,5 @@ def test_examples_in_docstrings(name: str, tmp_path: Path) -> None:
 
 
 def test_all_examples_are_run_somewhere() -> None:
-    known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES}
+    known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES, *REMOTE_EXAMPLES}
     assert known == {path.stem for path in (ROOT / "examples").glob("*.py")}
