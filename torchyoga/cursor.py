@@ -350,7 +350,6 @@ class Run:
         taken: batches delivered, without gaps.
         fault: the weight of what came too often in the epoch, less that of what was lost.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
-        count: how many rows have been handed out by now, if `taken` is told only when somebody asks.
     """
 
     def __init__(
@@ -373,7 +372,6 @@ class Run:
         self._in_order = in_order
         self.counts = True
         self.taken = 0
-        self.count: Callable[[], int] | None = None
         self._early: set[int] = set()  # batches behind one that has not come
 
     def deliver(self, step: int) -> None:
@@ -413,7 +411,7 @@ class Run:
             run = held()
             if run is None:
                 return None
-            return run.taken * run.batch_size if run.count is None else run.count()
+            return run.taken * run.batch_size
 
         return rows
 

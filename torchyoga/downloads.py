@@ -141,6 +141,11 @@ class Downloads:
             if not self.is_here(entry):
                 self._asked(entry)
 
+    def note_use(self, entries: Iterable[FileEntry]) -> None:
+        """Files that are open are being read."""
+        for entry in entries:
+            self._cache.find(self.key(entry))
+
     def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
         """Brings every file of a version; ValueError if the cache cannot keep them all."""
         limit = self._cache.limit
@@ -246,13 +251,13 @@ class Downloads:
 
     def _bring(self, entry: FileEntry) -> None:
         key = self.key(entry)
+        self._check_size(entry)  # before anything else makes room for it
         self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
         self._brought.add(key)
 
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes a file, from where it ends, and checks it."""
         name = f"{self._folder}/{entry.name}"
-        self._check_size(name, entry)
         for _ in range(_TRIES):
             crc = self._append(name, entry, path)
             problem = self._problem(entry, crc, path)
@@ -272,7 +277,8 @@ class Downloads:
         found = Reader(str(path.parent), self._schema, [replace(entry, name=path.name)]).verify_all()
         return found[0] if found else None
 
-    def _check_size(self, name: str, entry: FileEntry) -> None:
+    def _check_size(self, entry: FileEntry) -> None:
+        name = f"{self._folder}/{entry.name}"
         found = self._listed.get(entry.name)
         if found is None:
             found = self._remote.find_one(name)

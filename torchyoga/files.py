@@ -43,6 +43,9 @@ class Files(Protocol):
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Begins to bring files that will be wanted, and returns."""
 
+    def note_use(self, entries: Iterable[FileEntry]) -> None:
+        """Files that are open are being read: others shall be deleted first where room is needed."""
+
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Brings files some time before they are wanted, in place of what was followed before.
 
@@ -83,6 +86,9 @@ class Folder:
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Nothing has to be brought."""
+
+    def note_use(self, entries: Iterable[FileEntry]) -> None:
+        """Nothing is deleted here."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Nothing has to be brought."""

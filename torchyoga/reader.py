@@ -222,14 +222,16 @@ class Reader:
 
     def _open(self, numbers: Sequence[int]) -> Shelf:
         """The shelf with these files, and some more."""
-        self.where.begin(
-            self.files[number] for number in numbers
-        )  # several at once, before any is waited for
+        shelf = self._shelf
+        closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
+        self.where.begin(closed)  # several at once, before any is waited for
         with self._held():
             shelf = self._shelf
             missing = [number for number in numbers if shelf is None or shelf.slots[number] < 0]
             if shelf is not None and not missing:
                 return shelf
+            # What is read along with them is used as well, and shall not make room for them.
+            self.where.note_use(self.files[number] for number in numbers if number not in missing)
             new = {number: self._opened(number) for number in missing}
             if len(self.files) <= self._most_open and not self.where.is_far:
                 self._open_more(new, shelf)

@@ -17,6 +17,7 @@ from .blocks import BlockOrder, Locality, Shuffle, make_order
 from .cursor import Cursor, Run
 from .dataref import DataRef
 from .errors import StateError
+from .files import Progress
 from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
@@ -239,8 +240,14 @@ class ResumableSampler(DistributedSampler[int]):
             cursor.deal(*now)
         return cursor
 
-    def _begin(self, batch_size: int = 1, drop_last: bool = False, in_order: bool = True) -> Run:
-        """An iteration that begins now."""
+    def _begin(
+        self,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        in_order: bool = True,
+        progress: Progress | None = None,
+    ) -> Run:
+        """An iteration that begins now; `progress` where the run itself does not see how far it is."""
         self._settle()
         self._latest = None
         self._ranks.check_alone()
@@ -248,7 +255,7 @@ class ResumableSampler(DistributedSampler[int]):
         run = Run(self._located(), batch_size, drop_last, in_order)
         run.counts = not is_only_looked_at()
         if run.counts and isinstance(self.dataset, DataRef):
-            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start), run.progress)
+            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
         return run
 
     def _warn_of_trainers(self) -> None:
@@ -346,10 +353,8 @@ class _Handed:
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
-        self._run = run = sampler._begin()
+        self._run = run = sampler._begin(progress=self._progress())
         run.steps_before = None  # it hands out rows, and others make batches of them
-        held = weakref.ref(self)
-        run.count = lambda: 0 if (handed := held()) is None else handed.taken
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
@@ -380,6 +385,10 @@ class _Handed:
                 run.reported = run.taken
             self.sampler._latest = self
             yield row
+
+    def _progress(self) -> Progress:
+        held = weakref.ref(self)
+        return lambda: None if (handed := held()) is None else handed.taken
 
     @property
     def taken(self) -> int:
