@@ -72,6 +72,7 @@ class Downloads:
         self._threads = 0
         self._plan: object = None
         self._brought: set[str] = set()
+        self._checked: set[str] = set()
         self._has_warned = False
 
     def __reduce__(self) -> Any:
@@ -134,6 +135,10 @@ class Downloads:
                 UserWarning,
                 stacklevel=2,
             )
+
+    def is_checked(self, entry: FileEntry) -> bool:
+        """True if this process has just brought it."""
+        return self.key(entry) in self._checked
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Begins to bring files, several at once, in this order; whoever wants one hears of errors."""
@@ -262,6 +267,7 @@ class Downloads:
             crc = self._append(name, entry, path)
             problem = self._problem(entry, crc, path)
             if problem is None:
+                self._checked.add(self.key(entry))
                 return
             _log.warning("%s arrived damaged; downloading it again", self._remote.where(name))
             path.unlink()

@@ -40,6 +40,9 @@ class Files(Protocol):
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file lies on this machine, at its path."""
 
+    def is_checked(self, entry: FileEntry) -> bool:
+        """True if this process has compared the whole file with its checksum when it brought it."""
+
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Begins to bring files that will be wanted, and returns."""
 
@@ -83,6 +86,10 @@ class Folder:
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is there."""
         return os.path.exists(self.path(entry))
+
+    def is_checked(self, entry: FileEntry) -> bool:
+        """A file that lies here may have changed since."""
+        return False
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
         """Nothing has to be brought."""

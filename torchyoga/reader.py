@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -89,10 +90,31 @@ class Reader:
         """
         if not len(rows):
             return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
-        if self.is_cold and self._announced.pop(_name(rows), _UNKNOWN) is _UNKNOWN:
-            for values in (False, True):  # so that they come all at once
-                self.announce(rows, values)
-            self._announced.pop(_name(rows), None)
+        try:
+            if self.is_cold and self._announced.pop(_name(rows), _UNKNOWN) is _UNKNOWN:
+                for values in (False, True):  # so that they come all at once
+                    self.announce(rows, values)
+                self._announced.pop(_name(rows), None)
+            return self._taken(rows)
+        except CorruptError as error:
+            if self.where.is_far:
+                self._throw_away(error)
+            raise
+
+    def _throw_away(self, error: CorruptError) -> None:
+        """Deletes the copy of a far file that is damaged, so that it is brought again."""
+        for number, file in list(self._mapped.items()):
+            if file.path in str(error):
+                with self._held(), contextlib.suppress(OSError):
+                    self._shelf = None
+                    del self._mapped[number]
+                    os.unlink(file.path)
+                raise CorruptError(
+                    f"{self.where.name}: the copy of {self.files[number].name} on this machine was damaged, "
+                    "and has been deleted; read again to download it"
+                ) from error
+
+    def _taken(self, rows: Ints) -> Block:
         shelf, items = self._ready(rows)
         data: list[Data] = []
         known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
@@ -298,8 +320,11 @@ class Reader:
                     found = self._mapped[number] = MappedFile(path, entry.nbytes)
                     return found
                 except CorruptError:
-                    if not self.where.is_far or os.path.exists(path):
-                        raise  # else it was deleted again, to make room for another
+                    if not self.where.is_far:
+                        raise
+                    # Deleted again, to make room for another; or somebody has changed its size.
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
             raise RemoteError(
                 f"{self.where.name}: {entry.name} was deleted {_MOST_BRINGS} times before it was opened; "
                 "set a larger cache_bytes"
@@ -314,7 +339,7 @@ class Reader:
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
-        return Opened(file, extents, names)
+        return Opened(file, extents, names, self.where.is_checked(entry))
 
     def verify_all(self) -> list[str]:
         """What is damaged, file by file; empty if nothing is. Reads everything."""

@@ -31,6 +31,7 @@ class Opened(NamedTuple):
     file: MappedFile
     extents: Sequence[Extent]  # of each part
     names: Sequence[str]  # of the parts
+    is_checked: bool = False  # whole, by this process, a moment ago
 
     def check(self, part: int, block: int, nth: int = 0, low: int = 0, high: int = _WHOLE) -> None:
         """Raises CorruptError unless bytes `low` to `high` of a block, its nth unit, are what was written."""
@@ -82,12 +83,13 @@ class _Stored:
         self.addresses = appended(self.addresses, used, extent.offsets + opened.file.address)
         self.nbytes = appended(self.nbytes, used, extent.nbytes)
         self._crcs = appended(self._crcs, used, extent.crcs)
+        is_checked = opened.is_checked or not verify
         if extent.units is None or extent.first_unit is None:
             told = np.zeros(len(extent.offsets), np.int64)
-            self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, not verify)
+            self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, is_checked)
         else:
             told = address_of(extent.units) + 4 * extent.first_unit
-            self.checks.append(num_units(extent.nbytes, extent.unit_bytes), extent.unit_bytes, not verify)
+            self.checks.append(num_units(extent.nbytes, extent.unit_bytes), extent.unit_bytes, is_checked)
         self._crc_addresses = appended(self._crc_addresses, used, told)
 
     def touch(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:

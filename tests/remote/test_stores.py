@@ -332,6 +332,22 @@ def test_a_damaged_file_is_never_read(change: Any, text: str, machine: Machine, 
     machine("there").check("a", "1")
 
 
+def test_a_damaged_copy_in_the_cache_is_brought_again(machine: Machine, tmp_path: Path) -> None:
+    machine("here").submit(ROWS, "a", "1")
+    assert same(machine("there").fetch("a", "1"))
+    (copy,) = (tmp_path / "there" / "files").iterdir()
+    data = copy.read_bytes()
+    copy.write_bytes(data[:-4096])
+    assert same(machine("there").fetch("a", "1"))
+    assert copy.read_bytes() == data
+    copy.write_bytes(bytes(byte ^ (at % 512 == 0 and at > 2**14) for at, byte in enumerate(data)))
+    ref = machine("there").fetch("a", "1")
+    with pytest.raises(errors.CorruptError, match="has been deleted; read again to download it"):
+        list(ref)
+    assert not copy.exists()
+    assert same(ref)
+
+
 def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
     """Whatever a store says, nothing is written outside the cache, nor more than the store has."""
     storage = machine("here")
