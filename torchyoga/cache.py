@@ -65,8 +65,8 @@ class Cache:
             os.utime(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except PermissionError:
-            return path if path.exists() else None  # somebody else's cache, which may be read all the same
+        except OSError:
+            return path if path.exists() else None  # it may only be read, which is enough
         return path
 
     def has(self, key: str) -> bool:
@@ -102,9 +102,9 @@ class Cache:
                 download(part)
                 return
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
-                if not self._delete_oldest():
+                if error.errno == errno.EFBIG or not self._delete_oldest():
                     raise OSError(
                         error.errno,
                         f"no space left for {what} ({nbytes / 1e6:.0f} MB); make room there, or choose "
@@ -130,11 +130,11 @@ class Cache:
 
     def make_room(self, nbytes: int, spared: Path | None = None) -> None:
         """Deletes what was not used for longest, but for one file, until so many more bytes fit."""
+        for _, _, path in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
+            _delete(path)
         if self.limit is None:
             return
         with self._only_one("room"):
-            for _, _, path in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
-                _delete(path)
             files = self._files("files")
             total = sum(size for _, size, _ in files)
             for _, size, path in files:

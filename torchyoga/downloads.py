@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import logging
 import math
 import os
+import secrets
 import threading
 import time
 import warnings
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property, partial
@@ -96,7 +100,7 @@ class Downloads:
         """What a file is called in the cache: no other file, or place, has the same."""
         known = self._keys.get(id(entry))
         if known is None or known[0] is not entry:
-            what = f"{self.name}/{entry.name} {entry.nbytes} {entry.crc} {entry.checks} {entry.index}"
+            what = f"{self.name}/{json.dumps(entry.to_json(), sort_keys=True)}"
             hashed = blake2b(what.encode(), digest_size=16).hexdigest()
             known = self._keys[id(entry)] = entry, f"{hashed}{Path(entry.name).suffix}"
         return known[1]
@@ -114,19 +118,22 @@ class Downloads:
             RemoteError: the store cannot be reached.
             OSError: the disk is full.
         """
+        return self._brought_to(entry, self._warn_of_small_cache)
+
+    def _brought_to(self, entry: FileEntry, warn: Callable[[], None] | None = None) -> str:
         key = self.key(entry)
         while True:
             was_here = key in self._brought
             found = self._cache.find(key)
             if found is not None:
                 return str(found)
-            if was_here:
-                self._warn_of_small_cache()
+            if was_here and warn is not None:
+                warn()
             self._asked(entry, first=True).result()
 
     def _warn_of_small_cache(self) -> None:
         limit = self._cache.limit
-        if limit and not self._has_warned:
+        if limit is not None and not self._has_warned:
             self._has_warned = True
             warnings.warn(
                 f"{self.name}: files are downloaded again while they are waited for, because the cache keeps "
@@ -164,6 +171,28 @@ class Downloads:
             for entry in manifest.files:
                 self.path(entry)
                 bar.update(entry.nbytes)
+        missing = [entry for entry in manifest.files if not self.is_here(entry)]
+        if missing:
+            raise OSError(
+                errno.ENOSPC,
+                f"{len(missing)} of {len(manifest.files)} files of {self.name} had to be deleted again to "
+                "make room; make room there, or choose another cache_dir",
+                str(self._cache.folder),
+            )
+
+    @contextlib.contextmanager
+    def held(self, entry: FileEntry) -> Iterator[str]:
+        """A path of the file that stays, whatever the cache deletes meanwhile."""
+        while True:
+            path = Path(self._brought_to(entry))
+            link = self._cache.folder / "parts" / f"{path.stem}-{secrets.token_hex(4)}{path.suffix}"
+            with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
+                os.link(path, link)
+                break
+        try:
+            yield str(link)
+        finally:
+            link.unlink(missing_ok=True)
 
     # -- ahead of time
 
@@ -256,7 +285,7 @@ class Downloads:
 
     def _bring(self, entry: FileEntry) -> None:
         key = self.key(entry)
-        self._check_size(entry)  # before anything else makes room for it
+        self._check_size(entry)  # before room is made for it
         self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
         self._brought.add(key)
 
@@ -333,6 +362,9 @@ class Downloads:
                 except FileNotFoundError:
                     self._say_what_happened(entry)
                     raise
+                if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
+                    file.truncate(0)
+                    at = crc = 0
                 for run in runs:
                     file.write(run)
                     crc, at = zlib.crc32(run, crc), at + len(run)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +37,9 @@ class Files(Protocol):
 
     def path(self, entry: FileEntry) -> str:
         """Where a file lies on this machine; brings it if need be."""
+
+    def held(self, entry: FileEntry) -> AbstractContextManager[str]:
+        """A path of the file that stays what it is for a while."""
 
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file lies on this machine, at its path."""
@@ -82,6 +86,11 @@ class Folder:
     def path(self, entry: FileEntry) -> str:
         """Where a file is."""
         return os.path.join(self.name, entry.name)
+
+    @contextmanager
+    def held(self, entry: FileEntry) -> Iterator[str]:
+        """Where a file is."""
+        yield self.path(entry)
 
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is there."""

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
@@ -22,15 +22,15 @@ from typing import Any
 
 from .cache import Cache
 from .downloads import Downloads
-from .errors import CorruptError, ExistsError, RemoteError
-from .files import MANIFEST
+from .errors import CorruptError, ExistsError, RemoteError, YogaError
+from .files import MANIFEST, Folder
 from .lease import Lease
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import decoded, encoded
 from .remote import Found, Remote
 from .staging import Staging
 from .store import Store, transfer_bar
-from .versions import Versions
+from .versions import Held, Versions
 
 __all__ = ["Mirror"]
 
@@ -155,8 +155,7 @@ class Mirror(Versions):
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Uploads the files, then creates the manifest."""
-        paths = [(file, str(staging.path / file.name)) for file in manifest.files]
-        published = self._put(manifest, paths, staging.replaces, progress)
+        published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
         for file in published.files:  # what was built here need not be downloaded
             with contextlib.suppress(OSError):
@@ -164,17 +163,15 @@ class Mirror(Versions):
         staging.clear()
         return published
 
-    def receive(
-        self, manifest: Manifest, files: Iterable[tuple[FileEntry, str]], progress: bool | None = None
-    ) -> Manifest:
+    def receive(self, manifest: Manifest, held: Held, progress: bool | None = None) -> Manifest:
         """Uploads the files; those that an interrupted copy has brought already are kept."""
         found = self.find(manifest.id, manifest.version)
-        return self._put(manifest, files, None if found is None else found.build, progress)
+        return self._put(manifest, held, None if found is None else found.build, progress)
 
     def _put(
         self,
         manifest: Manifest,
-        files: Iterable[tuple[FileEntry, str]],
+        held: Held,
         replaces: str | None,
         progress: bool | None,
     ) -> Manifest:
@@ -182,7 +179,7 @@ class Mirror(Versions):
         folder = self._folder(id, version)
         there = self._remote.find(folder)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            entries = tuple(self._uploaded(folder, files, there, bar))
+            entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
         published = replace(manifest, files=entries)
         name, text = f"{folder}/{MANIFEST}", published.to_bytes()
         try:
@@ -204,14 +201,14 @@ class Mirror(Versions):
             raise FileExistsError(self.where(id, version))
 
     def _uploaded(
-        self, folder: str, files: Iterable[tuple[FileEntry, str]], there: dict[str, Found], bar: Any
+        self, folder: str, files: Sequence[FileEntry], held: Held, there: dict[str, Found], bar: Any
     ) -> Iterator[FileEntry]:
         """Uploads the files, some at once; gives the entry of each with its CRC-32."""
         pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="torchyoga upload")
         waiting: deque[Future[FileEntry]] = deque()
         try:
-            for entry, path in files:
-                waiting.append(pool.submit(self._upload, folder, entry, path, there, bar))
+            for entry in files:
+                waiting.append(pool.submit(self._upload, folder, entry, held, there, bar))
                 if len(waiting) >= 2 * _UPLOADS:
                     yield waiting.popleft().result()
             while waiting:
@@ -220,14 +217,15 @@ class Mirror(Versions):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _upload(
-        self, folder: str, entry: FileEntry, path: str, there: dict[str, Found], bar: Any
+        self, folder: str, entry: FileEntry, held: Held, there: dict[str, Found], bar: Any
     ) -> FileEntry:
-        crc = _crc(path)
-        if entry.crc not in (None, crc):
-            raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
-        found = there.get(entry.name)
-        if found is None or found.nbytes != entry.nbytes:  # its name is that build's alone
-            self._remote.upload(path, f"{folder}/{entry.name}")
+        with held(entry) as path:
+            crc = _crc(path)
+            if entry.crc not in (None, crc):
+                raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
+            found = there.get(entry.name)
+            if found is None or found.nbytes != entry.nbytes:  # its name is that build's alone
+                self._remote.upload(path, f"{folder}/{entry.name}")
         bar.update(entry.nbytes)
         return replace(entry, crc=crc)
 
@@ -239,6 +237,7 @@ class Mirror(Versions):
             names = self._remote.find(folder)
             if MANIFEST not in names:
                 self.manifest(id, version)  # says what there is
+            self._leases[id, version].check()
             self._remote.delete([f"{folder}/{MANIFEST}"])
             self._remote.delete(f"{folder}/{name}" for name in names if name != MANIFEST)
             shutil.rmtree(self._local.stage(id, version).path, ignore_errors=True)
@@ -264,15 +263,26 @@ class Mirror(Versions):
         }
         removed = []
         for folder, names in folders.items():
-            if folder.split("/")[0] == ".leases":
-                if folder not in alive:
-                    removed += [
-                        f"{folder}/{name}" for name, there in names.items() if _is_before(there, before)
-                    ]
-            elif f".leases/{folder}" not in alive:
-                removed += self._forgotten(folder, names, before)
+            if folder.split("/")[0] == ".leases" and folder not in alive:
+                removed += [f"{folder}/{name}" for name, there in names.items() if _is_before(there, before)]
         self._remote.delete(removed)
+        for folder, names in folders.items():
+            if f".leases/{folder}" not in alive and self._forgotten(folder, names, before):
+                removed += self._clean_version(folder, before)
         return sorted(removed + self._remote.abort_uploads(before) + self._local.clean(grace))
+
+    def _clean_version(self, folder: str, before: float) -> list[str]:
+        """Looks again, while nobody builds the version, and removes what is forgotten in its folder."""
+        id, _, version = folder.partition("/")
+        try:
+            with self.lock(str(decoded(id)), str(decoded(version)), timeout=0):
+                removed = self._forgotten(folder, self._remote.find(folder), before)
+                self._remote.delete(removed)
+                return removed
+        except RemoteError:
+            raise
+        except YogaError:
+            return []  # somebody has begun to build it
 
     def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
         """Files in the folder of a version that its manifest does not name, if both are old enough."""

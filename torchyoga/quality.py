@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .blocks import AnyOrder, BlockOrder, Locality, Shuffle, equal_runs, make_order
+from .blocks import MOST_SHARDS, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs, make_order
+from .order import as_int
 
 __all__ = ["ShuffleQuality", "shuffle_quality"]
 
@@ -76,6 +77,7 @@ def shuffle_quality(
         >>> round(quality.randomness, 2), quality.files_at_once, quality.rows_at_once
         (0.82, 4, 16384)
     """
+    num_replicas = as_int("num_replicas", num_replicas, low=1, high=MOST_SHARDS)
     order = make_order(dataset, seed, shuffle, True, shuffle_window, locality, num_replicas)
     length = order.length
     starts = getattr(dataset, "file_starts", None)

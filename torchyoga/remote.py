@@ -7,11 +7,11 @@ import errno
 import logging
 import os
 import random
-import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -65,7 +65,7 @@ class Found(NamedTuple):
 
 def is_url(text: str) -> bool:
     """True for what is behind a URL, False for a directory of this machine."""
-    return "://" in text and not text.startswith(("file://", "local://"))
+    return "://" in text and not text.lower().startswith(("file://", "local://"))
 
 
 class Remote:
@@ -85,25 +85,32 @@ class Remote:
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         parts = urlsplit(url)
-        if parts.password is not None:
-            raise ValueError("a URL with a password would be seen in messages; pass it in storage_options")
-        self.url = url.rstrip("/")
-        self.protocol = parts.scheme
-        self._options = dict(options) if options is not None else _OPTIONS.get(self._place, {})
-        if options is not None:
-            _OPTIONS[self._place] = self._options
+        if parts.password is not None or parts.query:
+            raise ValueError("a URL with a password or query would be seen in messages; use storage_options")
+        self.protocol = parts.scheme.lower()
+        if self.protocol in _CONDITIONAL - {"memory"} | {"http", "https"} and not parts.netloc:
+            raise ValueError(f"{url!r} names no {'host' if 'http' in self.protocol else 'bucket'}")
+        self.url = f"{self.protocol}://{url.partition('://')[2].rstrip('/')}"
+        self._options = dict(options or {})
+        self._token = secrets.token_hex(8)
         self._ignores_conditions = False
-        self._filesystem: tuple[int, Any, str] | None = None
+        self._filesystem: tuple[Any, str] | None = None
         self._lock = threading.Lock()
+        self._remember()
+
+    def _remember(self) -> None:
+        _ALIVE.add(self)
+        if self._options:
+            _OPTIONS[self._token] = _OPTIONS[self._place] = self._options
 
     @property
     def _place(self) -> str:
-        """What the options are for: a bucket or a host."""
+        """A bucket or a host."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
     def __reduce__(self) -> Any:
-        return Remote, (self.url, self._options if get_spawning_popen() is not None else None)
+        return _remade, (self.url, self._token, self._options if get_spawning_popen() is not None else None)
 
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
@@ -139,7 +146,7 @@ class Remote:
                 # One more than allowed, without asking for the size first.
                 return bytes(self._run(fs, "cat_file", path, start=0, end=limit + 1, seconds=5 * _PATIENCE))
             except Exception as error:
-                if re.search(r"InvalidRange|not satisfiable|\b416\b", str(error)):
+                if _is_beyond(error):
                     return b""  # nothing of an empty object is within any range
                 raise
 
@@ -161,6 +168,8 @@ class Remote:
         Raises:
             FileNotFoundError: nothing is under that name.
             RemoteError: it cannot be read, or the answers stay shorter than what was asked for.
+
+        A server that knows no ranges sends everything; then that is the only run.
         """
         total = sum(stop - start for start, stop in bounds)
 
@@ -179,7 +188,9 @@ class Remote:
             for run in found:
                 if isinstance(run, BaseException):
                     raise run
-            runs = [_within(run, bound, nbytes) for run, bound in zip(found, bounds, strict=True)]
+            if len(found[0]) == nbytes:
+                return [bytes(found[0])]
+            runs: list[bytes] = found
             for run, (start, stop) in zip(runs, bounds, strict=True):
                 if len(run) != stop - start:
                     raise ConnectionError(f"{len(run)} bytes came where {stop - start} were asked for")
@@ -193,7 +204,12 @@ class Remote:
         def find() -> dict[str, Found]:
             fs, path = self._at(folder)
             if self.protocol in ("http", "https"):
-                found = _linked(fs, path)
+                try:
+                    found = _linked(fs, path)
+                except Exception as error:
+                    if _statuses(error) & {"401", "403", "405"}:
+                        return {}  # it does not list
+                    raise
             else:
                 found = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
             base = fs._strip_protocol(path).rstrip("/") + "/"
@@ -321,13 +337,14 @@ class Remote:
             if not hasattr(fs, "list_multipart_uploads"):
                 return []
             bucket, _, prefix = path.partition("/")
+            prefix = f"{prefix.rstrip('/')}/" if prefix else ""
             ended = []
             for upload in self._run(fs, "list_multipart_uploads", bucket) or []:
                 key, begun = upload["Key"], _seconds_of(upload.get("Initiated"))
-                if key.startswith(prefix.rstrip("/") + "/") and begun is not None and begun < before:
+                if key.startswith(prefix) and begun is not None and begun < before:
                     wanted = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
                     self._run(fs, "call_s3", "abort_multipart_upload", **wanted)
-                    ended.append(key.removeprefix(prefix.rstrip("/") + "/"))
+                    ended.append(key.removeprefix(prefix))
             return ended
 
         return self._tried(f"list the uploads of {self.url}", abort)
@@ -353,17 +370,17 @@ class Remote:
         import fsspec.asyn
 
         found = self._filesystem
-        if found is None or found[0] != os.getpid():
-            if found is not None:
-                # A thread that held these locks when this process was forked is not here to release them.
-                self._lock = threading.Lock()
-                fsspec.asyn.reset_lock()
+        if found is None:
             with self._lock:
-                found = self._filesystem = self._made()
-        base = found[2]
-        return found[1], f"{base}/{self._encoded(name)}" if name else base
+                found = self._filesystem
+                if found is None:
+                    if _INHERITED:  # a thread that held fsspec's lock is not here to release it
+                        fsspec.asyn.reset_lock()
+                    found = self._filesystem = self._made()
+        fs, base = found
+        return fs, f"{base}/{self._encoded(name)}" if name else base
 
-    def _made(self) -> tuple[int, Any, str]:
+    def _made(self) -> tuple[Any, str]:
         import fsspec
 
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
@@ -377,7 +394,7 @@ class Remote:
             extra = _EXTRAS.get(self.protocol)
             hint = f"pip install 'torchyoga[{extra}]'" if extra else str(error)
             raise ImportError(f"{self.protocol}:// needs a package that is not installed; {hint}") from error
-        return os.getpid(), fs, path.rstrip("/")
+        return fs, path.rstrip("/")
 
     def _encoded(self, name: str) -> str:
         return quote(name) if self.protocol in ("http", "https") else name
@@ -402,11 +419,10 @@ class Remote:
                 return call()
             except Exception as error:
                 if _is_final(error):
+                    is_missing = isinstance(error, FileNotFoundError)
+                    if is_missing and (what.startswith("write") or _names_bucket(error)):
+                        raise RemoteError(f"cannot {what}: {_told(error)}. Is the bucket there?") from error
                     if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
-                        if re.search("specified (bucket|container)", str(error)):
-                            raise RemoteError(
-                                f"cannot {what}: {_told(error)}. Is the bucket there?"
-                            ) from error
                         raise
                     raise RemoteError(f"cannot {what}: {_told(error)}{_hint(error)}") from error
                 if tries == _TRIES or time.monotonic() - started > _LONGEST_SILENCE:
@@ -420,16 +436,37 @@ class Remote:
         raise AssertionError("the last try returns or raises")
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {}  # last used for each bucket or host, in this process
+_OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
+_ALIVE: weakref.WeakSet[Remote] = weakref.WeakSet()
+_INHERITED: list[Any] = []
+
+
+def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
+    found = Remote(url, options)
+    found._token = token
+    found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
+    found._remember()
+    return found
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: connections are the parent's.
+
+    They are kept, for when they are collected they are closed, and that takes them out of the epoll set that
+    the parent still waits with.
+    """
+    for remote in list(_ALIVE):
+        _INHERITED.append(remote._filesystem)
+        remote._filesystem = None
+        remote._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _seconds(nbytes: int) -> float:
     return _PATIENCE + nbytes / _SLOWEST
-
-
-def _within(run: bytes, bound: tuple[int, int], nbytes: int) -> bytes:
-    """The run that was asked for, of a server that sends everything whatever it is asked for."""
-    return run[bound[0] : bound[1]] if len(run) == nbytes else run
 
 
 def _linked(fs: Any, path: str) -> dict[str, Any]:
@@ -478,6 +515,36 @@ def _is_final(error: Exception) -> bool:
         return True
     names = {cls.__name__ for cls in type(error).__mro__}
     return bool(names & _FINAL_NAMES) or (isinstance(error, _FINAL) and "Timeout" not in type(error).__name__)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _statuses(error: BaseException) -> set[str]:
+    """What the server has answered, as far as its client tells."""
+    found = set()
+    for cause in _causes(error):
+        status = getattr(cause, "status", None)
+        found.add(str(getattr(cause, "code", "") if status is None else status))
+        response = getattr(cause, "response", None)
+        if isinstance(response, Mapping):
+            found.add(str(response.get("Error", {}).get("Code")))
+    return found
+
+
+def _is_beyond(error: Exception) -> bool:
+    """True if nothing was within the range that was asked for."""
+    is_told = isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error.args[-1])
+    return is_told or bool(_statuses(error) & {"416", "InvalidRange"})
+
+
+def _names_bucket(error: Exception) -> bool:
+    return bool(_statuses(error) & {"NoSuchBucket", "ContainerNotFound"})
 
 
 def _told(error: BaseException) -> str:

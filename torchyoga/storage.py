@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -28,12 +30,11 @@ from .reader import Reader
 from .remote import Remote, is_url
 from .schema import Schema
 from .store import Store
-from .versions import Versions
+from .versions import Held, Versions
 
 __all__ = ["Storage"]
 
 P = ParamSpec("P")
-_AHEAD = 4  # files of a store that are brought while one is copied
 
 
 class Storage:
@@ -79,6 +80,8 @@ class Storage:
         lease_seconds: float = 60.0,
     ) -> None:
         text = os.fspath(url)
+        if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
+            raise ValueError(f"{text!r} was a URL before it was made a path; pass it as text")
         format_named(format, compression)
         if not timeout >= 0:
             raise ValueError(f"timeout must be at least 0 seconds, found {timeout!r}")
@@ -237,8 +240,12 @@ class Storage:
                     source = _source(function(*args, **kwargs), num_workers, schema)
                     try:
                         return self._ref(build(source, self._store, id, version, options), verify=True)
-                    except ExistsError:  # a network was cut, and another machine has built it in the meantime
-                        return self.fetch(id, version)
+                    except (
+                        ExistsError
+                    ):  # a network was cut, and another machine has built it in the meantime?
+                        with contextlib.suppress(NotFoundError):
+                            return self.fetch(id, version)
+                        raise
 
             return cached
 
@@ -325,16 +332,21 @@ class Storage:
                 found = to._store.receive(manifest, self._checked(manifest), progress)
             return to._ref(found, verify=True)
 
-    def _checked(self, manifest: Manifest) -> Iterator[tuple[FileEntry, str]]:
-        """The files of a version with their paths on this machine, once each has been found sound."""
+    def _checked(self, manifest: Manifest) -> Held:
+        """A function that gives a file of a version at a path here, once it has been found sound."""
         files = self._store.files(manifest)
-        for number, entry in enumerate(manifest.files):
+
+        @contextlib.contextmanager
+        def held(entry: FileEntry) -> Iterator[str]:
             assert manifest.schema is not None, "a version with files has a schema"
-            files.begin(manifest.files[number : number + _AHEAD])
-            problems = Reader(files, manifest.schema, [entry]).verify_all()
-            if problems:
-                raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
-            yield entry, files.path(entry)
+            with files.held(entry) as path:
+                folder, name = os.path.split(path)
+                problems = Reader(folder, manifest.schema, [replace(entry, name=name)]).verify_all()
+                if problems:
+                    raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
+                yield path
+
+        return held
 
     def clean(self, grace: float = 86400.0) -> list[str]:
         """Removes what interrupted builds and uploads have left, and files that were replaced.

@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,10 @@ from tqdm import tqdm
 from .durable import beside, make_directory, replace_synced, sync_directory, sync_file, write_new
 from .errors import CorruptError, YogaError
 from .files import MANIFEST, Folder
-from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from .manifest import LARGEST_MANIFEST, Manifest, is_data_file
 from .names import decoded, encoded
 from .staging import Staging
-from .versions import Versions
+from .versions import Held, Versions
 
 __all__ = ["Store", "transfer_bar"]
 
@@ -169,18 +169,17 @@ class Store(Versions):
         staging.clear()
         return manifest
 
-    def receive(
-        self, manifest: Manifest, files: Iterable[tuple[FileEntry, str]], progress: bool | None = None
-    ) -> Manifest:
+    def receive(self, manifest: Manifest, held: Held, progress: bool | None = None) -> Manifest:
         """Copies the files; those that an interrupted copy has brought already are kept."""
         staging = self.stage(manifest.id, manifest.version)
         staging.keep_only(manifest.files)
         with transfer_bar(manifest, f"copying to {self.name}", progress) as bar:
-            for entry, path in files:
+            for entry in manifest.files:
                 target = staging.path / entry.name
                 if not target.exists() or target.stat().st_size != entry.nbytes:
                     part = target.with_suffix(".part")
-                    shutil.copyfile(path, part)
+                    with held(entry) as path:
+                        shutil.copyfile(path, part)
                     sync_file(part)
                     part.replace(target)
                 bar.update(entry.nbytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from .errors import CorruptError, NotFoundError
@@ -11,7 +11,9 @@ from .files import Files
 from .manifest import FileEntry, Manifest
 from .staging import Staging
 
-__all__ = ["Versions"]
+__all__ = ["Held", "Versions"]
+
+Held = Callable[[FileEntry], AbstractContextManager[str]]
 
 
 class Versions(ABC):
@@ -64,10 +66,8 @@ class Versions(ABC):
         """
 
     @abstractmethod
-    def receive(
-        self, manifest: Manifest, files: Iterable[tuple[FileEntry, str]], progress: bool | None = None
-    ) -> Manifest:
-        """Publishes a version with copies of files of this machine, given with their paths. Hold the lock."""
+    def receive(self, manifest: Manifest, held: Held, progress: bool | None = None) -> Manifest:
+        """Publishes a version with copies of its files; `held` gives each at a path. Hold the lock."""
 
     @abstractmethod
     def remove(self, id: str, version: str, timeout: float = -1) -> None:

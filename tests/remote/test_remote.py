@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pickle
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -182,8 +184,59 @@ def test_no_bucket_no_credentials_no_package(s3: S3, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(__import__("sys").modules, "adlfs", None)
     with pytest.raises(ImportError, match=r"pip install 'torchyoga\[azure\]'"):
         Remote("az://container/p").read("m", 10)
-    with pytest.raises(ValueError, match="pass it in storage_options"):
+    with pytest.raises(ValueError, match="use storage_options"):
         Remote("ftp://me:secret@host/p")
+
+
+def test_urls_that_cannot_work() -> None:
+    for url in ("s3://", "gs:///p", "https://"):
+        with pytest.raises(ValueError, match="names no"):
+            Remote(url)
+    with pytest.raises(ValueError, match="a password or query"):
+        Remote("https://host/p?token=x")
+    assert Remote("S3://Bucket/P/").url == "s3://Bucket/P"
+    root = Remote("memory://")
+    root.write("of-the-root", b"x")
+    assert root.read("of-the-root", 1) == b"x"
+    assert not Path("memory:").exists()
+
+
+def test_options_are_those_of_each_storage(s3: S3, bucket: str, proxy: Proxy) -> None:
+    """Two servers may have buckets of one name; and who gives none means the environment's."""
+    direct = Remote(f"s3://{bucket}/p", s3.storage_options)
+    through = Remote(f"s3://{bucket}/p", proxy.storage_options)
+    direct.write("m", b"x")
+    assert pickle.loads(pickle.dumps(direct)).read("m", 1) == b"x"
+    assert not proxy.requests
+    assert pickle.loads(pickle.dumps(through)).read("m", 1) == b"x"
+    assert proxy.requests
+    with pytest.raises(RemoteError, match="NoCredentialsError"):
+        Remote(f"s3://{bucket}/p").read("m", 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_that_lets_go_harms_no_request_of_its_parent(proxy: Proxy, bucket: str) -> None:
+    """Connections closed in a child would be taken out of the set that the parent waits with."""
+    remote = Remote(f"s3://{bucket}/p", proxy.storage_options)
+    remote.write("m", bytes(300_000))
+    proxy.faults = [Fault("slow", "/p/m", "GET", bytes=200_000)]
+    found: list[bytes] = []
+    thread = threading.Thread(target=lambda: found.append(remote.read("m", 300_000)))
+    started = time.monotonic()
+    thread.start()
+    time.sleep(0.5)
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            remote._filesystem = None
+            gc.collect()
+            os._exit(0)
+        os.waitpid(child, 0)
+    thread.join(60)
+    assert len(found[0]) == 300_000
+    assert time.monotonic() - started < 15  # it did not wait for a timeout and try again
+    assert len(proxy.seen("GET", "/p/m")) == 1
 
 
 def test_pages_of_links_are_a_folder(tmp_path: Path) -> None:

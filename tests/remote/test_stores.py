@@ -203,6 +203,81 @@ def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
         assert "1/0123456789abcdef-00000.mdb" in remote.find("a")
 
 
+def test_a_version_published_while_it_is_cleaned_stays_whole(
+    machine: Machine, small_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files were forgotten when they were listed; then the build went on."""
+    from torchyoga.remote import Remote
+
+    here, cleaner = machine("here"), machine("cleaner")
+    with monkeypatch.context() as patched:
+        patched.setattr(Remote, "create", lambda self, name, data: 1 / 0 if "manifest" in name else None)
+        patched.setattr("torchyoga.lease.Lease._claim", lambda self, number: True)
+        with pytest.raises(ZeroDivisionError):
+            here.submit({"x": np.arange(100)}, "a", "1")
+    remote = cleaner._store._remote  # type: ignore[attr-defined]
+    later, find = remote.now() + 3600, remote.find
+    monkeypatch.setattr(remote, "now", lambda: later)
+
+    def listed(folder: str = "") -> Any:
+        found = find(folder)
+        if not folder:
+            here.submit({"x": np.arange(100)}, "a", "1")
+        return found
+
+    monkeypatch.setattr(remote, "find", listed)
+    cleaner.clean(grace=60)
+    machine("there").check("a", "1")
+
+
+def test_what_was_built_here_is_found_here(
+    proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
+) -> None:
+    on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
+    on("here").submit(ROWS, "a", "1")
+    assert same(on("here").fetch("a", "1"))
+    assert not proxy.seen("GET", ".mdb")
+    assert len(cached(tmp_path / "here")) == 25
+
+
+def test_ids_that_look_like_errors(machine: Machine) -> None:
+    storage = machine("here")
+    for id in ("416", "404 specified bucket", "InvalidRange", "NoSuchBucket"):
+        with pytest.raises(errors.NotFoundError):
+            storage.fetch(id, "416")
+        assert list(storage.submit([1, 2], id, "416")) == [1, 2]
+        assert list(machine("there").fetch(id, "416")) == [1, 2]
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1, 50_000])
+def test_copies_from_a_store_with_a_small_cache(
+    cache_bytes: int, machine: Machine, tmp_path: Path, small_files: None
+) -> None:
+    machine("here").submit(ROWS, "a", "1")
+    small = machine("small", cache_bytes=cache_bytes)
+    for target in (
+        yoga.Storage(tmp_path / "copy"),
+        yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "x"),
+    ):
+        assert same(small.copy("a", "1", to=target))
+        target.check("a", "1")
+    assert list((tmp_path / "small" / "parts").glob("*")) == []
+
+
+def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
+    storage = machine("here")
+    storage.submit([1], "other", "1")
+
+    @storage.cacheable("a", "1")
+    def made() -> Iterator[int]:
+        yield 1
+        storage.submit([2], "other", "1")
+
+    with pytest.raises(errors.ExistsError, match="'other' '1' is published already"):
+        made()
+    assert storage.list() == [("other", "1")]
+
+
 def test_all_at_once(machine: Machine, tmp_path: Path, small_files: None) -> None:
     machine("here").submit(ROWS, "a", "1")
     there = machine("there")
