@@ -135,7 +135,11 @@ def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy
     assert sorted(rows) == list(range(ROWS))
     assert downloads(proxy).total() > 1.5 * NUM_FILES
     tiny = fetch("tiny", 0)
-    assert [int(row["n"]) for row in tiny[[7, 1500]]] == [7, 1500]
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # whether one file makes room for the other before it is opened is chance
+        assert [int(row["n"]) for row in tiny[[7, 1500]]] == [7, 1500]
     assert len(list((tmp_path / "tiny" / "files").glob("*"))) <= 2
 
 
