@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import lru_cache
+from typing import BinaryIO
 
-__all__ = ["combine_crc32"]
+__all__ = ["combine_crc32", "crc32_of"]
 
+_READ_BYTES = 2**20
 _POLYNOMIAL = 0xEDB88320  # of zlib's CRC-32, bit-reversed
+
+
+def crc32_of(file: BinaryIO) -> tuple[int, int]:
+    """The CRC-32 of the rest of a file, and its bytes.
+
+    Example:
+        >>> import io
+        >>> crc32_of(io.BytesIO(b"data layer")) == (zlib.crc32(b"data layer"), 10)
+        True
+    """
+    crc = nbytes = 0
+    while data := file.read(_READ_BYTES):
+        crc, nbytes = zlib.crc32(data, crc), nbytes + len(data)
+    return crc, nbytes
 
 
 def combine_crc32(first: int, second: int, second_bytes: int) -> int:

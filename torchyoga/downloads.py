@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import json
@@ -12,6 +13,7 @@ import secrets
 import threading
 import time
 import warnings
+import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .cache import Cache
+from .checksum import crc32_of
 from .errors import CorruptError, NotFoundError, RemoteError
 from .files import MANIFEST, Progress
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
@@ -203,7 +206,9 @@ class Downloads:
         self._brought.clear()  # to bring a file again in another epoch is no waste
         if not all(map(self.is_here, entries)):
             work = partial(self._follow, plan, entries, order, progress)
-            threading.Thread(target=work, name="torchyoga plan", daemon=True).start()
+            thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
+            _planning.add(thread)
+            thread.start()
 
     def _follow(
         self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress
@@ -223,13 +228,13 @@ class Downloads:
                 nbytes = entries[number].nbytes
                 while ahead and sum(size for _, size in ahead) + nbytes > most:
                     reached = progress()
-                    if reached is None or self._plan is not plan:
+                    if reached is None or self._plan is not plan or _ending.is_set():
                         return
                     if ahead[0][0] > reached:
                         time.sleep(_POLL)
                     while ahead and ahead[0][0] <= reached:
                         ahead.popleft()
-                if self._plan is not plan:
+                if self._plan is not plan or _ending.is_set():
                     return
                 ahead.append((first, nbytes))
                 if not self.is_here(entries[number]):
@@ -346,9 +351,7 @@ class Downloads:
         """Writes what is missing; returns the CRC-32 of all."""
         with open(path, "a+b") as file:
             file.seek(0)
-            at = crc = 0
-            while data := file.read(_RUN):
-                crc, at = zlib.crc32(data, crc), at + len(data)
+            crc, at = crc32_of(file)
             if at > entry.nbytes:
                 file.truncate(0)
                 at = crc = 0
@@ -370,3 +373,15 @@ class Downloads:
                     crc, at = zlib.crc32(run, crc), at + len(run)
             file.flush()
         return crc
+
+
+_planning: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_ending = threading.Event()
+
+
+@atexit.register
+def _stop_planning() -> None:
+    """No thread may be within NumPy when the interpreter goes."""
+    _ending.set()
+    for thread in tuple(_planning):
+        thread.join(5)

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import shutil
 import tempfile
-import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .cache import Cache
+from .checksum import crc32_of
 from .downloads import Downloads
 from .errors import CorruptError, ExistsError, RemoteError, YogaError
 from .files import MANIFEST, Folder
@@ -36,7 +36,6 @@ __all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
 _UPLOADS = 4  # files at once
-_READ_BYTES = 2**20
 _FOREVER = 2.0**31  # seconds
 
 
@@ -133,7 +132,7 @@ class Mirror(Versions):
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
-        self._refuse_read_only()
+        self._remote.refuse_read_only()
         folder = f".leases/{self._folder(id, version)}"
         what = f"building {id!r} {version!r} in {self.name}"
         patience = timeout if timeout >= 0 else _FOREVER
@@ -220,7 +219,8 @@ class Mirror(Versions):
         self, folder: str, entry: FileEntry, held: Held, there: dict[str, Found], bar: Any
     ) -> FileEntry:
         with held(entry) as path:
-            crc = _crc(path)
+            with open(path, "rb") as file:
+                crc, _ = crc32_of(file)
             if entry.crc not in (None, crc):
                 raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
             found = there.get(entry.name)
@@ -231,7 +231,6 @@ class Mirror(Versions):
 
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
         """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""
-        self._refuse_read_only()
         with self.lock(id, version, timeout):
             folder = self._folder(id, version)
             names = self._remote.find(folder)
@@ -244,7 +243,6 @@ class Mirror(Versions):
 
     def clean(self, grace: float) -> list[str]:
         """Removes what builds and uploads have left, or what was replaced, unless one is under way."""
-        self._refuse_read_only()
         now = self._remote.now()
         if now is None:
             raise RemoteError(
@@ -301,10 +299,6 @@ class Mirror(Versions):
             if is_data_file(name) and name not in needed and _is_before(there, before)
         ]
 
-    def _refuse_read_only(self) -> None:
-        if self._remote.is_read_only:
-            raise RemoteError(f"{self.name} can only be read; publish where you may write")
-
     def _warn_of_weak_stores(self) -> None:
         if not self._remote.is_conditional and not self._has_warned:
             self._has_warned = True
@@ -317,11 +311,3 @@ class Mirror(Versions):
 
 def _is_before(found: Found, time: float) -> bool:
     return found.written is not None and found.written < time
-
-
-def _crc(path: str) -> int:
-    crc = 0
-    with open(path, "rb") as file:
-        while data := file.read(_READ_BYTES):
-            crc = zlib.crc32(data, crc)
-    return crc

@@ -116,11 +116,6 @@ class Remote:
         return f"Remote({self.url!r})"
 
     @property
-    def is_read_only(self) -> bool:
-        """True if nothing can be written, whatever the credentials."""
-        return self.protocol in _READ_ONLY
-
-    @property
     def is_conditional(self) -> bool:
         """True if this store, as far as is known, can create in one step what is not there yet."""
         return self.protocol in _CONDITIONAL and not self._ignores_conditions
@@ -349,11 +344,15 @@ class Remote:
 
         return self._tried(f"list the uploads of {self.url}", abort)
 
-    def _prepare(self, name: str) -> None:
-        if self.is_read_only:
+    def refuse_read_only(self) -> None:
+        """RemoteError if nothing can be written, whatever the credentials."""
+        if self.protocol in _READ_ONLY:
             raise RemoteError(
                 f"{self.url} can only be read; publish to where you may write, and copy from there"
             )
+
+    def _prepare(self, name: str) -> None:
+        self.refuse_read_only()
         if self.protocol in _CONDITIONAL - {"memory"}:
             return  # object stores have no folders
 
