@@ -7,7 +7,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import signal
 import stat
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from children import forked
 from h5py import h5d, h5p, h5s, h5t
 from hypothesis import given
 from hypothesis import strategies as st
@@ -471,22 +471,17 @@ def test_children_forked_after_reading_read_every_row(way: str, tmp_path: Path) 
     before = list(ref)
     children = []
     for seed in range(4):
-        child = os.fork()
-        if child == 0:
-            signal.alarm(60)  # ends the child if it hangs
-            status = 1
-            try:
-                order = np.random.default_rng(seed).permutation(np.repeat(np.arange(N), 20))
-                for i, row in zip(order.tolist(), ref[order.tolist()], strict=True):
-                    assert_rows_equal(row, before[i])
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
+
+        def reads_all(seed: int = seed) -> None:
+            order = np.random.default_rng(seed).permutation(np.repeat(np.arange(N), 20))
+            for i, row in zip(order.tolist(), ref[order.tolist()], strict=True):
+                assert_rows_equal(row, before[i])
+
+        children.append(forked(reads_all))
     order = RNG.permutation(np.repeat(np.arange(N), 20)).tolist()  # the parent reads at the same time
     for i, row in zip(order, ref[order], strict=True):
         assert_rows_equal(row, before[i])
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    assert [wait() for wait in children] == [0] * 4
 
 
 @pytest.mark.parametrize("way", ["contiguous", "gzip", "lzf", "virtual, in the file"])

@@ -17,6 +17,8 @@ PACKAGE = Path(torchyoga.__file__).parent
 # docs/design.md.
 HOUSE = [
     "errors",
+    "cached",
+    "forks",
     "leaf",
     "compound",
     "schema",

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import random
-import signal
 import threading
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import status_of_child
 from infiles import InFiles
 from torch.utils.data import Dataset, IterableDataset, Subset, WeightedRandomSampler
 
@@ -412,11 +412,11 @@ def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> No
     for _ in range(4):
         got.append(next(iterator))
         time.sleep(0.01)  # so that the thread is at work
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)  # ends the child if it hangs
-        os._exit(0 if rows_of(got) + rows_of(iterator) == whole else 1)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def goes_on() -> None:
+        assert rows_of(got) + rows_of(iterator) == whole
+
+    assert status_of_child(goes_on) == 0
     assert rows_of(got) + rows_of(iterator) == whole
 
 
@@ -491,22 +491,12 @@ def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
     loader.set_epoch(0)
     iterator = iter(loader)
     got = [next(iterator), next(iterator)]
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)  # ends the child if it hangs
-        os._exit(0 if rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10] else 1)
-    assert os.waitpid(child, 0)[1] == 0
 
-    def late(*_: Any) -> None:
-        raise TimeoutError("the parent's workers are gone")
+    def goes_on() -> None:
+        assert rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10]
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(30)
-    try:
-        assert rows_of(got) + rows_of(iterator) == whole
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+    assert status_of_child(goes_on) == 0
+    assert rows_of(got) + rows_of(iterator) == whole  # the workers are still there
 
 
 def test_an_iterator_whose_workers_were_taken_over_says_so(ref: yoga.DataRef) -> None:

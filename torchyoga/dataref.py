@@ -6,13 +6,13 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .blocks import Locality, Shuffle, equal_runs
+from .cached import cached_property
 from .columns import Block, Data, Rows
 from .errors import CorruptError, NotFoundError
 from .files import Files, Folder, Progress

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from .cache import Cache
 from .checksum import crc32_of
 from .errors import CorruptError, NotFoundError, RemoteError
 from .files import MANIFEST, Progress
+from .forks import renew_in_children
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from .reader import Reader
 from .remote import Found, Remote
@@ -68,12 +69,13 @@ class Downloads:
         self._folder = folder
         self._cache = cache
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is asked for often
-        self._forget()
+        self._listed: dict[str, Found] | None = None
+        self._renew()
+        renew_in_children(self)
 
-    def _forget(self) -> None:
-        """Threads do not survive a fork, nor what they were asked for."""
-        self._process = os.getpid()
-        self._lock = threading.Lock()
+    def _renew(self) -> None:
+        """Forgets the threads, and what they were asked for."""
+        self._lock, self._listing = threading.Lock(), threading.Lock()
         self._wanted: deque[tuple[FileEntry, Future[None]]] = deque()
         self._under_way: dict[str, Future[None]] = {}
         self._threads = 0
@@ -201,7 +203,6 @@ class Downloads:
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Brings files ahead of time, on a thread, as far as the cache has room."""
-        self._check_process()
         plan = self._plan = object()
         self._brought.clear()  # to bring a file again in another epoch is no waste
         if not all(map(self.is_here, entries)):
@@ -245,13 +246,8 @@ class Downloads:
 
     # -- threads
 
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            self._forget()
-
     def _asked(self, entry: FileEntry, first: bool = False) -> Future[None]:
         """A download that is under way, or begins."""
-        self._check_process()
         key = self.key(entry)
         with self._lock:
             future = self._under_way.get(key)
@@ -319,7 +315,7 @@ class Downloads:
 
     def _check_size(self, entry: FileEntry) -> None:
         name = f"{self._folder}/{entry.name}"
-        found = self._listed.get(entry.name)
+        found = self._files_there().get(entry.name)
         if found is None:
             found = self._remote.find_one(name)
         if found is None:
@@ -330,13 +326,15 @@ class Downloads:
                 "remove the version and publish it again"
             )
 
-    @cached_property
-    def _listed(self) -> dict[str, Found]:
+    def _files_there(self) -> dict[str, Found]:
         """What the store has of the version: one request for all files rather than one for each."""
-        try:
-            return self._remote.find(self._folder)
-        except RemoteError:
-            return {}  # who may read need not be allowed to list
+        with self._listing:
+            if self._listed is None:
+                try:
+                    self._listed = self._remote.find(self._folder)
+                except RemoteError:
+                    self._listed = {}  # who may read need not be allowed to list
+            return self._listed
 
     def _say_what_happened(self, entry: FileEntry) -> None:
         text = self.manifest()

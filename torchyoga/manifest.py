@@ -6,12 +6,12 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .cached import cached_property
 from .errors import CorruptError
 from .schema import Schema
 

@@ -15,6 +15,7 @@ from .buffers import BufferPool
 from .columns import Block, Data
 from .errors import CorruptError, RemoteError
 from .files import Files, Folder
+from .forks import renew_in_children
 from .formats import Format, check_extents, format_named
 from .formats.gather import MappedFile
 from .formats.items import Numbering
@@ -68,8 +69,9 @@ class Reader:
         self._reads = 0
         self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
         self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
-        self._lock, self._lock_process = threading.Lock(), os.getpid()
         self._pool = BufferPool()
+        self._renew()
+        renew_in_children(self)
 
     def map_all(self) -> None:
         """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted.
@@ -78,7 +80,7 @@ class Reader:
         """
         if self.where.is_far:
             return
-        with self._held():
+        with self._lock:
             for number in range(min(len(self.files), self._most_open)):
                 self._map(number)
 
@@ -105,7 +107,7 @@ class Reader:
         """Deletes the copy of a far file that is damaged, so that it is brought again."""
         for number, file in list(self._mapped.items()):
             if file.path in str(error):
-                with self._held(), contextlib.suppress(OSError):
+                with self._lock, contextlib.suppress(OSError):
                     self._shelf = None
                     del self._mapped[number]
                     os.unlink(file.path)
@@ -247,7 +249,7 @@ class Reader:
         shelf = self._shelf
         closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
         self.where.begin(closed)  # several at once, before any is waited for
-        with self._held():
+        with self._lock:
             shelf = self._shelf
             missing = [number for number in numbers if shelf is None or shelf.slots[number] < 0]
             if shelf is not None and not missing:
@@ -304,11 +306,8 @@ class Reader:
             files = {number: opened for number, opened in files.items() if number in wanted}
         return files
 
-    def _held(self) -> threading.Lock:
-        if self._lock_process != os.getpid():
-            # A thread that held the lock when this process was forked is not here to release it.
-            self._lock, self._lock_process = threading.Lock(), os.getpid()
-        return self._lock
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def _map(self, number: int) -> MappedFile:
         found = self._mapped.get(number)
@@ -346,7 +345,7 @@ class Reader:
         problems = []
         for number, entry in enumerate(self.files):
             try:
-                with self._held():
+                with self._lock:
                     was_mapped = number in self._mapped
                     opened = self._opened(number)
                     if not was_mapped:

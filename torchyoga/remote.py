@@ -10,13 +10,13 @@ import random
 import secrets
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from .errors import CorruptError, RemoteError
+from .forks import no_fork, renew_in_children
 
 __all__ = ["Found", "Remote", "is_url"]
 
@@ -97,9 +97,9 @@ class Remote:
         self._filesystem: tuple[Any, str] | None = None
         self._lock = threading.Lock()
         self._remember()
+        renew_in_children(self)
 
     def _remember(self) -> None:
-        _ALIVE.add(self)
         if self._options:
             _OPTIONS[self._token] = _OPTIONS[self._place] = self._options
 
@@ -111,6 +111,16 @@ class Remote:
 
     def __reduce__(self) -> Any:
         return _remade, (self.url, self._token, self._options if get_spawning_popen() is not None else None)
+
+    def _renew(self) -> None:
+        """Leaves the connections to the parent.
+
+        They are kept, for when they are collected they are closed, and that takes them out of the epoll set
+        that the parent still waits with.
+        """
+        _INHERITED.append(self._filesystem)
+        self._filesystem = None
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
@@ -415,7 +425,7 @@ class Remote:
         started = time.monotonic()
         for tries in range(1, _TRIES + 1):
             try:
-                return call()
+                return self._called(call)
             except Exception as error:
                 if _is_final(error):
                     is_missing = isinstance(error, FileNotFoundError)
@@ -434,10 +444,21 @@ class Remote:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
+    def _called(self, call: Callable[[], T]) -> T:
+        """What the call gives; no fork cuts through the first one, in which clients import what they need."""
+        if self.protocol not in _SPOKEN:
+            with no_fork():
+                if self.protocol not in _SPOKEN:
+                    try:
+                        return call()
+                    finally:
+                        _SPOKEN.add(self.protocol)
+        return call()
+
 
 _OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
-_ALIVE: weakref.WeakSet[Remote] = weakref.WeakSet()
 _INHERITED: list[Any] = []
+_SPOKEN: set[str] = set()  # protocols that this process, or its parent, has used
 
 
 def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
@@ -446,22 +467,6 @@ def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
     found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
     found._remember()
     return found
-
-
-def _leave_to_parent() -> None:
-    """In a forked child: connections are the parent's.
-
-    They are kept, for when they are collected they are closed, and that takes them out of the epoll set that
-    the parent still waits with.
-    """
-    for remote in list(_ALIVE):
-        _INHERITED.append(remote._filesystem)
-        remote._filesystem = None
-        remote._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _seconds(nbytes: int) -> float:

@@ -7,7 +7,6 @@ import sys
 from collections import namedtuple
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from types import ModuleType
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ import numpy as np
 
 from . import compound  # noqa: F401  # loaded, so that rows of its classes are of them
 from . import leaf as leaves
+from .cached import cached_property
 from .errors import CorruptError, SchemaError
 from .leaf import Leaf
 

@@ -11,7 +11,6 @@ Chunks are noted when the file is finished; uncompressed they are read through t
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
@@ -25,6 +24,7 @@ import h5py
 import numpy as np
 from h5py import h5s, h5t
 
+from ..cached import cached_property
 from ..checksum import combine_crc32
 from ..columns import Block
 from ..errors import CorruptError, SchemaError
@@ -490,7 +490,7 @@ class _Decoder:
         if zlib.crc32(out[: int(self._nbytes[block])].data) != int(self._item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 
-    @functools.cached_property
+    @cached_property
     def _pipeline(self) -> Pipeline:
         with memory_file() as file:
             try:

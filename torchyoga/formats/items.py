@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..forks import renew_in_children
 from .gather import Bytes, Memory, address_of
 
 __all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended"]
@@ -306,19 +305,6 @@ class Mapped(Items):
         return self._zero
 
 
-_decoded: weakref.WeakSet[Decoded] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # Threads that held these locks are not in the child to release them.
-    for items in _decoded:
-        items._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 class Decoded(Items):
     """Items whose blocks are decoded as a whole when one is wanted, and kept while there is room.
 
@@ -357,8 +343,8 @@ class Decoded(Items):
         self._used = np.zeros(slots, np.int64)
         self._clock = 0
         self._zero = np.zeros(count, np.int64)  # of each piece of each block
-        self._lock = threading.Lock()
-        _decoded.add(self)
+        self._renew()
+        renew_in_children(self)
 
     @property
     def memory(self) -> Memory:
@@ -381,6 +367,9 @@ class Decoded(Items):
 
     def _let_go(self) -> None:
         self._lock.release()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def _make_present(self, wanted: Ints) -> None:
         if self.pieces > 1:

@@ -1,0 +1,107 @@
+"""Processes that fork while their threads talk to a store: the children must not wait for those threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from children import status_of_child
+from machines import running
+from servers import S3, Fault, Gcs, Proxy
+
+import torchyoga as yoga
+from torchyoga.build import BuildOptions
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+ROWS = 400
+
+
+Publish = Callable[[str, S3 | Gcs], None]
+
+
+@pytest.fixture
+def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Publish:
+    """Publishes files of 10 rows."""
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 10)
+    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+
+    def publish(url: str, server: S3 | Gcs) -> None:
+        storage = yoga.Storage(url, storage_options=server.storage_options, cache_dir=tmp_path / "builder")
+        storage.submit([{"n": n} for n in range(ROWS)], "a", "1")
+
+    return publish
+
+
+def test_a_fork_while_threads_wait_for_the_store(
+    publish: Publish, bucket: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    url = f"s3://{bucket}/p"
+    publish(url, proxy)
+    ref = yoga.Storage(url, storage_options=proxy.storage_options, cache_dir=tmp_path / "a").fetch("a", "1")
+    proxy.clear()
+    proxy.faults = [Fault("timeout", "list-type", "GET", times=1)]
+    waits = threading.Thread(target=lambda: ref[0], daemon=True)
+    waits.start()
+    for _ in range(1000):
+        if any(request.fault for request in proxy.requests):
+            break
+        time.sleep(0.01)
+
+    def reads_all() -> None:
+        ref.download(progress=False)  # by several threads
+        assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
+
+    assert status_of_child(reads_all) == 0
+    proxy.clear()
+    proxy.down()  # who waits hears at once
+    proxy.up()
+    waits.join(60)
+    assert not waits.is_alive()
+
+
+FORKING = """
+import multiprocessing, os, signal, sys, threading, time
+import torchyoga as yoga
+
+def forks(ref):
+    threading.Thread(target=lambda: ref[0], daemon=True).start()
+    children = []
+    for _ in range(20):
+        time.sleep(0.04)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(int(ref[11]["n"]) != 11)
+        children.append(child)
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    assert codes == [0] * 20, codes
+
+if __name__ == "__main__":
+    url, options = sys.argv[1], eval(sys.argv[2])
+    ref = yoga.Storage(url, storage_options=options).fetch("a", "1")
+    process = multiprocessing.get_context("spawn").Process(target=forks, args=(ref,))
+    process.start()
+    process.join(100)
+    sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("store", ["s3", "gcs"])
+def test_forks_amid_the_first_words_of_a_spawned_process(
+    store: str, publish: Publish, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Clients import much for their first request: a child of that moment has modules that are half there."""
+    server: S3 | Gcs = request.getfixturevalue(store)
+    url = f"{ {'s3': 's3', 'gcs': 'gs'}[store] }://{server.new_bucket()}/p"
+    publish(url, server)
+    with running(FORKING, tmp_path / "machine", url, repr(server.storage_options)) as machine:
+        machine.check(120)
+        assert machine.stderr == ""

@@ -1,0 +1,30 @@
+"""Properties that are computed once, when they are first asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+__all__ = ["cached_property"]
+
+T = TypeVar("T")
+
+if sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+
+    class cached_property(Generic[T]):
+        """As of Python 3.12. Before, all objects of a class share a lock, and a thread that computes the
+        property of one while the process forks leaves all of them locked in the child."""
+
+        def __init__(self, function: Callable[[Any], T]) -> None:
+            self._function = function
+            self.__doc__ = function.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> T:
+            found = instance.__dict__[self._name] = self._function(instance)
+            return found
