@@ -206,6 +206,8 @@ class Downloads:
         plan = self._plan = object()
         self._brought.clear()  # to bring a file again in another epoch is no waste
         if not all(map(self.is_here, entries)):
+            import numpy.ma  # noqa: F401  # else `unique` does so in the thread, as others fork
+
             work = partial(self._follow, plan, entries, order, progress)
             thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
             _planning.add(thread)

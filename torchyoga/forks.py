@@ -1,17 +1,12 @@
-"""What forked children make anew: their parent's other threads are not there to finish anything."""
+"""What forked children make anew: their parent's other threads are not there to release what they hold."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import weakref
-from collections.abc import Iterator
 from typing import Protocol
 
-__all__ = ["Forkable", "no_fork", "renew_in_children"]
-
-_PATIENCE = 10.0  # seconds that a fork waits at most
+__all__ = ["Forkable", "renew_in_children"]
 
 
 class Forkable(Protocol):
@@ -22,8 +17,6 @@ class Forkable(Protocol):
 
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
-_unforked = threading.RLock()
-_is_waited_for = False
 
 
 def renew_in_children(thing: Forkable) -> None:
@@ -31,33 +24,10 @@ def renew_in_children(thing: Forkable) -> None:
     _alive.add(thing)
 
 
-@contextlib.contextmanager
-def no_fork() -> Iterator[None]:
-    """One thread at a time; forks wait, though not for ever.
-
-    For imports by threads: a module that is half imported when the process forks is so for good in the child,
-    and who wants it there waits for ever.
-    """
-    with _unforked:
-        yield
-
-
-def _before() -> None:
-    global _is_waited_for
-    _is_waited_for = _unforked.acquire(timeout=_PATIENCE)
-
-
-def _after_in_parent() -> None:
-    if _is_waited_for:
-        _unforked.release()
-
-
-def _after_in_child() -> None:
-    global _unforked
-    _unforked = threading.RLock()
+def _renew_all() -> None:
     for thing in list(_alive):
         thing._renew()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+    os.register_at_fork(after_in_child=_renew_all)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from .errors import CorruptError, RemoteError
-from .forks import no_fork, renew_in_children
+from .forks import renew_in_children
 
 __all__ = ["Found", "Remote", "is_url"]
 
@@ -425,7 +425,7 @@ class Remote:
         started = time.monotonic()
         for tries in range(1, _TRIES + 1):
             try:
-                return self._called(call)
+                return call()
             except Exception as error:
                 if _is_final(error):
                     is_missing = isinstance(error, FileNotFoundError)
@@ -444,21 +444,9 @@ class Remote:
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _called(self, call: Callable[[], T]) -> T:
-        """What the call gives; no fork cuts through the first one, in which clients import what they need."""
-        if self.protocol not in _SPOKEN:
-            with no_fork():
-                if self.protocol not in _SPOKEN:
-                    try:
-                        return call()
-                    finally:
-                        _SPOKEN.add(self.protocol)
-        return call()
-
 
 _OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
 _INHERITED: list[Any] = []
-_SPOKEN: set[str] = set()  # protocols that this process, or its parent, has used
 
 
 def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:

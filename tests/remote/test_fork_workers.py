@@ -67,41 +67,36 @@ def test_a_fork_while_threads_wait_for_the_store(
     assert not waits.is_alive()
 
 
-FORKING = """
-import multiprocessing, os, signal, sys, threading, time
+TRAINING = """
+import multiprocessing, sys
 import torchyoga as yoga
 
-def forks(ref):
-    threading.Thread(target=lambda: ref[0], daemon=True).start()
-    children = []
-    for _ in range(20):
-        time.sleep(0.04)
-        child = os.fork()
-        if child == 0:
-            signal.alarm(30)
-            os._exit(int(ref[11]["n"]) != 11)
-        children.append(child)
-    codes = [os.waitpid(child, 0)[1] for child in children]
-    assert codes == [0] * 20, codes
+def train(ref):
+    loader = yoga.DataLoader(
+        ref, batch_size=50, shuffle=True, num_workers=2, multiprocessing_context="fork", timeout=60
+    )
+    for _ in range(2):
+        assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
+    print("all rows", flush=True)
 
 if __name__ == "__main__":
     url, options = sys.argv[1], eval(sys.argv[2])
     ref = yoga.Storage(url, storage_options=options).fetch("a", "1")
-    process = multiprocessing.get_context("spawn").Process(target=forks, args=(ref,))
+    process = multiprocessing.get_context("spawn").Process(target=train, args=(ref,))
     process.start()
     process.join(100)
     sys.exit(process.exitcode)
-"""
+""".replace("ROWS", str(ROWS))
 
 
 @pytest.mark.parametrize("store", ["s3", "gcs"])
-def test_forks_amid_the_first_words_of_a_spawned_process(
+def test_a_rank_that_was_spawned_forks_its_workers(
     store: str, publish: Publish, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Clients import much for their first request: a child of that moment has modules that are half there."""
+    """It begins to plan and to download just before: the workers go on without those threads."""
     server: S3 | Gcs = request.getfixturevalue(store)
     url = f"{ {'s3': 's3', 'gcs': 'gs'}[store] }://{server.new_bucket()}/p"
     publish(url, server)
-    with running(FORKING, tmp_path / "machine", url, repr(server.storage_options)) as machine:
-        machine.check(120)
+    with running(TRAINING, tmp_path / "machine", url, repr(server.storage_options)) as machine:
+        assert "all rows" in machine.check(120)
         assert machine.stderr == ""
