@@ -33,7 +33,7 @@ class Half:
         return self.count
 
     def _renew(self) -> None:
-        self._wait = bool
+        self._wait, self.count = bool, 0
 
 
 def test_a_property_is_computed_once_and_can_be_replaced() -> None:
