@@ -132,7 +132,20 @@ print("done")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_meanwhile_ends(tmp_path: Any) -> None:
-    ahead = started(100)
-    left = [ahead]
-    assert status_of_child(left.clear) == 0
-    assert next(ahead) == 1
+    left = [started(100)]
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(shared: Any) -> None:
+        with shared.changed:
+            entered.set()
+            leave.wait(90)
+
+    thread = threading.Thread(target=hold, args=(left[0]._shared,), daemon=True)
+    thread.start()
+    assert entered.wait(60)
+    try:
+        assert status_of_child(left.clear) == 0
+    finally:
+        leave.set()
+        thread.join(60)
+    assert next(left[0]) == 1

@@ -258,23 +258,23 @@ def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     rng, interruptions, store = random.Random(0), 0, Store(tmp_path / "interrupted")
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGVTALRM, interrupt)
     try:
         for _ in range(25):
             ref = None
             try:
-                signal.setitimer(signal.ITIMER_REAL, rng.random() * 0.08 + 0.001)
+                signal.setitimer(signal.ITIMER_VIRTUAL, rng.random() * 0.08 + 0.001)
                 ref = built(store, MapSource(rows), "1", schema=schema, block_bytes=3000, file_bytes=20_000)
             except KeyboardInterrupt:
                 interruptions += 1
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             if ref is not None:
                 assert ref.fingerprint == expected
                 checked(store, "1")
                 yoga.Storage(store.root).remove("a", "1")
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGVTALRM, before)
     assert interruptions
     ref = built(store, MapSource(rows), "1", schema=schema)
     assert ref.fingerprint == expected

@@ -133,7 +133,7 @@ def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_ro
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(num_threads)]
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(num_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -426,14 +426,16 @@ def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
     start = context.Event()
     queue: Any = context.Queue()
     processes = [
-        context.Process(target=lambda: queue.put(_cache(str(tmp_path / "s"), str(log), start)))
+        context.Process(target=lambda: queue.put(_cache(str(tmp_path / "s"), str(log), start)), daemon=True)
         for _ in range(4)
     ]
     for process in processes:
         process.start()
     sums: list[int] = []
     threads = [
-        threading.Thread(target=lambda: sums.append(_cache(str(tmp_path / "s"), str(log), start)))
+        threading.Thread(
+            target=lambda: sums.append(_cache(str(tmp_path / "s"), str(log), start)), daemon=True
+        )
         for _ in range(4)
     ]
     for thread in threads:

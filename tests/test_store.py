@@ -236,7 +236,7 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
                 with guard:
                     inside -= 1
 
-    threads = [threading.Thread(target=enter) for _ in range(4)]
+    threads = [threading.Thread(target=enter, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -250,11 +250,13 @@ def test_who_fetches_while_others_overwrite_gets_one_or_the_other(tmp_path: Path
     done = threading.Event()
 
     def overwrite() -> None:
-        for i in range(40):
-            storage.submit(NEW if i % 2 == 0 else OLD, "a", "1", overwrite=True)
-        done.set()
+        try:
+            for i in range(40):
+                storage.submit(NEW if i % 2 == 0 else OLD, "a", "1", overwrite=True)
+        finally:
+            done.set()
 
-    writer = threading.Thread(target=overwrite)
+    writer = threading.Thread(target=overwrite, daemon=True)
     writer.start()
     seen = set()
     while not done.is_set():

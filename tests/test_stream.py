@@ -218,7 +218,7 @@ def _sum(ref: yoga.DataRef, queue: Any) -> None:
 def test_refs_travel_to_other_processes(ref: yoga.DataRef, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
-    process = context.Process(target=_sum, args=(ref, queue))
+    process = context.Process(target=_sum, args=(ref, queue), daemon=True)
     process.start()
     assert queue.get(timeout=60) == sum(range(20))
     process.join(60)

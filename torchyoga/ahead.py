@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from .forks import renew_in_children
+
 __all__ = ["Ahead", "Task"]
 
 T = TypeVar("T")
@@ -53,11 +55,15 @@ class _Shared:
     def __init__(self, tasks: Iterator[Task[Any]], most: int) -> None:
         self.tasks = tasks
         self.most = most
-        self.beginning = threading.Lock()  # held while the next task is found
-        self.changed = threading.Condition()
         self.tickets: deque[_Ticket] = deque()  # in order
         self.is_wanted = self.is_over = False
         self.thread: threading.Thread | None = None
+        self._renew()
+        renew_in_children(self)
+
+    def _renew(self) -> None:
+        self.beginning = threading.Lock()  # held while the next task is found
+        self.changed = threading.Condition()
 
     def begin(self, only_if_none: bool) -> _Ticket | None:
         """The next task, which the caller is to run; None if there is none, or another is under way."""

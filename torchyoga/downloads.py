@@ -32,6 +32,7 @@ from .checksum import crc32_of
 from .errors import CorruptError, NotFoundError, RemoteError
 from .files import MANIFEST, Progress
 from .forks import renew_in_children
+from .formats import FORMATS, format_named
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest
 from .reader import Reader
 from .remote import Found, Remote
@@ -206,8 +207,11 @@ class Downloads:
         plan = self._plan = object()
         self._brought.clear()  # to bring a file again in another epoch is no waste
         if not all(map(self.is_here, entries)):
-            import numpy.ma  # noqa: F401  # else `unique` does so in the thread, as others fork
+            # What threads would import: a child that is forked meanwhile has it half imported for good.
+            import numpy.ma  # noqa: F401  # as `unique` does
 
+            for name in {entry.format for entry in entries} & set(FORMATS):
+                format_named(name)
             work = partial(self._follow, plan, entries, order, progress)
             thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
             _planning.add(thread)
@@ -254,11 +258,10 @@ class Downloads:
         with self._lock:
             future = self._under_way.get(key)
             if future is None:
-                future = self._under_way[key] = Future()
+                self._begin_thread()
+                future = Future()
                 (self._wanted.appendleft if first else self._wanted.append)((entry, future))
-                if self._threads < _AT_ONCE:
-                    self._threads += 1
-                    threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
+                self._under_way[key] = future
             elif first:
                 for index, (_, waiting) in enumerate(self._wanted):
                     if waiting is future:
@@ -266,6 +269,17 @@ class Downloads:
                         self._wanted.appendleft((entry, future))
                         break
             return future
+
+    def _begin_thread(self) -> None:
+        """Unless there are enough; before anything waits for it, for it may fail. It waits for the lock."""
+        if self._threads < _AT_ONCE:
+            try:
+                threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
+            except RuntimeError:  # the system allows no more
+                if not self._threads:
+                    raise
+            else:
+                self._threads += 1
 
     def _work(self) -> None:
         while True:
@@ -280,7 +294,7 @@ class Downloads:
             except BaseException as found:
                 error = found
             with self._lock:
-                del self._under_way[self.key(entry)]
+                self._under_way.pop(self.key(entry), None)
             if error is not None:
                 future.set_exception(error)
             else:

@@ -118,7 +118,7 @@ class Lease:
                 if self._claim(last + 1):
                     self._remote.delete(self._name(number) for number in claims)
                     return
-                continue
+                claim = self._read(last + 1)  # of whoever was faster
             if claim.beat != seen[0]:
                 seen = claim.beat, time.monotonic()
             waited = time.monotonic() - started

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -121,6 +122,8 @@ class Remote:
         _INHERITED.append(self._filesystem)
         self._filesystem = None
         self._lock = threading.Lock()
+        if "fsspec.asyn" in sys.modules:
+            sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
 
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
@@ -376,15 +379,12 @@ class Remote:
 
     def _at(self, name: str) -> tuple[Any, str]:
         """The filesystem of this process, and the path of a name in it."""
-        import fsspec.asyn
 
         found = self._filesystem
         if found is None:
             with self._lock:
                 found = self._filesystem
                 if found is None:
-                    if _INHERITED:  # a thread that held fsspec's lock is not here to release it
-                        fsspec.asyn.reset_lock()
                     found = self._filesystem = self._made()
         fs, base = found
         return fs, f"{base}/{self._encoded(name)}" if name else base

@@ -16,5 +16,5 @@ SUITE = Path(__file__).with_name("keras_suite.py")
 def test_the_suite_passes(backend: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(SUITE)]
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=540)
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]

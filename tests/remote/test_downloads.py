@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 import time
 import warnings
 from functools import partial
@@ -180,6 +181,28 @@ def test_a_worker_may_be_the_first_to_want_a_file(fetch: Any, proxy: Proxy) -> N
     )
     assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
     assert set(downloads(proxy).values()) == {1}
+
+
+def test_where_the_system_allows_no_more_threads(fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a download that no thread will begin."""
+    start, allowed = threading.Thread.start, 0
+
+    def start_some(thread: threading.Thread) -> None:
+        nonlocal allowed
+        if thread.name == "torchyoga download":
+            if not allowed:
+                raise RuntimeError("can't start new thread")
+            allowed -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    ref = fetch("a")
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            ref[0]
+    allowed = 1
+    ref.download(progress=False)
+    assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
 
 
 def test_ranks_with_shards_bring_their_own_files(fetch: Any, proxy: Proxy) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import s3fs
 from children import status_of_child
 from machines import running
 from servers import S3, Fault, Gcs, Proxy
@@ -65,6 +66,38 @@ def test_a_fork_while_threads_wait_for_the_store(
     proxy.up()
     waits.join(60)
     assert not waits.is_alive()
+
+
+LATE_FORMAT = """
+import os, sys, time
+import torchyoga as yoga
+
+if __name__ == "__main__":
+    ref = yoga.Storage(sys.argv[1], storage_options=eval(sys.argv[2])).fetch("a", "1")
+    assert "h5py" not in sys.modules
+    fork = os.fork
+    os.fork = lambda: (time.sleep(0.03), fork())[1]  # at many moments of what threads do
+    loader = yoga.DataLoader(
+        ref, batch_size=10, shuffle=True, num_workers=16, multiprocessing_context="fork", timeout=60
+    )
+    assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
+    print("all rows", flush=True)
+""".replace("ROWS", str(ROWS))
+
+
+def test_threads_do_not_import_a_format_while_workers_are_forked(
+    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that another tool has uploaded are checked by reading them, as soon as they are here."""
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 10)
+    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+    yoga.Storage(tmp_path / "here", format="hdf5").submit([{"n": n} for n in range(ROWS)], "a", "1")
+    s3fs.S3FileSystem(**s3.storage_options).put(f"{tmp_path / 'here'}/", f"{bucket}/p/", recursive=True)
+    arguments = (f"s3://{bucket}/p", repr(s3.storage_options))
+    quiet = {"PYTHONWARNINGS": "ignore"}  # of more workers than cores
+    with running(LATE_FORMAT, tmp_path / "machine", *arguments, environment=quiet) as machine:
+        assert "all rows" in machine.check(120)
+        assert machine.stderr == ""
 
 
 TRAINING = """

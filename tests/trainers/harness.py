@@ -58,28 +58,40 @@ class _Nursery:
             env=_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,
         )
         atexit.register(self._process.kill)
 
     def run(self, order: dict[str, Any], timeout: float) -> int | None:
         """The exit code; None if it took too long, and was killed."""
-        print(json.dumps(order), file=self._process.stdin, flush=True)
-        child = int(self._answer(120) or 0)  # it imports a lot first
-        assert child, f"no process of {order['program']} could be started"
-        code = self._answer(timeout)
-        # Whatever is left of its group: workers, above all.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        if code is None:
-            self._answer(60)
-            return None
-        return int(code)
+        child = None
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            child = self._answer("child", 120)  # it imports a lot first
+            assert child is not None, f"no process of {order['program']} could be started"
+            code = self._answer("code", timeout)
+            _kill_group(child)  # whatever is left of it: workers, above all
+            if code is None:
+                assert self._answer("code", 60) is not None
+            return code
+        except BaseException:  # what it has still to say would be taken for an answer to the next order
+            self._process.kill()
+            if child is not None:
+                _kill_group(child)
+            _nurseries.clear()
+            raise
 
-    def _answer(self, timeout: float) -> str | None:
+    def _answer(self, what: str, timeout: float) -> int | None:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], timeout)
-        return self._process.stdout.readline() if ready else None
+        return int(json.loads(self._process.stdout.readline())[what]) if ready else None
+
+
+def _kill_group(child: int) -> None:
+    assert child > 1
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
 
 
 _nurseries: dict[str, _Nursery] = {}

@@ -112,9 +112,9 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             _start(json.loads(line))
-        print(child, flush=True)
+        print(json.dumps({"child": child}), flush=True)
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
 
 
 if __name__ == "__main__":

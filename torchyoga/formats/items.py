@@ -6,6 +6,7 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,7 @@ class Items(ABC):
         self.pieces = pieces
         self.stride = stride
         self._most_blocks = 2**62  # that can be read at once
+        self._turn: AbstractContextManager[Any] = nullcontext()  # in which origins stay true
 
     @property
     @abstractmethod
@@ -134,12 +136,9 @@ class Items(ABC):
     def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
         """(all blocks, pieces) where item 0 would lie, did it belong to the block.
 
-        For these items, or those from each to before `last`. True of their blocks until `_let_go`.
+        For these items, or those from each to before `last`. True of their blocks within `_turn`.
         (all blocks,) if items are of one piece.
         """
-
-    def _let_go(self) -> None:  # noqa: B027
-        """The items are copied."""
 
     def blocks(self, items: Ints) -> Ints:
         """The block of each item."""
@@ -172,8 +171,8 @@ class Items(ABC):
             if touched > self._most_blocks:
                 return self._pick_in_turns(items, empty, offset, size)
         addresses = items * self.stride
-        origins = self._hold(items, blocks)
-        try:
+        with self._turn:
+            origins = self._hold(items, blocks)
             if self.pieces == 1:
                 addresses += origins.take(blocks)
             else:
@@ -181,8 +180,6 @@ class Items(ABC):
             if offset:
                 addresses += offset
             return self.memory.gather(addresses, size, empty)
-        finally:
-            self._let_go()
 
     def _pick_in_turns(self, items: Ints, empty: Empty, offset: int, size: int) -> Bytes:
         # Item after item in their order, so that a block is wanted once, as few blocks at a time as fit.
@@ -216,12 +213,10 @@ class Items(ABC):
             turn = slice(start, start + self._most_blocks)
             sizes = (last[turn] - first[turn]) * self.stride
             stop = done + int(sizes.sum())
-            origins = self._hold(first[turn], blocks[turn], last[turn])
-            try:
+            with self._turn:
+                origins = self._hold(first[turn], blocks[turn], last[turn])
                 addresses = first[turn] * self.stride + origins.take(blocks[turn])
                 self.memory.gather_runs(addresses, sizes, out[done:stop])
-            finally:
-                self._let_go()
             done = stop
         return out
 
@@ -357,19 +352,11 @@ class Decoded(Items):
         return found[self._slot_of.take(found * self.pieces) < 0]
 
     def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
-        self._lock.acquire()  # until the items are copied, nobody may use the slots for others
-        try:
-            self._make_present(np.unique(blocks))
-        except BaseException:
-            self._lock.release()
-            raise
+        self._make_present(np.unique(blocks))
         return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
 
-    def _let_go(self) -> None:
-        self._lock.release()
-
     def _renew(self) -> None:
-        self._lock = threading.Lock()
+        self._turn = threading.Lock()  # until items are copied, nobody may use their slots for others
 
     def _make_present(self, wanted: Ints) -> None:
         if self.pieces > 1:
