@@ -379,7 +379,6 @@ class Remote:
 
     def _at(self, name: str) -> tuple[Any, str]:
         """The filesystem of this process, and the path of a name in it."""
-
         found = self._filesystem
         if found is None:
             with self._lock:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from servers import S3, Gcs, Proxy, faulty, gcs_server, s3_server
+
+from torchyoga.build import BuildOptions
 
 # Neither the developer's own credentials nor those of the cloud's machine that the tests run on; and no proxy
 # between the tests and loopback.
@@ -55,3 +58,14 @@ def proxy(_proxy: Proxy) -> Iterator[Proxy]:
 def bucket(s3: S3) -> str:
     """A new bucket of the S3 server."""
     return s3.new_bucket()
+
+
+@pytest.fixture
+def files_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Call it with how many rows each file has that is built from now on."""
+
+    def files_of(rows: int) -> None:
+        monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", rows)
+        monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+
+    return files_of

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Machine", "machine", "running"]
+__all__ = ["Machine", "eventually", "machine", "running"]
 
 ROOT = Path(__file__).parents[2]
 GUARD = Path(__file__).with_name("programs") / "guard.py"
@@ -173,3 +174,12 @@ def running(
     }
     with machine([sys.executable, str(path), *arguments], folder, added) as found:
         yield found
+
+
+def eventually(check: Callable[[], bool], timeout: float = 10) -> None:
+    """Returns once it is so; AssertionError if that takes too long."""
+    for _ in range(int(timeout * 50)):
+        if check():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not in {timeout} s")

@@ -6,7 +6,7 @@ import collections
 import threading
 import time
 import warnings
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,15 @@ from servers import S3, Proxy
 from torch.utils.data import DataLoader
 
 import torchyoga as yoga
-from torchyoga.build import BuildOptions
 
 ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
 NUM_FILES = ROWS // FILE_ROWS
 
 
 @pytest.fixture
-def url(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of a storage that holds 64 files of 50 rows."""
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", FILE_ROWS)
-    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+def url(s3: S3, bucket: str, tmp_path: Path, files_of: Callable[[int], None]) -> str:
+    """Of a storage that holds 64 files of 25 rows."""
+    files_of(FILE_ROWS)
     storage = yoga.Storage(
         f"s3://{bucket}/p", storage_options=s3.storage_options, cache_dir=tmp_path / "builder"
     )

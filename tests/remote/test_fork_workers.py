@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 import s3fs
 from children import status_of_child
-from machines import running
+from machines import eventually, running
 from servers import S3, Fault, Gcs, Proxy
 
 import torchyoga as yoga
-from torchyoga.build import BuildOptions
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 ROWS = 400
-
-
 Publish = Callable[[str, S3 | Gcs], None]
 
 
 @pytest.fixture
-def publish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Publish:
+def publish(files_of: Callable[[int], None], tmp_path: Path) -> Publish:
     """Publishes files of 10 rows."""
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 10)
-    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+    files_of(10)
 
     def publish(url: str, server: S3 | Gcs) -> None:
         storage = yoga.Storage(url, storage_options=server.storage_options, cache_dir=tmp_path / "builder")
@@ -51,10 +45,7 @@ def test_a_fork_while_threads_wait_for_the_store(
     proxy.faults = [Fault("timeout", "list-type", "GET", times=1)]
     waits = threading.Thread(target=lambda: ref[0], daemon=True)
     waits.start()
-    for _ in range(1000):
-        if any(request.fault for request in proxy.requests):
-            break
-        time.sleep(0.01)
+    eventually(lambda: any(request.fault for request in proxy.requests))
 
     def reads_all() -> None:
         ref.download(progress=False)  # by several threads
@@ -86,11 +77,10 @@ if __name__ == "__main__":
 
 
 def test_threads_do_not_import_a_format_while_workers_are_forked(
-    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3, bucket: str, tmp_path: Path, files_of: Callable[[int], None]
 ) -> None:
     """Files that another tool has uploaded are checked by reading them, as soon as they are here."""
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 10)
-    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+    files_of(10)
     yoga.Storage(tmp_path / "here", format="hdf5").submit([{"n": n} for n in range(ROWS)], "a", "1")
     s3fs.S3FileSystem(**s3.storage_options).put(f"{tmp_path / 'here'}/", f"{bucket}/p/", recursive=True)
     arguments = (f"s3://{bucket}/p", repr(s3.storage_options))

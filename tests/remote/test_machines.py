@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from machines import running
+from machines import eventually, running
 from servers import S3, Fault, Proxy
 
 import torchyoga as yoga
@@ -108,10 +108,7 @@ def test_a_reader_that_dies_while_it_downloads(s3: S3, proxy: Proxy, bucket: str
     proxy.faults = [Fault("timeout", r"\.mdb", "GET", after=3)]
     with running(program, tmp_path / "a", url, proxy.endpoint) as one:
         one.says("fetched")
-        for _ in range(600):
-            if len(proxy.seen("GET", ".mdb")) > 3:
-                break
-            time.sleep(0.05)
+        eventually(lambda: len(proxy.seen("GET", ".mdb")) > 3, timeout=30)
         time.sleep(1)
         one.kill()
     parts = list((tmp_path / "a" / "cache" / "torchyoga" / "parts").iterdir())

@@ -11,7 +11,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 import botocore.exceptions
 import fsspec
 import pytest
-from machines import running
+from machines import eventually, running
 from servers import S3, Fault, Gcs, Proxy, http_server, s3_server
 
 DATA = bytes(range(256)) * 1024
@@ -325,14 +324,6 @@ def test_servers_are_apart(s3: S3, bucket: str) -> None:
         assert other.endpoint != s3.endpoint
         assert not s3fs_of(other).exists(f"{bucket}")
     assert not is_answered(other.endpoint)
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if check():
-            return
-        time.sleep(0.02)
-    pytest.fail("not in 10 s")
 
 
 def is_alive(pid: int) -> bool:

@@ -9,7 +9,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from servers import S3, Fault, Gcs, Proxy, http_server
 
 import torchyoga as yoga
 from torchyoga import errors
-from torchyoga.build import BuildOptions
 from torchyoga.downloads import Downloads
 from torchyoga.manifest import Manifest
 
@@ -37,10 +35,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_files(files_of: Callable[[int], None]) -> None:
     """A file for every 20 rows."""
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 20)
-    monkeypatch.setattr("torchyoga.storage.BuildOptions", partial(BuildOptions, file_bytes=1))
+    files_of(20)
 
 
 @pytest.fixture(params=["s3", "gcs", "memory"])

@@ -85,7 +85,11 @@ class _Nursery:
     def _answer(self, what: str, timeout: float) -> int | None:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], timeout)
-        return int(json.loads(self._process.stdout.readline())[what]) if ready else None
+        if not ready:
+            return None
+        line = self._process.stdout.readline()
+        assert line, "the nursery has ended"
+        return int(json.loads(line)[what])
 
 
 def _kill_group(child: int) -> None:
