@@ -18,7 +18,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch  # noqa: F401
+import torch._dynamo  # noqa: F401  (DDP and optimizers import it when they are first made)
 
 import torchyoga  # noqa: F401
 

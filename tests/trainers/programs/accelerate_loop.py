@@ -46,6 +46,7 @@ def main() -> None:
             log.evaluated(task.epochs, accelerator.gather_for_metrics(batch["row"]))
     log.done()
     accelerator.end_training()
+    leave()
 
 
 if __name__ == "__main__":

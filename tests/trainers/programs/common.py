@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -17,6 +18,9 @@ from torch.utils.data import Dataset
 
 import torchyoga as yoga
 
+faulthandler.dump_traceback_later(
+    100
+)  # tells where it hangs before it is killed: the harness waits for 120 s
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -137,7 +141,12 @@ def make_loader(task: Task, shuffle: bool = True) -> Any:
 
 
 def leave() -> NoReturn:
-    """Ends the process at once, as a preempted job does after its checkpoint."""
+    """Ends the process at once: as a preempted job after its checkpoint, and where there were ranks.
+
+    Torch waits for ever if what DDP holds of a process group is the last to go while a thread of gloo wants
+    the GIL (seen in 2.13; pytorch #190489): a process that ends at once takes nothing apart.
+    """
     if dist.is_initialized():
         dist.barrier()
+    sys.stdout.flush()
     os._exit(0)

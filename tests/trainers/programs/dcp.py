@@ -63,8 +63,7 @@ def main() -> None:
             if log.due:
                 stop()
     log.done()
-    if WORLD > 1:
-        dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ def main() -> None:
             if log.due:
                 stop()
     log.done()
+    leave()
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ def main() -> None:
     )
     trainer.fit(Module(log), ckpt_path=TASK.checkpoint if TASK.resume else None)
     log.done()
+    leave()
 
 
 if __name__ == "__main__":

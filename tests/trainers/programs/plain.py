@@ -57,8 +57,7 @@ def main() -> None:
         for batch in make_loader(replace(task, remainder="keep"), shuffle=False):
             log.evaluated(task.epochs, batch["row"])
     log.done()
-    if WORLD > 1:
-        dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
