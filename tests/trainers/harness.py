@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 __all__ = ["Step", "evaluated", "launch", "record", "runs", "trained"]
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 300.0  # seconds: what takes that long hangs, on any machine
 
 
 class Step(NamedTuple):
@@ -28,9 +29,7 @@ class Step(NamedTuple):
     loss: str
 
 
-def launch(
-    program: str, task: dict[str, Any], world: int = 1, timeout: float = 120, torchrun: bool = False
-) -> str:
+def launch(program: str, task: dict[str, Any], world: int = 1, torchrun: bool = False) -> str:
     """Runs a program on so many ranks to its end, under torchrun or as it would; returns what it said.
 
     Raises:
@@ -42,9 +41,9 @@ def launch(
         starter = _nurseries[program] = _Nursery(program)
     with tempfile.NamedTemporaryFile("r", dir=task["folder"]) as output:
         order = {"program": program, "task": json.dumps(task), "world": world, "output": output.name}
-        code = starter.run(order, timeout)
+        code = starter.run(order)
         said = output.read()
-    ending = f"took more than {timeout} s" if code is None else f"ended with {code}"
+    ending = f"took more than {PATIENCE} s" if code is None else f"ended with {code}"
     assert code == 0, f"{program} {task} on {world} {ending}:\n{said[-6000:]}"
     return said
 
@@ -62,15 +61,15 @@ class _Nursery:
         )
         atexit.register(self._process.kill)
 
-    def run(self, order: dict[str, Any], timeout: float) -> int | None:
+    def run(self, order: dict[str, Any]) -> int | None:
         """The exit code; None if it took too long, and was killed."""
         child = None
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            child = self._answer("child", 120)  # it imports a lot first
+            child = self._answer("child", PATIENCE)  # it imports a lot first
             assert child is not None, f"no process of {order['program']} could be started"
-            code = self._answer("code", timeout)
+            code = self._answer("code", PATIENCE)
             _kill_group(child)  # whatever is left of it: workers, above all
             if code is None:
                 assert self._answer("code", 60) is not None
@@ -102,7 +101,7 @@ _nurseries: dict[str, _Nursery] = {}
 
 
 class _Torchrun:
-    def run(self, order: dict[str, Any], timeout: float) -> int | None:
+    def run(self, order: dict[str, Any]) -> int | None:
         """The exit code; None if it took too long, and was ended."""
         ranks = f"--nproc_per_node={order['world']}"
         path = Path(__file__).parent / "programs" / f"{order['program']}.py"
@@ -119,7 +118,7 @@ class _Torchrun:
         with open(order["output"], "w") as output:
             process = subprocess.Popen(command, env=_environment(), stdout=output, stderr=subprocess.STDOUT)
         try:
-            return process.wait(timeout)
+            return process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.terminate()  # it takes its ranks with it
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -12,13 +12,14 @@ import json
 import os
 import runpy
 import signal
-import socket
+import struct
 import sys
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch._dynamo  # noqa: F401  (DDP and optimizers import it when they are first made)
+from torch.distributed import TCPStore
 
 import torchyoga  # noqa: F401
 
@@ -60,24 +61,16 @@ def _start(order: dict[str, Any]) -> NoReturn:
 
 
 def _start_ranks(program: str, task: str, world: int) -> int:
-    """Starts processes with the environment that torchrun gives them; the first code that is not 0."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    """Starts processes as torchrun does, with its environment and its store; the first code that is not 0."""
+    told, tell = os.pipe()
     children = set()
     for rank in range(world):
         child = os.fork()
         if child == 0:
-            found_here = {
-                **common,
-                "RANK": rank,
-                "LOCAL_RANK": rank,
-                "GROUP_RANK": 0,
-                "TORCHELASTIC_RUN_ID": "none",
-            }
-            os.environ.update({name: str(value) for name, value in found_here.items()})
             try:
+                os.close(tell)
+                (port,) = struct.unpack("H", os.read(told, 2))
+                os.environ.update(_environment(rank, world, port))
                 _run(program, task)
                 os._exit(0)
             except BaseException:
@@ -86,6 +79,9 @@ def _start_ranks(program: str, task: str, world: int) -> int:
                 sys.stdout.flush()
                 os._exit(1)
         children.add(child)
+    # Only now, as it has a thread. It chooses the port itself: one chosen before could be taken meanwhile.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.write(tell, struct.pack("H", store.port) * world)
     while children:
         child, status = os.wait()
         children.discard(child)
@@ -94,6 +90,21 @@ def _start_ranks(program: str, task: str, world: int) -> int:
                 os.kill(other, signal.SIGKILL)
             return os.waitstatus_to_exitcode(status) or 1
     return 0
+
+
+def _environment(rank: int, world: int, port: int) -> dict[str, str]:
+    found = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "TORCHELASTIC_USE_AGENT_STORE": True,
+        "TORCHELASTIC_RUN_ID": "none",
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "GROUP_RANK": 0,
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": world,
+    }
+    return {name: str(value) for name, value in found.items()}
 
 
 def _run(program: str, task: str) -> None:

@@ -18,9 +18,7 @@ from torch.utils.data import Dataset
 
 import torchyoga as yoga
 
-faulthandler.dump_traceback_later(
-    100
-)  # tells where it hangs before it is killed: the harness waits for 120 s
+faulthandler.dump_traceback_later(270)  # where it hangs, before the harness's patience ends
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
