@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import runpy
 import signal
 import struct
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch._dynamo  # noqa: F401  (DDP and optimizers import it when they are first made)
@@ -111,7 +111,9 @@ def _run(program: str, task: str) -> None:
     path = _PROGRAMS / f"{program}.py"
     sys.argv = [str(path), task]
     sys.path.insert(0, str(_PROGRAMS))
-    runpy.run_path(str(path), run_name="__main__")
+    # Without __file__: workers that are spawned do not import it, and with it a trainer, for seconds.
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(path.read_text(), path, "exec"), main.__dict__)
 
 
 def main() -> None:

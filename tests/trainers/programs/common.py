@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 import torchyoga as yoga
 
@@ -82,6 +82,12 @@ class Rows(Dataset[Any]):
         if self.noise:
             x = x + 0.1 * torch.randn(8)
         return {"row": int(row), "x": x, "y": torch.tensor(float(row % 5))}
+
+
+def inputs_and_targets(rows: list[dict[str, Any]]) -> Any:
+    """Batches for Keras."""
+    batch = default_collate(rows)
+    return {"row": batch["row"], "x": batch["x"]}, batch["y"]
 
 
 class Net(nn.Module):

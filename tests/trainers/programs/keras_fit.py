@@ -10,13 +10,7 @@ from typing import Any
 
 import keras
 import torch
-from common import Log, leave, make_loader, task_of
-from torch.utils.data import default_collate
-
-
-def collated(rows: list[dict[str, Any]]) -> Any:
-    batch = default_collate(rows)
-    return {"row": batch["row"], "x": batch["x"]}, batch["y"]
+from common import Log, inputs_and_targets, leave, make_loader, task_of
 
 
 class Model(keras.Model):  # type: ignore[misc]
@@ -63,7 +57,7 @@ def main() -> None:
     task = task_of()
     keras.utils.set_random_seed(0)
     log, loader = Log(task), make_loader(task)
-    loader.collate_fn = collated
+    loader.collate_fn = inputs_and_targets
     model = Model()
     model({"x": torch.zeros(1, 8)})
     model.compile(keras.optimizers.Adam(0.01), "mse")
