@@ -24,7 +24,7 @@ test: lint
 
 # Each trainer's tests are run by one process; then the table of docs/trainers.md is compared with what they found.
 test-trainers: $(TRAINERS_STAMP)
-	$(RUN) -m pytest -n 2 --dist loadgroup tests/trainers
+	$(RUN) -m pytest -n 2 --dist loadgroup --timeout 1200 tests/trainers
 	$(RUN) tests/trainers/matrix.py
 
 lint: $(STAMP)

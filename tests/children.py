@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 __all__ = ["forked", "status_of_child"]
 
-WAIT = 60  # seconds
+WAIT = 300  # seconds
 
 
 def forked(work: Callable[[], object]) -> Callable[[], int]:

@@ -429,7 +429,7 @@ def test_a_file_that_is_written_in_swmr_mode_gives_the_rows_there_are(tmp_path: 
         assert len(yoga.from_hdf5(path, "x")) == 15
         writer.stdin.write("\n")
         writer.stdin.flush()
-        assert writer.wait(30) == 0
+        assert writer.wait(300) == 0
     assert len(yoga.from_hdf5(path, "x")) == 15
 
 
@@ -453,7 +453,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path) -> None:
         with pytest.raises(YogaError, match=r"x.h5 is open for writing .*close it there first"):
             yoga.from_hdf5(path, "x")
         writer.stdin.close()
-        assert writer.wait(30) == 0
+        assert writer.wait(300) == 0
 
 
 # -- processes and threads
@@ -499,7 +499,7 @@ def test_threads_read_the_same(way: str, tmp_path: Path) -> None:
                 assert_rows_equal(row, expected[i])
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8), timeout=60))
+        list(pool.map(work, range(8), timeout=300))
 
 
 def _same(ref: Any, expected: Any) -> bool:
@@ -515,7 +515,7 @@ def test_it_pickles_by_path(tmp_path: Path) -> None:
     assert_rows_equal(list(pickle.loads(packed)), list(ref))
     for method in ("spawn", "forkserver"):
         with multiprocessing.get_context(method).Pool(1) as pool:
-            assert pool.apply_async(_same, (ref, list(ref))).get(60)
+            assert pool.apply_async(_same, (ref, list(ref))).get(300)
     again = pickle.loads(packed)
     assert again.fingerprint == ref.fingerprint
     with h5py.File(path, "a") as file:
@@ -700,7 +700,7 @@ def test_files_that_are_cut_are_refused(way: str, tmp_path: Path) -> None:
         paths[-1].write_bytes(data[:size])
     told = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(OPEN), *map(str, paths)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert told.returncode == 0, told.stderr
     assert told.stdout.split() == ["CorruptError"] * len(paths)

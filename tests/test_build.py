@@ -386,7 +386,7 @@ def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -
         [sys.executable, "-c", FULL, str(tmp_path), FORMAT],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert told.returncode == 0, told.stderr

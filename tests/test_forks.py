@@ -50,20 +50,20 @@ def test_children_do_not_wait_for_threads_of_their_parent() -> None:
 
     def wait() -> None:
         begun.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(300)
 
     slow = Half(wait)
     renew_in_children(slow)
     thread = threading.Thread(target=lambda: slow.value)
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(300)
     others = [Half(bool) for _ in range(4)]
 
     def all_values() -> None:
         together = threading.Barrier(5)  # threads one after the other may all be called as the parent's was
 
         def ask(half: Half) -> None:
-            together.wait(20)
+            together.wait(300)
             assert half.value == 1
 
         threads = [threading.Thread(target=ask, args=(half,)) for half in (slow, *others)]
@@ -77,5 +77,5 @@ def test_children_do_not_wait_for_threads_of_their_parent() -> None:
         assert status_of_child(all_values) == 0
     finally:
         goes_on.set()
-        thread.join(60)
+        thread.join(300)
     assert slow.value == 1

@@ -134,13 +134,13 @@ def test_threads_take_turns() -> None:
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        barrier.wait(30)
+        barrier.wait(300)
         for _ in range(200):
             numbers = rng.integers(0, 150, rng.integers(1, 20))
             assert items.pick(numbers, empty).tobytes() == model.items[numbers].tobytes()
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8), timeout=60))
+        list(pool.map(work, range(8), timeout=300))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -152,7 +152,7 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
     def decode(block: int, piece: int, out: Bytes) -> None:
         if block == 7:
             entered.set()
-            leave.wait(30)
+            leave.wait(300)
         model.decode(block, piece, out)
 
     items = Decoded([model.starts], [16], 1, SIZE, decode, 2 * SIZE, 10**6)
@@ -160,7 +160,7 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
     thread = threading.Thread(target=lambda: items.pick(np.array([15]), empty))
     thread.start()
     try:
-        assert entered.wait(30)
+        assert entered.wait(300)
 
         def picks_all() -> None:
             leave.set()
@@ -169,7 +169,7 @@ def test_a_child_forked_while_a_thread_decodes_goes_on() -> None:
         assert status_of_child(picks_all) == 0
     finally:
         leave.set()
-        thread.join(30)
+        thread.join(300)
 
 
 @pytest.mark.parametrize("row_bytes", [1, 6, 784, 12_288, 12_289, 300_004])
@@ -186,6 +186,6 @@ def test_large_reads_are_the_same_from_every_thread(row_bytes: int, shift: int) 
         found.append(memory.gather(addresses, row_bytes, empty))
         thread = threading.Thread(target=lambda: found.append(memory.gather(addresses, row_bytes, empty)))
         thread.start()
-        thread.join(60)
+        thread.join(300)
     assert len(found) == 6
     assert all(np.array_equal(each.reshape(count, row_bytes), expected) for each in found)

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from children import status_of_child
 from infiles import InFiles
 from torch.utils.data import Dataset, IterableDataset, Subset, WeightedRandomSampler
+from waiting import eventually
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -278,7 +280,7 @@ def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
         for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2, **options):
             break
         for child in set(multiprocessing.active_children()) - before:
-            child.join(20)
+            child.join(300)
         assert set(multiprocessing.active_children()) <= before
 
 
@@ -370,7 +372,7 @@ def test_a_thread_reads_so_many_batches_ahead_and_no_more(prefetch: int) -> None
         assert len(ref.read) <= 2 * (step + max(prefetch, 0) + (prefetch > 0))
         assert loader.state_dict()["position"] == 2 * step
     assert ref.threads == ({"MainThread", "torchyoga-ahead"} if prefetch else {"MainThread"})
-    assert len(ref.read) >= 2 * (11 + prefetch)
+    eventually(lambda: len(ref.read) >= 2 * (11 + prefetch))
 
 
 def test_a_ref_that_does_not_say_so_is_read_by_the_users_thread() -> None:
@@ -454,8 +456,10 @@ class Interrupted(yoga.DataRef):
 @pytest.mark.parametrize(("reads", "announcements"), [({1}, set()), ({2, 3}, set()), (set(), {1, 9, 10})])
 @pytest.mark.parametrize("pause", [0, 0.002])
 def test_an_interrupt_loses_nothing(
-    row_bytes: int, reads: set[int], announcements: set[int], pause: float
+    row_bytes: int, reads: set[int], announcements: set[int], pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not pause:  # a machine may pause by itself
+        monkeypatch.setattr("torchyoga.ahead.time", SimpleNamespace(perf_counter=lambda: 1.0))
     ref = Interrupted(row_bytes, set(reads), set(announcements))
     loader = yoga.DataLoader(ref, batch_size=10)
     iterator = iter(loader)

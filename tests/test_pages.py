@@ -8,7 +8,6 @@ import mmap
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import eventually
 
 from torchyoga.formats import pages
 from torchyoga.formats.pages import Thermometer, Usage, mapped_bytes, merged, scatter, will_need
@@ -78,9 +78,7 @@ def test_what_is_asked_for_comes_and_nothing_else(
     before = pages.usage()
     will_need(starts, starts + PAGE)
     assert pages.usage().blocks > before.blocks
-    end = time.monotonic() + 20
-    while not resident(data)[wanted].all() and time.monotonic() < end:
-        time.sleep(0.01)
+    eventually(lambda: bool(resident(data)[wanted].all()))
     assert np.flatnonzero(resident(data)).tolist() == wanted.tolist()
 
 
@@ -90,7 +88,7 @@ def test_reading_what_nobody_asked_for_is_a_fault(tmp_path: Path) -> None:
     scatter(data)
     before = pages.usage()
     data[5 * PAGE]
-    assert pages.usage().faults == before.faults + 1
+    assert pages.usage().faults > before.faults
 
 
 def test_mappings_need_no_descriptors() -> None:
@@ -103,7 +101,7 @@ with tempfile.NamedTemporaryFile() as file:
     held = [MappedFile(file.name) for _ in range(500)]
 print(sum(int(each.data[4999]) for each in held) == 500 * ord("x"))
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert told.stdout.strip() == "True", told.stderr
 
 

@@ -137,7 +137,7 @@ def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_ro
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert not failures
     assert not any(thread.is_alive() for thread in threads)
 

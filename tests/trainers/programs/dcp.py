@@ -38,7 +38,7 @@ class Trained(Stateful):
 def main() -> None:
     task = task_of()
     if WORLD > 1:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=240))
     log, loader, net = Log(task), make_loader(task), Net()
     model = DistributedDataParallel(net) if WORLD > 1 else net
     # Not Adam: get_state_dict makes a first step of an optimizer that has not stepped yet.

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 def main() -> None:
     task = task_of()
     if WORLD > 1:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=240))
     log, loader = Log(task), make_loader(task)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
