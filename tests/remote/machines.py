@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Machine", "eventually", "machine", "running"]
+__all__ = ["PATIENCE", "Machine", "eventually", "machine", "running"]
 
 ROOT = Path(__file__).parents[2]
 GUARD = Path(__file__).with_name("programs") / "guard.py"
+PATIENCE = 300.0  # seconds: what takes that long hangs, on any machine
 
 
 class Machine:
@@ -45,7 +46,7 @@ class Machine:
         """What was complained of so far."""
         return self._names[1].read_text(errors="replace")
 
-    def wait(self, timeout: float = 60) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """The exit code; minus the number of the signal if one ended it.
 
         Raises:
@@ -61,7 +62,7 @@ class Machine:
             self._code = int(self._guard.stdout.readline())
         return self._code
 
-    def check(self, timeout: float = 60) -> str:
+    def check(self, timeout: float = PATIENCE) -> str:
         """What it said, once it has ended well.
 
         Raises:
@@ -71,7 +72,7 @@ class Machine:
         assert code == 0, f"a machine ended with {code}:\n{self._tail()}"
         return self.stdout
 
-    def says(self, text: str, timeout: float = 60) -> None:
+    def says(self, text: str, timeout: float = PATIENCE) -> None:
         """Returns once the text is in stdout.
 
         Raises:
@@ -89,7 +90,7 @@ class Machine:
     def kill(self) -> None:
         """SIGKILL to all its processes, paused or not; returns when the command is gone."""
         self._signal(signal.SIGKILL)
-        self._guard.wait(30)
+        self._guard.wait(PATIENCE)
 
     def pause(self) -> None:
         """All its processes stop where they are."""
@@ -135,7 +136,7 @@ def machine(
     assert guard.stdin is not None
     assert guard.stdout is not None
     try:
-        ready, _, _ = select.select([guard.stdout], [], [], 30)
+        ready, _, _ = select.select([guard.stdout], [], [], PATIENCE)
         line = guard.stdout.readline() if ready else ""
         assert line, f"{command[0]} could not be started"
         found = Machine(guard, int(line), folder, names)
@@ -149,7 +150,7 @@ def machine(
         with contextlib.suppress(subprocess.TimeoutExpired):
             guard.wait(5)
         guard.kill()
-        guard.wait(30)
+        guard.wait(PATIENCE)
         guard.stdout.close()
 
 
@@ -176,7 +177,7 @@ def running(
         yield found
 
 
-def eventually(check: Callable[[], bool], timeout: float = 10) -> None:
+def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> None:
     """Returns once it is so; AssertionError if that takes too long."""
     for _ in range(int(timeout * 50)):
         if check():
