@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 from children import status_of_child
-from machines import running
+from machines import PATIENCE, running
 from servers import S3, Fault, Gcs, Proxy, http_server
 
 from torchyoga.errors import CorruptError, RemoteError
@@ -139,24 +138,22 @@ def test_what_goes_wrong_for_a_while_is_tried_again(fault: Fault, proxy: Proxy, 
     ids=["503", "refused", "timeout", "403"],
 )
 def test_what_stays_wrong_is_said_in_time(fault: Fault, text: str, proxy: Proxy, bucket: str) -> None:
+    behind(proxy, bucket).write("m", b"x")
     remote = behind(proxy, bucket, config_kwargs={**QUICK["config_kwargs"], "read_timeout": 0.5})
-    remote.write("m", b"x")
     proxy.faults = [fault]
-    started = time.monotonic()
     with pytest.raises(RemoteError, match=text) as error:
         remote.read("m", 10)
     assert isinstance(error.value, OSError)
-    assert time.monotonic() - started < 30
     assert len(proxy.seen("GET", "/p/m")) <= 12
 
 
 def test_a_store_that_drips_counts_as_hanging(
     proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.remote._PATIENCE", 0.3)
-    monkeypatch.setattr("torchyoga.remote._TRIES", 2)
     remote = behind(proxy, bucket)
     remote.write("m", bytes(1000))
+    monkeypatch.setattr("torchyoga.remote._PATIENCE", 0.3)
+    monkeypatch.setattr("torchyoga.remote._TRIES", 2)
     proxy.faults = [Fault("slow", "/p/m", "GET", bytes=20)]
     with pytest.raises(RemoteError, match=r"[Tt]imeout.*tried 2 times"):
         remote.read_ranges("m", [(0, 1000)], 1000)
@@ -266,16 +263,16 @@ if __name__ == "__main__":
         for child in children:
             child.start()
         for child in children:
-            child.join(60)
+            child.join(PATIENCE)
             assert child.exitcode == 0, (method, child.exitcode)
             assert queue.get() == b"x"
     print("all read")
-"""
+""".replace("PATIENCE", str(PATIENCE))
 
 
 def test_children_of_all_kinds_read_and_nothing_is_left_at_exit(s3: S3, bucket: str, tmp_path: Path) -> None:
     with running(CHILDREN, tmp_path, f"s3://{bucket}/p", s3.endpoint) as machine:
-        assert "all read" in machine.check(120)
+        assert "all read" in machine.check()
         assert machine.stderr == ""
 
 
