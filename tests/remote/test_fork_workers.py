@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import s3fs
 from children import status_of_child
-from machines import eventually, running
+from machines import PATIENCE, eventually, running
 from servers import S3, Fault, Gcs, Proxy
 
 import torchyoga as yoga
@@ -55,7 +55,7 @@ def test_a_fork_while_threads_wait_for_the_store(
     proxy.clear()
     proxy.down()  # who waits hears at once
     proxy.up()
-    waits.join(60)
+    waits.join(PATIENCE)
     assert not waits.is_alive()
 
 
@@ -69,11 +69,11 @@ if __name__ == "__main__":
     fork = os.fork
     os.fork = lambda: (time.sleep(0.03), fork())[1]  # at many moments of what threads do
     loader = yoga.DataLoader(
-        ref, batch_size=10, shuffle=True, num_workers=16, multiprocessing_context="fork", timeout=60
+        ref, batch_size=10, shuffle=True, num_workers=16, multiprocessing_context="fork", timeout=PATIENCE
     )
     assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
     print("all rows", flush=True)
-""".replace("ROWS", str(ROWS))
+""".replace("ROWS", str(ROWS)).replace("PATIENCE", str(PATIENCE))
 
 
 def test_threads_do_not_import_a_format_while_workers_are_forked(
@@ -86,7 +86,7 @@ def test_threads_do_not_import_a_format_while_workers_are_forked(
     arguments = (f"s3://{bucket}/p", repr(s3.storage_options))
     quiet = {"PYTHONWARNINGS": "ignore"}  # of more workers than cores
     with running(LATE_FORMAT, tmp_path / "machine", *arguments, environment=quiet) as machine:
-        assert "all rows" in machine.check(120)
+        assert "all rows" in machine.check()
         assert machine.stderr == ""
 
 
@@ -96,7 +96,7 @@ import torchyoga as yoga
 
 def train(ref):
     loader = yoga.DataLoader(
-        ref, batch_size=50, shuffle=True, num_workers=2, multiprocessing_context="fork", timeout=60
+        ref, batch_size=50, shuffle=True, num_workers=2, multiprocessing_context="fork", timeout=PATIENCE
     )
     for _ in range(2):
         assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
@@ -107,9 +107,9 @@ if __name__ == "__main__":
     ref = yoga.Storage(url, storage_options=options).fetch("a", "1")
     process = multiprocessing.get_context("spawn").Process(target=train, args=(ref,))
     process.start()
-    process.join(100)
+    process.join(PATIENCE)
     sys.exit(process.exitcode)
-""".replace("ROWS", str(ROWS))
+""".replace("ROWS", str(ROWS)).replace("PATIENCE", str(PATIENCE))
 
 
 @pytest.mark.parametrize("store", ["s3", "gcs"])
@@ -121,5 +121,5 @@ def test_a_rank_that_was_spawned_forks_its_workers(
     url = f"{ {'s3': 's3', 'gcs': 'gs'}[store] }://{server.new_bucket()}/p"
     publish(url, server)
     with running(TRAINING, tmp_path / "machine", url, repr(server.storage_options)) as machine:
-        assert "all rows" in machine.check(120)
+        assert "all rows" in machine.check()
         assert machine.stderr == ""
