@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from machines import eventually, running
+from machines import PATIENCE, Machine, eventually, running
 from servers import S3, Fault, Proxy
 
 import torchyoga as yoga
 
 BUILDER = """
-import logging, sys, time
+import logging, os, sys, time
 import torchyoga as yoga
 logging.basicConfig(format="%(message)s")
-url, endpoint, seconds, lease = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
+url, endpoint, go, lease = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": endpoint}}
-storage = yoga.Storage(url, storage_options=options, lease_seconds=lease, timeout=120)
+storage = yoga.Storage(url, storage_options=options, lease_seconds=lease, timeout=PATIENCE)
 
 @storage.cacheable("digits", "1")
 def digits():
     print("building", flush=True)
     for n in range(40):
-        time.sleep(seconds / 40)
+        while n == 20 and not os.path.exists(go):
+            time.sleep(0.02)
         yield {"n": n, "by": sys.argv[5]}
     print("read it all", flush=True)
 
@@ -31,39 +31,46 @@ ref = digits()
 assert [int(row["n"]) for row in ref] == list(range(40))
 assert len({row["by"] for row in ref}) == 1
 print("rows by", ref[0]["by"], flush=True)
-"""
+""".replace("PATIENCE", str(PATIENCE))
 
 
 def storage_at(url: str, s3: S3, folder: Path) -> yoga.Storage:
     return yoga.Storage(url, storage_options=s3.storage_options, cache_dir=folder)
 
 
+def waiting(*machines: Machine) -> int:
+    """How many have said so, which they do after 5 s."""
+    return sum("waiting for process" in machine.stderr for machine in machines)
+
+
 def test_one_builds_and_the_others_wait_and_read(s3: S3, bucket: str, tmp_path: Path) -> None:
-    url = f"s3://{bucket}/p"
+    url, go = f"s3://{bucket}/p", tmp_path / "go"
     with (
-        running(BUILDER, tmp_path / "a", url, s3.endpoint, "8", "4", "a") as a,
-        running(BUILDER, tmp_path / "b", url, s3.endpoint, "8", "4", "b") as b,
-        running(BUILDER, tmp_path / "c", url, s3.endpoint, "8", "4", "c") as c,
+        running(BUILDER, tmp_path / "a", url, s3.endpoint, str(go), "30", "a") as a,
+        running(BUILDER, tmp_path / "b", url, s3.endpoint, str(go), "30", "b") as b,
+        running(BUILDER, tmp_path / "c", url, s3.endpoint, str(go), "30", "c") as c,
     ):
-        told = [machine.check(120) for machine in (a, b, c)]
+        eventually(lambda: waiting(a, b, c) == 2)
+        go.touch()
+        told = [machine.check() for machine in (a, b, c)]
         errors = "".join(machine.stderr for machine in (a, b, c))
     assert sum("building" in text for text in told) == 1
     assert len({text.splitlines()[-1] for text in told}) == 1
-    assert "waiting for process" in errors
     assert "taking over" not in errors
 
 
 def test_a_builder_that_dies_is_followed_by_another(s3: S3, bucket: str, tmp_path: Path) -> None:
-    url = f"s3://{bucket}/p"
-    with running(BUILDER, tmp_path / "a", url, s3.endpoint, "600", "2", "a") as a:
+    url, go = f"s3://{bucket}/p", tmp_path / "go"
+    with running(BUILDER, tmp_path / "a", url, s3.endpoint, str(go), "10", "a") as a:
         a.says("building")
         with (
-            running(BUILDER, tmp_path / "b", url, s3.endpoint, "1", "2", "b") as b,
-            running(BUILDER, tmp_path / "c", url, s3.endpoint, "1", "2", "c") as c,
+            running(BUILDER, tmp_path / "b", url, s3.endpoint, str(go), "10", "b") as b,
+            running(BUILDER, tmp_path / "c", url, s3.endpoint, str(go), "10", "c") as c,
         ):
-            time.sleep(2)
+            eventually(lambda: waiting(b, c) == 2)
             a.kill()
-            told = [machine.check(120) for machine in (b, c)]
+            go.touch()
+            told = [machine.check() for machine in (b, c)]
             assert sum("building" in text for text in told) == 1
             assert sum("taking over from process" in machine.stderr for machine in (b, c)) >= 1
     storage_at(url, s3, tmp_path / "here").check("digits", "1")
@@ -74,22 +81,33 @@ def test_two_builders_after_a_pause_publish_one_version(
     moment: str, s3: S3, proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
     """The first is stopped for longer than its lease, or cut off before it can publish; then it goes on."""
-    url, paused = f"s3://{bucket}/p", moment == "building"
-    if not paused:
-        proxy.faults = [Fault("slow", r"-00000\.mdb", "PUT", bytes=1)]
-    with running(BUILDER, tmp_path / "a", url, proxy.endpoint, "3", "2", "a") as a:
+    url, go = f"s3://{bucket}/p", tmp_path / "go"
+    if moment == "read it all":
+        go.touch()
+        proxy.faults = [Fault("timeout", r"-00000\.mdb", "PUT")]
+    with running(BUILDER, tmp_path / "a", url, proxy.endpoint, str(go), "2", "a") as a:
         a.says(moment)
+        eventually(lambda: moment == "building" or any(request.fault for request in proxy.requests))
         a.pause()
-        with running(BUILDER, tmp_path / "b", url, s3.endpoint, "1", "2", "b") as b:
-            assert "rows by b" in b.check(60)
+        go.touch()
+        with running(BUILDER, tmp_path / "b", url, s3.endpoint, str(go), "2", "b") as b:
+            assert "rows by b" in b.check()
         build = storage_at(url, s3, tmp_path / "x").fetch("digits", "1").manifest.build  # type: ignore[attr-defined]
         proxy.clear()
+        proxy.down()  # whose answer it waits for
+        proxy.up()
         a.resume()
-        assert "rows by b" in a.check(120)  # what it has built itself is thrown away
+        assert "rows by b" in a.check()  # what it has built itself is thrown away
     ref = storage_at(url, s3, tmp_path / "y").fetch("digits", "1")
     assert ref.manifest.build == build  # type: ignore[attr-defined]
     assert {row["by"] for row in ref} == {"b"}
     storage_at(url, s3, tmp_path / "y").check("digits", "1")
+
+
+def begun_in(folder: Path) -> int:
+    """How many bytes of files that are not complete are there."""
+    parts = (folder / "cache" / "torchyoga" / "parts").iterdir()
+    return sum(part.stat().st_size for part in parts)
 
 
 def test_a_reader_that_dies_while_it_downloads(s3: S3, proxy: Proxy, bucket: str, tmp_path: Path) -> None:
@@ -108,13 +126,12 @@ def test_a_reader_that_dies_while_it_downloads(s3: S3, proxy: Proxy, bucket: str
     proxy.faults = [Fault("timeout", r"\.mdb", "GET", after=3)]
     with running(program, tmp_path / "a", url, proxy.endpoint) as one:
         one.says("fetched")
-        eventually(lambda: len(proxy.seen("GET", ".mdb")) > 3, timeout=30)
-        time.sleep(1)
+        eventually(lambda: len(proxy.seen("GET", ".mdb")) > 3)
+        eventually(lambda: begun_in(tmp_path / "a") > 0)
         one.kill()
-    parts = list((tmp_path / "a" / "cache" / "torchyoga" / "parts").iterdir())
-    begun = sum(part.stat().st_size for part in parts)
+    begun = begun_in(tmp_path / "a")
     assert 0 < begun < nbytes
     proxy.clear()
     with running(program, tmp_path / "a", url, proxy.endpoint) as two:
-        assert "read" in two.check(60)
+        assert "read" in two.check()
     assert sum(request.sent for request in proxy.seen("GET", ".mdb")) < nbytes + 2**20 - begun // 2
