@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["eventually"]
+__all__ = ["PATIENCE", "eventually"]
+
+PATIENCE = 300.0  # seconds: what takes that long hangs, on any machine
 
 
-def eventually(check: Callable[[], bool], timeout: float = 60) -> None:
+def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> None:
     """Returns once it is so; AssertionError if that takes so many seconds."""
     end = time.monotonic() + timeout
     while not check():

@@ -10,15 +10,15 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["PATIENCE", "Machine", "eventually", "machine", "running"]
+from waiting import PATIENCE
+
+__all__ = ["Machine", "machine", "running"]
 
 ROOT = Path(__file__).parents[2]
 GUARD = Path(__file__).with_name("programs") / "guard.py"
-PATIENCE = 300.0  # seconds: what takes that long hangs, on any machine
 
 
 class Machine:
@@ -175,12 +175,3 @@ def running(
     }
     with machine([sys.executable, str(path), *arguments], folder, added) as found:
         yield found
-
-
-def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> None:
-    """Returns once it is so; AssertionError if that takes too long."""
-    for _ in range(int(timeout * 50)):
-        if check():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"not in {timeout} s")

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from machines import PATIENCE, eventually, running
+from machines import running
 from servers import S3, Proxy
 from torch.utils.data import DataLoader
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 

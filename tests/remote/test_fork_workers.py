@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import s3fs
 from children import status_of_child
-from machines import PATIENCE, eventually, running
+from machines import running
 from servers import S3, Fault, Gcs, Proxy
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 

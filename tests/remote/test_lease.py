@@ -10,8 +10,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from machines import PATIENCE, eventually, running
+from machines import running
 from servers import S3
+from waiting import PATIENCE, eventually
 
 from torchyoga.errors import YogaError
 from torchyoga.lease import Lease

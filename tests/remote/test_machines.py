@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from machines import PATIENCE, Machine, eventually, running
+from machines import Machine, running
 from servers import S3, Fault, Proxy
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 

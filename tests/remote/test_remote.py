@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from children import status_of_child
-from machines import PATIENCE, running
+from machines import running
 from servers import S3, Fault, Gcs, Proxy, http_server
+from waiting import PATIENCE
 
 from torchyoga.errors import CorruptError, RemoteError
 from torchyoga.remote import Remote, is_url

@@ -20,8 +20,9 @@ import aiohttp
 import botocore.exceptions
 import fsspec
 import pytest
-from machines import PATIENCE, eventually, running
+from machines import running
 from servers import S3, Fault, Gcs, Proxy, http_server, s3_server
+from waiting import PATIENCE, eventually
 
 DATA = bytes(range(256)) * 1024
 

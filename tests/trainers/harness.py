@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from waiting import PATIENCE
+
 __all__ = ["Step", "evaluated", "launch", "record", "runs", "trained"]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300.0  # seconds: what takes that long hangs, on any machine
 
 
 class Step(NamedTuple):
