@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from machines import Machine, machine
+from machines import PATIENCE, Machine, machine
 
 __all__ = [
     "Fault",
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 PROGRAMS = Path(__file__).with_name("programs")
-WAIT = 30
 REGION = "eu-central-1"
 # Requests to loopback must not pass the machine's HTTP proxy, if it has one.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -251,14 +250,14 @@ def _program(name: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str]
         yield process, int(_line(process, f"the port of programs/{name}.py"))
     finally:
         process.kill()
-        process.communicate(timeout=WAIT)
+        process.communicate(timeout=PATIENCE)
 
 
 def _line(process: subprocess.Popen[str], what: str) -> str:
     assert process.stdout is not None
-    ready, _, _ = select.select([process.stdout], [], [], WAIT)
+    ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
     line = process.stdout.readline() if ready else ""
-    assert line, f"{what} did not come: the process {'has ended' if ready else f'is silent for {WAIT} s'}"
+    assert line, f"{what} did not come: the process {'has ended' if ready else f'is silent for {PATIENCE} s'}"
     return line
 
 
@@ -270,9 +269,9 @@ def _free_port() -> int:
 
 def _answers(server: Machine, url: str) -> bool:
     """Whether the server came up; another one's answer at its port does not count."""
-    end = time.monotonic() + WAIT
+    end = time.monotonic() + PATIENCE
     while server.is_running and time.monotonic() < end:
-        with contextlib.suppress(OSError), OPENER.open(url, timeout=WAIT):
+        with contextlib.suppress(OSError), OPENER.open(url, timeout=PATIENCE):
             time.sleep(0.05)  # the loser of a race for the port ends by itself
             return server.is_running
         time.sleep(0.02)
@@ -282,7 +281,7 @@ def _answers(server: Machine, url: str) -> bool:
 def _send(method: str, url: str, body: bytes, headers: dict[str, str]) -> None:
     request = urllib.request.Request(url, body, headers, method=method)
     try:
-        with OPENER.open(request, timeout=WAIT) as answer:
+        with OPENER.open(request, timeout=PATIENCE) as answer:
             answer.read()
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{method} {url}: {error}\n{error.read().decode()}") from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machines import PATIENCE
 from servers import S3, Fault, Gcs, Proxy, http_server
 
 import torchyoga as yoga
@@ -569,7 +570,7 @@ def test_threads_and_storages_share_one_download(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert results == [True] * 6
     names = [request.path for request in proxy.seen("GET", ".mdb")]
     assert len(names) == len(set(names)) == 25
