@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from machines import PATIENCE, Machine, machine
+from machines import Machine, machine
+from waiting import PATIENCE
 
 __all__ = [
     "Fault",

@@ -72,9 +72,9 @@ def test_who_is_silent_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
     remote = memory()
     dead(remote, 4)
     started = time.monotonic()
-    with Lease(remote, "l", "work", 1, 30):
+    with Lease(remote, "l", "work", 1, PATIENCE):
         assert claims(remote) == ["00000005.json"]
-    assert 0.9 < time.monotonic() - started < 10
+    assert time.monotonic() - started > 0.9
     assert "taking over from process 7 on mars, which is silent" in caplog.text
 
 

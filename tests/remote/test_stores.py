@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import PATIENCE
 from servers import S3, Fault, Gcs, Proxy, http_server
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga import errors
