@@ -7,9 +7,9 @@ import signal
 import traceback
 from collections.abc import Callable
 
-__all__ = ["forked", "status_of_child"]
+from waiting import PATIENCE
 
-WAIT = 300  # seconds
+__all__ = ["forked", "status_of_child"]
 
 
 def forked(work: Callable[[], object]) -> Callable[[], int]:
@@ -21,7 +21,7 @@ def forked(work: Callable[[], object]) -> Callable[[], int]:
     if child == 0:
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(WAIT)
+            signal.alarm(int(PATIENCE))
             work()
             os._exit(0)
         except BaseException:

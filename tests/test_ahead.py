@@ -55,14 +55,21 @@ def test_results_are_in_order_whoever_is_slow(plan: list[tuple[int, bool, bool]]
 
 
 def test_the_thread_works_ahead_as_far_as_it_may_and_no_further() -> None:
+    taken: list[int] = []
     begun: list[int] = []
-    ahead = Ahead((Task(lambda i=i: begun.append(i), 2) for i in range(50)), 4)
+
+    def tasks() -> Iterator[Task[None]]:
+        for i in range(50):
+            taken.append(i)
+            yield Task(lambda i=i: begun.append(i), 2)
+
+    ahead = Ahead(tasks(), 4)
     for _ in range(5):
         next(ahead)
         time.sleep(5 * AWAY)
     eventually(lambda: len(begun) == 7)  # two tasks of two batches
     time.sleep(0.1)
-    assert sorted(begun) == list(range(7))
+    assert taken == sorted(begun) == list(range(7))
 
 
 def test_without_a_pause_nobody_works_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

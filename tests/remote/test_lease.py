@@ -102,7 +102,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
     def look_at_a_new_beat() -> list[int]:
         eventually(lambda: beat() != beats[-1], 60)
         beats.append(beat())
-        if len(beats) > 7:  # six times a quarter of the lease
+        if len(beats) > 15:  # fourteen times a quarter of the lease
             waiter._timeout = 0
         return look()
 
@@ -112,7 +112,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
         monkeypatch.setattr(waiter, "_claims", look_at_a_new_beat)
         with pytest.raises(YogaError, match="still held by process"):
             waiter.__enter__()
-        assert len(beats) == 8
+        assert len(beats) == 16
         lease.check()
     assert "taking over" not in caplog.text
 

@@ -479,13 +479,13 @@ def test_another_s_file_of_that_name_in_the_cache_is_not_taken(machine: Machine,
 
 
 FAULTS = {
-    "503": [Fault("status", times=4, status=503)],
-    "500": [Fault("status", times=4, status=500)],
-    "refused": [Fault("refuse", times=4)],
+    "503": [Fault("status", times=5, status=503)],
+    "500": [Fault("status", times=5, status=500)],
+    "refused": [Fault("refuse", times=5)],
     "silence": [Fault("timeout", r"\.mdb|manifest", times=2)],
-    "lost replies": [Fault("lost reply", method="PUT", times=4)],
-    "cut uploads": [Fault("cut upload", r"\.mdb", "PUT", times=4, bytes=1000)],
-    "cut bodies": [Fault("cut body", method="GET", times=4, bytes=100)],
+    "lost replies": [Fault("lost reply", method="PUT", times=5)],
+    "cut uploads": [Fault("cut upload", r"\.mdb", "PUT", times=5, bytes=1000)],
+    "cut bodies": [Fault("cut body", method="GET", times=5, bytes=100)],
     "flipped bytes": [Fault("flip", r"\.mdb", "GET", times=3, bytes=500)],
 }
 
