@@ -132,7 +132,7 @@ def shuffle() -> None:
     figure, panels = plt.subplots(1, 3, figsize=(9, 3.2), sharey=True)
     colours = np.array(COLOURS)
     for axes, (title, kind) in zip(panels, kinds, strict=True):
-        rows = yoga.ResumableSampler(Files(), kind, seed=7, shuffle_window=4).rows_at(range(2000))
+        rows = yoga.ResumableSampler(Files(), shuffle=kind, seed=7, shuffle_window=4).rows_at(range(2000))
         axes.scatter(
             range(2000), rows, s=1.2, c=colours[rows // 50 % len(colours)], linewidths=0, rasterized=True
         )

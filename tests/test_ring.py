@@ -115,7 +115,7 @@ class Doubled(Dataset[Any]):
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str) -> None:
     for data, collate in ((ref, yoga.jagged), (Doubled(ref), None)):
-        expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, collate_fn=collate))
+        expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, collate_fn=collate))
         loader = yoga.DataLoader(
             data, 3, True, num_workers=2, collate_fn=collate, multiprocessing_context=method
         )

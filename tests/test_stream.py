@@ -59,7 +59,7 @@ def test_a_stream_is_in_the_samplers_order() -> None:
                 shuffle=True, shuffle_seed=7, shard_rank=rank, num_shards=world, drop_shard_remainder=drop
             )
             sampler = yoga.ResumableSampler(
-                length, True, 7, world, rank, remainder="drop" if drop else "keep"
+                length, world, rank, seed=7, remainder="drop" if drop else "keep"
             )
             for _ in range(2):
                 assert list(stream) == [row**2 for row in sampler]

@@ -178,7 +178,7 @@ def make_order(
     Raises:
         ValueError: an argument is out of range.
     """
-    if isinstance(shuffle, str) and shuffle != "block":
+    if shuffle not in (True, False, "block"):
         raise ValueError(f"shuffle must be True, False or 'block', found {shuffle!r}")
     if locality not in ("global", "shard"):
         raise ValueError(f"locality must be 'global' or 'shard', found {locality!r}")

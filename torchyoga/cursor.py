@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import warnings
 import weakref
+from array import array
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ __all__ = ["Cursor", "Run"]
 
 _KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _DIFFERENCES = {"window": "shuffle_window"}  # what users call it
+_MOST_SEEN = 16  # epochs
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each batch under way
 
 
@@ -27,28 +30,87 @@ class Cursor:
 
     Iterations are `Run`s: they ask `begin()` once, when their first item is wanted, and report with
     `reached()`. Making iterators and asking for the state changes nothing.
+
+    Args:
+        order: of the rows in every epoch; without a seed of its own if `draw` is given.
+        shard: which of them are this rank's.
+        start_offset: rows over all ranks that the first iteration leaves out.
+        fingerprint: of the dataset.
+        draw: gives the seed; called once, when the first iteration begins or somebody wants to know.
+
+    Attributes:
+        generation: grows with each load, so that iterators from before it can tell.
+        num_begun: iterations that have delivered anything since the last load.
+        needs_seed: False if nothing depends on the seed, so that none is drawn.
     """
 
     def __init__(
-        self, order: AnyOrder, shard: Shard, start_offset: int = 0, fingerprint: str | None = None
+        self,
+        order: AnyOrder,
+        shard: Shard,
+        start_offset: int = 0,
+        fingerprint: str | None = None,
+        draw: Callable[[], int] | None = None,
     ) -> None:
         offset = as_int("start_offset", start_offset, low=0)
         if offset and not order.length:
             raise ValueError(f"start_offset={offset}, but the dataset is empty; use 0")
-        self.order = order
+        self._order = order
         self.shard = shard
         self.fingerprint = fingerprint
-        self.generation = 0  # grows with each load, so that iterators from before it can tell
+        self.generation = self.num_begun = 0
+        self.needs_seed = bool(order.shuffle)
+        self._draw = draw
+        self._has_drawn = False
+        self._is_seeded = draw is None
         epochs, position = divmod(offset, order.length or 1)
         self._place = Place(epochs, position)
         self._origin = self._place  # where all that is delivered began
         self._steps = None if position else 0  # batches of the epoch up to there, on each rank
+        self._entry = _Entry(self._place, self._steps)  # where this process began the epoch
         self._run: Run | None = None  # that has delivered last
-        self._known = _Known(self._place.epoch)
         self._running = False  # an iteration has left self._place behind its beginning
-        self._again = False  # set_epoch asked for the running epoch once more
+        self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
         self._just_loaded = False  # and no set_epoch since
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
+        self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
+        self._left_out = _LeftOut()
+        self._has_warned = False
+
+    # -- the seed
+
+    @property
+    def order(self) -> AnyOrder:
+        """The order of the rows in every epoch. Draws its seed, if there is none yet."""
+        if not self._is_seeded:
+            self.fix_seed()
+        return self._order
+
+    @order.setter
+    def order(self, order: AnyOrder) -> None:
+        self._order = order
+
+    @property
+    def length(self) -> int:
+        """Number of rows N."""
+        return self._order.length
+
+    @property
+    def seed(self) -> int | None:
+        """The seed; None if it is still to be drawn."""
+        return self._order.seed if self._is_seeded or not self.needs_seed else None
+
+    def fix_seed(self) -> None:
+        """Draws the seed, once; a number is drawn, too, where a state has brought another."""
+        if self._draw is None or self._has_drawn or not self.needs_seed:
+            return
+        self._has_drawn = True
+        seed = self._draw()
+        if not self._is_seeded:
+            self._order = replace(self._order, seed=seed)
+            self._is_seeded = True
+
+    # -- the place
 
     @property
     def epoch(self) -> int:
@@ -58,49 +120,148 @@ class Cursor:
     def deal(self, num_replicas: int, rank: int) -> None:
         """From now on this is another rank, or one of others."""
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
-        self.order = self.order.dealt(num_replicas, self._place.epoch if self._running else None)
+        self._order = self._order.dealt(num_replicas, self._place.epoch if self._running else None)
 
-    def begin(self, batch_size: int = 1, drop_last: bool = False) -> Place:
-        """Where an iteration that begins now starts: here, or at the next epoch if this one is over."""
+    def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Place:
+        """Where an iteration that begins now starts: here, or at the next epoch if this one is over.
+
+        Args:
+            batch_size, drop_last: of the iteration.
+            made: `num_begun` when its iterator was made, if that is known.
+        """
         place = self._place
-        if self._running:
-            return Place(place.epoch if self._again else place.epoch + 1, 0)
-        return self.rolled(place, batch_size, drop_last)
+        if not self._running:
+            # An epoch that set_epoch has named is begun even if nothing is left of it.
+            return place if self._bound else self.rolled(place, batch_size, drop_last)
+        if self._bound or self.has_peeked(made):
+            return self._entry.place
+        return Place(place.epoch + 1, 0)
+
+    def has_peeked(self, made: int | None = None) -> bool:
+        """True if all that was delivered here is a first batch, looked at before the training loop begins.
+
+        Whoever drops an iteration after one batch, without a state, does not mean to have trained on it. But if
+        the next iterator was made before that (`made`, see `begin`), the two go side by side.
+        """
+        run = self._run
+        if run is None or self.num_begun != 1 or not self.has_looked:
+            return False
+        return not (run.is_held if made is None else made == 0)
+
+    @property
+    def has_looked(self) -> bool:
+        """True if all that the last iteration has delivered is a first batch, of which no state was taken."""
+        run = self._run
+        return run is not None and self._running and not run.is_saved and run.delivered <= run.first_rows
 
     def reached(self, run: Run) -> None:
         """An iteration has delivered more."""
+        if run is not self._run:
+            self._has_begun(run)
         place = run.place
-        rolled = self.rolled(place, run.batch_size, run.drop_last, run.shard)
-        self._again = self._again and self._place.epoch == rolled.epoch
+        rolled = self.rolled(place, run.batch_size, run.drop_last, run.shard, run.rows)
+        self._bound = False
         self._place, self._running = rolled, rolled == place
         self._steps = run.steps if self._running else 0
+        self._entry = run.entry if self._running else _Entry(rolled)
         self._run = run
+        self._note_seen(place)
+
+    def _has_begun(self, run: Run) -> None:
+        """Notes what an iteration that has begun leaves out, and what comes again."""
+        self.num_begun += 1
+        before = self._seen.get(run.start.epoch, 0) - run.start.position
+        if before > 0 and run.follows_peek:
+            run.peeked = before
+        elif before > 0:
+            run.again += before
+        if run.start.epoch != self._place.epoch:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Notes the rows that are left out because another epoch begins within this one."""
+        place, run = self._place, self._run
+        if not place.position or (run is not None and (run.is_held or run.start.epoch != place.epoch)):
+            return
+        rows = self.rest(place)
+        if rows:
+            self._left_out = _LeftOut(self._left_out.rows + rows, place.epoch)
+
+    def rest(self, place: Place) -> int:
+        """Rows of the dataset that all ranks together still have to deliver in an epoch."""
+        return max(min(self.shard.end(self.length, place.position), self.length) - place.position, 0)
+
+    def _note_seen(self, place: Place) -> None:
+        self._seen[place.epoch] = max(self._seen.pop(place.epoch, 0), place.position)
+        while len(self._seen) > _MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+
+    def warn_of_rows_left_out(self, made: int | None = None) -> None:
+        """Warns, once, if an iteration that begins now leaves out the rest of the one before."""
+        run = self._run
+        if not self._running or self._bound or self._has_warned or run is None or run.is_held:
+            return
+        rows = self.rest(self._place)
+        if rows and not self.has_peeked(made):
+            self._has_warned = True
+            warnings.warn(
+                f"the iteration before this one was left after {self._place.position} of {self.length} rows "
+                f"of epoch {self._place.epoch}; this one begins epoch {self._place.epoch + 1}, so the other "
+                f"{rows} rows are left out, as with torch's DataLoader. To go on where it was left, keep the "
+                "iterator, or load its state_dict(); to look at a batch, call peek(); to begin that epoch "
+                f"again, set_epoch({self._place.epoch})",
+                stacklevel=2,
+            )
 
     def finished(self, run: Run) -> None:
         """An iteration has come to the end of its share of the epoch."""
-        # Not if its last item has rolled it over already, or set_epoch has moved on since.
-        if run.counts and self._place.epoch == run.start.epoch:
-            self._place = Place(run.start.epoch + 1, 0)
-            self._run = run  # it may have had nothing to deliver, and never reported
-            self._running = self._again = False
-            self._steps = 0
+        # Not if its last item has rolled it over already, or set_epoch has moved on since. One that had nothing
+        # to deliver has never reported, and may be of the epoch after a place of which nothing was left.
+        is_here = self._place.epoch == run.start.epoch
+        if run is not self._run and not run.delivered:
+            is_here = is_here or self.begin(run.batch_size, run.drop_last) == run.start
+        if run.counts and is_here:
+            self._note_seen(run.place)
+            self._enter(Place(run.start.epoch + 1, 0))
+            self._run = run
+
+    def _enter(self, place: Place) -> None:
+        """An epoch is about to begin."""
+        self._place, self._entry = place, _Entry(place)
+        self._running = self._bound = False
+        self._steps = 0
 
     def rolled(
-        self, place: Place, batch_size: int = 1, drop_last: bool = False, shard: Shard | None = None
+        self,
+        place: Place,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        shard: Shard | None = None,
+        rows: int | None = None,
     ) -> Place:
-        """`place`, or the start of the next epoch if no rank has anything left of this one."""
-        length, shard = self.order.length, shard or self.shard
-        if length - place.position >= shard.num_replicas * batch_size:
+        """`place`, or the start of the next epoch if no rank has anything left of this one.
+
+        Args:
+            place: a place.
+            batch_size, drop_last: of the iteration.
+            shard: of the iteration; this one's by default.
+            rows: that this rank has delivered of its own, if `place` is its alone.
+        """
+        length, shard = self.length, shard or self.shard
+        if not place.position or length - place.position >= shard.num_replicas * batch_size:
             return place
         # Over all ranks: a rank with one row less must not begin the next epoch while another still has its
         # last.
-        if place.position and not shard.steps(length, place.position, batch_size, drop_last, rank=0):
-            return Place(place.epoch + 1, 0)
-        return place
+        if place.share[1] == 1:
+            left = shard.steps(length, place.position, batch_size, drop_last, rank=0)
+        else:
+            rows = self._entry.share[0] if rows is None else rows
+            left = _steps_left(shard, length, place, rows, batch_size, drop_last)
+        return place if left else Place(place.epoch + 1, 0)
 
     def steps(self, batch_size: int, drop_last: bool) -> int:
         """Batches of a whole epoch on this rank."""
-        return self.shard.steps(self.order.length, 0, batch_size, drop_last)
+        return self.shard.steps(self.length, 0, batch_size, drop_last)
 
     def steps_under_way(self, batch_size: int, drop_last: bool) -> int:
         """Batches of the epoch under way on this rank: those delivered, and those to come.
@@ -113,19 +274,19 @@ class Cursor:
         before = run.steps_before if run else self._steps
         if not start.position or before is None:
             return self.steps(batch_size, drop_last)
-        return before + self.shard.steps(self.order.length, start.position, batch_size, drop_last)
+        return before + self.shard.steps(self.length, start.position, batch_size, drop_last)
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
         """The place after so many batches on this rank, over all epochs since the last load or set_epoch."""
         place = self.rolled(self._origin, batch_size, drop_last)
-        left = self.shard.steps(self.order.length, place.position, batch_size, drop_last)
+        left = self.shard.steps(self.length, place.position, batch_size, drop_last)
         if steps >= left:
             whole = self.steps(batch_size, drop_last)
             if not whole:
                 raise ValueError(f"an epoch has no batch of {batch_size} rows; use a smaller batch_size")
             epochs, steps = divmod(steps - left, whole)
             place = Place(place.epoch + 1 + epochs, 0)
-        return _after(self.shard, self.order.length, place, steps * batch_size)
+        return _after(self.shard, self.length, place, steps * batch_size)
 
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
@@ -138,8 +299,10 @@ class Cursor:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin.
 
-        The epoch under way keeps its place, so a trainer may say it late. If the first one after a load is
-        smaller, the trainer counts from 0 again: the epoch stays, and later calls count from it.
+        If it is the epoch under way, the next iteration begins it again where this process began it, even if
+        nothing is left of it; but an iterator that goes on has been meant, for a trainer may say it late. If
+        the first one after a load is smaller, the trainer counts from 0 again: the epoch stays, and later
+        calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
         if self._just_loaded and wanted < self.epoch:
@@ -150,30 +313,55 @@ class Cursor:
                 f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on",
                 stacklevel=3,
             )
-        if wanted == self.epoch:
-            self._again = self._running
-        else:
-            self._place = self._origin = Place(wanted, 0)
-            self._running = self._again = False
-            self._steps = 0
         self._just_loaded = False
+        run = self._run
+        if wanted == self.epoch:
+            self._bound = True
+        elif run is not None and run.is_held and not self._running and wanted == run.start.epoch:
+            # Its last batch has been delivered, and whoever holds it has not asked for more.
+            self._place, self._entry, self._steps = run.place, run.entry, run.steps
+            self._running = self._bound = True
+        else:
+            self._leave()
+            self._origin = Place(wanted, 0)
+            self._enter(self._origin)
+            self._bound = True
+
+    # -- the state
 
     def state_dict(self) -> dict[str, Any]:
         """The state after what has been delivered: small, JSON-able, the same on every rank."""
-        return self.state_at(self._place, self._steps)
+        run = self._run
+        if run is None:
+            return self.state_at(self._place, self._steps)
+        run.is_saved = True
+        # What set_epoch has named after its last batch is over all the same.
+        return self.state_of(run) if self._running else self.state_at(self._place, self._steps)
 
-    def state_at(self, place: Place, steps: int | None = None) -> dict[str, Any]:
-        """The state of an iteration that has reached `place`, after so many batches of its epoch."""
-        order, share = self.order, None
+    def state_of(self, run: Run) -> dict[str, Any]:
+        """The state after what an iteration has delivered, whatever has been delivered by others since."""
+        place = self.rolled(run.place, run.batch_size, run.drop_last, run.shard, run.rows)
+        return self.state_at(place, run.steps if place == run.place else 0, run)
+
+    def state_at(self, place: Place, steps: int | None = None, run: Run | None = None) -> dict[str, Any]:
+        """The state of an iteration that has reached `place`, after so many batches of its epoch.
+
+        Args:
+            place: the place.
+            steps: batches of the epoch up to there, on each rank; None if that is not known.
+            run: the iteration; by default the one that has delivered last.
+        """
+        order, run = self.order, run or self._run
+        run = run if run is not None and run.start.epoch == place.epoch else None
+        entry, share = self._entry, None
         if place.share[1] > 1:
-            rows, proof = self._known.share if self._run is None else self._run.share
-            share = [
-                *place.share,
-                rows,
-                self._known.batch_size if self._run is None else self._run.batch_size,
-            ]
+            rows, proof = entry.share if run is None else run.share
+            share = [*place.share, rows, entry.batch_size if run is None else run.batch_size]
         else:
-            proof = weight_until(order.seed, place) + self._fault(place)
+            proof = weight_until(order.seed, place) + self._fault(place, run)
+        is_entry = entry.place.epoch == place.epoch
+        again = run.again if run is not None else entry.again if is_entry else 0
+        notes = {"again": again if place.position else 0, "left_out": list(self._left_out.written)}
         return {
             "version": ORDER_VERSION,
             "seed": order.seed,
@@ -186,15 +374,17 @@ class Cursor:
             "left": _written(place.left),
             "share": share,
             "proof": f"{proof % PRIME:x}",
+            **{name: value for name, value in notes.items() if value},
         }
 
     def receipt(self) -> dict[str, Any]:
         """What this rank has delivered of the last epoch of which it has delivered anything, for `prove`."""
-        run, length = self._run or Run(self, self._known.batch_size), self.order.length
+        run, length = self._run or Run(self, self._entry.batch_size), self.length
         place, shard = run.place, run.shard
         rows, weight = run.share
-        # After the same step of all ranks it does not matter how what comes is dealt to them.
-        dealt = replace(shard, run=1)
+        # After the same step of all ranks it does not matter how what comes is dealt to them; nor which of it
+        # `drop` leaves out.
+        dealt = replace(shard, run=1, remainder="keep" if shard.remainder == "drop" else shard.remainder)
         coming = taken(place, dealt, length, 0, dealt.count(length, place.position))
         return {
             **{name: value for name, value in self.state_at(place).items() if name in (*_KEYS, *PINS)},
@@ -205,49 +395,63 @@ class Cursor:
             "steps": run.delivered,
             "steps_to_come": run.num_steps - run.delivered,
             "coming": _written(coming),
+            "since": run.entry.place.position,
+            "again": run.again,
+            "peeked": run.peeked,
+            "left_out": list(self._left_out.written),
         }
 
     def _share_before(self, start: Place) -> tuple[int, int]:
         """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
         if start.share[1] > 1:
-            return self._known.share
+            return self._entry.share
         fault = self._fault(start)
         if self.shard.rank:
             return 0, fault
         return start.position, (weight_until(self.order.seed, start) + fault) % PRIME
 
-    def _fault(self, place: Place) -> int:
+    def _fault(self, place: Place, run: Run | None = None) -> int:
         """The weight of what came too often up to a place, less that of what was lost."""
         if not place.position:
             return 0
-        run, known = self._run, self._known
+        entry = self._entry
+        if place == entry.place:
+            return entry.fault
+        run = run or self._run
         if run is not None and run.start.epoch == place.epoch:
             return run.fault
-        return known.fault if known.epoch == place.epoch else 0
+        return entry.fault if entry.place.epoch == place.epoch else 0
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues from `state`: its place holds for the next iteration, whatever the ranks and batch size.
 
         Args:
             state: what `state_dict` returned, here or in any other process.
-            strict: False takes only epoch and position, for a dataset that has changed on purpose.
+            strict: False takes only epoch and position, for a dataset that has changed on purpose. The seed is
+                taken in any case, if none was given here.
 
         Raises:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
         """
-        place, steps, known = self._checked(state, strict)
-        if place.position >= self.order.length:
-            place, steps = Place(place.epoch + 1, 0), 0
+        entry, left_out = self._checked(state, strict)
+        if entry.place.position >= self.length:
+            entry = _Entry(Place(entry.place.epoch + 1, 0))
+        place = entry.place
         begun = place.epoch if place.position else None
-        self.order = self.order.resumed(begun, state.get("shards") if strict else None)
+        if self._draw is not None:
+            self._order, self._is_seeded = replace(self._order, seed=state["seed"]), True
+        self._order = self._order.resumed(begun, state.get("shards") if strict else None)
         self._place = self._origin = place
-        self._steps, self._known, self._run = steps, known, None
-        self._running = self._again = False
+        self._steps, self._entry, self._run = entry.steps, entry, None
+        self._running = self._bound = False
         self._just_loaded = True
         self._rebase = 0
+        self._seen.clear()
+        self._left_out = left_out
+        self.num_begun = 0
         self.generation += 1
 
-    def _checked(self, state: Mapping[str, Any], strict: bool) -> tuple[Place, int | None, _Known]:
+    def _checked(self, state: Mapping[str, Any], strict: bool) -> tuple[_Entry, _LeftOut]:
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
             found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
             raise StateError(
@@ -265,7 +469,12 @@ class Cursor:
             raise StateError(
                 f"the state's position {state['position']} lies past its length {state['length']}"
             )
-        mine = self.state_dict()
+        if type(state["seed"]) is not int:
+            raise StateError(f"the state's seed must be an int, found {state['seed']!r}")
+        order = self._order  # whose seed, if none was given, is the state's
+        seed = order.seed if self._draw is None else state["seed"]
+        mine = {**order.pins(state["epoch"]), "length": order.length, "seed": seed}
+        mine["fingerprint"] = self.fingerprint
         for key in ("length", "seed", "shuffle", "fingerprint", "window") if strict else ():
             if state.get(key) != mine.get(key):
                 raise StateError(
@@ -290,8 +499,8 @@ class Cursor:
             raise StateError(f"the state's shards must be an int in 1..{MOST_SHARDS}, found {shards!r}")
         return self._read(state if strict else {name: state[name] for name in _KEYS})
 
-    def _read(self, state: Mapping[str, Any]) -> tuple[Place, int | None, _Known]:
-        """The place of a state, the batches of its epoch before, and what else is known of them.
+    def _read(self, state: Mapping[str, Any]) -> tuple[_Entry, _LeftOut]:
+        """The place of a state, what is known of its epoch, and what was left out before.
 
         What says more than the place may be missing: then batches came in order, and nothing was lost.
         """
@@ -302,12 +511,16 @@ class Cursor:
             proof = int(state["proof"], 16) if state.get("proof") is not None else None
             rank, world, rows, size = (0, 1, 0, 1) if share is None else map(operator.index, share)
             steps = None if steps is None else operator.index(steps)
+            again = operator.index(state.get("again", 0))
+            left_out = _LeftOut(*map(operator.index, state.get("left_out") or ()))
             is_sound = 0 <= rank < world and rows >= 0 and size > 0 and (steps is None or steps >= 0)
+            is_sound = is_sound and min(again, *left_out) >= 0
         except (TypeError, ValueError, IndexError):
             is_sound = False
         if not is_sound or (left and left[-1].stop > position + world * (sum(map(len, left)) + 1)):
             raise StateError(
-                "the state's steps, left, share or proof are damaged; pass what state_dict() gave"
+                "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
+                "state_dict() gave"
             )
         place = Place(epoch, position, left, (rank, world))
         if world > 1:
@@ -317,25 +530,46 @@ class Cursor:
                     f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
                     "rank's own state, or train with in_order=True"
                 )
-            return place, steps, _Known(epoch, share=(rows, proof or 0), batch_size=size)
+            return _Entry(place, steps, 0, (rows, proof or 0), size, again), left_out
         fault = 0 if proof is None else (proof - weight_until(state["seed"], place)) % PRIME
-        return place, steps, _Known(epoch, fault)
+        return _Entry(place, steps, fault, again=again), left_out
 
 
-class _Known(NamedTuple):
-    """What a state says of an epoch besides its place.
+class _Entry(NamedTuple):
+    """Where this process began an epoch, and what it knows of the epoch before.
 
     Attributes:
-        epoch: the epoch.
-        fault: the weight of what came too often, less that of what was lost.
-        share: rows, and their weight, that this rank has delivered, if the state is its alone.
+        place: where.
+        steps: batches of the epoch up to there, on each rank; None if that is not known.
+        fault: the weight of what came too often up to there, less that of what was lost.
+        share: rows, and their weight, that this rank has delivered, if the place is its alone.
         batch_size: of that rank then.
+        again: rows of the epoch that were delivered before it was begun again.
     """
 
-    epoch: int
+    place: Place
+    steps: int | None = 0
     fault: int = 0
     share: tuple[int, int] = (0, 0)
     batch_size: int = 1
+    again: int = 0
+
+
+class _LeftOut(NamedTuple):
+    """Rows that were left out because the next epoch was begun before the end of one.
+
+    Attributes:
+        rows: how many, of all epochs before.
+        epoch: the last of these epochs.
+    """
+
+    rows: int = 0
+    epoch: int = 0
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """As a state and a receipt say it: nothing, if there are none."""
+        return tuple(self) if self.rows else ()
 
 
 class Run:
@@ -343,39 +577,65 @@ class Run:
 
     Args:
         cursor: where it stands; see `Cursor.begin` for the others.
+        in_order: False if batches may come in any order.
 
     Attributes:
         start: the place at which it began.
+        entry: where this process began the epoch.
         steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
         taken: batches delivered, without gaps.
         fault: the weight of what came too often in the epoch, less that of what was lost.
+        again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
+        first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
+        is_saved: True if a state was taken of it.
     """
 
     def __init__(
-        self, cursor: Cursor, batch_size: int = 1, drop_last: bool = False, in_order: bool = True
+        self,
+        cursor: Cursor,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        in_order: bool = True,
+        made: int | None = None,
     ) -> None:
         self.cursor = cursor
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.start, self.generation = cursor.begin(batch_size, drop_last), cursor.generation
-        known = cursor._known
-        if self.start.share[1] > 1 and batch_size != known.batch_size:
+        self.follows_peek = cursor.has_looked
+        self.start, self.generation = cursor.begin(batch_size, drop_last, made), cursor.generation
+        entry = cursor._entry
+        if self.start.share[1] > 1 and batch_size != entry.batch_size:
             raise StateError(
-                f"the state was saved with in_order=False on several ranks and batches of {known.batch_size} "
+                f"the state was saved with in_order=False on several ranks and batches of {entry.batch_size} "
                 f"rows; with others, ranks would not have as many. Found batch_size={batch_size}; change it "
                 "when the epoch is over"
             )
+        self.entry = entry if self.start.epoch == entry.place.epoch else _Entry(self.start)
         self.shard = cursor.shard
-        self.steps_before = cursor._steps if self.start == cursor._place else 0
-        self._before = cursor._share_before(self.start)
-        self.fault = cursor._fault(self.start)
+        self.steps_before = self.entry.steps if self.start == self.entry.place else 0
+        self.again, self.peeked = self.entry.again, 0
+        self.counts, self.is_saved, self.first_rows = True, False, 1
+        self._holder: Callable[[], Any] = _nobody
         self._in_order = in_order
-        self.counts = True
+        self._previous: Run | None = None  # what it was before it began again
+        self._begin(cursor._share_before(self.start), cursor._fault(self.start))
+
+    def _begin(self, before: tuple[int, int], fault: int) -> None:
+        """Nothing has been delivered from `start` on."""
+        self._at_start = before, fault
+        self._before, self.fault = before, fault  # rows, and their weight, before the start
         self.taken = 0
         self._early: set[int] = set()  # batches behind one that has not come
+        self._lost: list[int] = []  # batches left out
+        self._came = array("q")  # batches as they came, if in any order; -1 - n for one that was left out
 
     def deliver(self, step: int) -> None:
         """Batch number `step` has been delivered, in whatever order."""
+        if not self._in_order:
+            self._came.append(step)
+        self._count_in(step)
+
+    def _count_in(self, step: int) -> None:
         self._early.add(step)
         while self.taken in self._early:
             self._early.remove(self.taken)
@@ -389,13 +649,72 @@ class Run:
         lost = weights[1] - weights[0]
         self.fault -= lost
         self._before = self._before[0], self._before[1] - lost
-        self.deliver(step)
+        self._lost.append(step)
+        if not self._in_order:
+            self._came.append(-1 - step)
+        self._count_in(step)
 
     def restart(self) -> None:
         """Begins again where it stands: its batches are counted from there on."""
-        self._before, self.steps_before, self.start = self.share, self.steps, self.place
-        self.taken = 0
-        self._early.clear()
+        self._previous = copy(self)
+        share, fault, self.steps_before = self.share, self.fault, self.steps
+        self.start = self.place
+        self._begin(share, fault)
+
+    def after(self, steps: int) -> Run:
+        """This iteration as it was when so many batches had been delivered; what was left out not counted.
+
+        Raises:
+            ValueError: so many have not been delivered.
+        """
+        previous = self._previous
+        before = 0 if previous is None else previous.num_delivered
+        if not 0 <= steps <= self.num_delivered:
+            raise ValueError(
+                f"steps must be in 0..{self.num_delivered}, the batches that this iteration has delivered, "
+                f"found {steps}"
+            )
+        if previous is not None and steps <= before:
+            return previous.after(steps)
+        found = copy(self)
+        found._begin(*self._at_start)
+        if self._in_order:
+            end = steps - before
+            for step in self._lost:
+                if step < end:
+                    found.lose(step)
+                    end += 1
+            found._early.clear()
+            found.taken = end
+            return found
+        left = steps - before
+        for step in self._came if left else ():
+            if step < 0:
+                found.lose(-1 - step)
+                continue
+            found.deliver(step)
+            left -= 1
+            if not left:
+                break
+        return found
+
+    @property
+    def num_delivered(self) -> int:
+        """Batches that this iteration has given, those left out not counted."""
+        before = 0 if self._previous is None else self._previous.num_delivered
+        return before + self.delivered - len(self._lost)
+
+    def hold(self, iterator: Any) -> None:
+        """Notes whose iteration this is: it lasts as long as somebody holds the iterator."""
+        self._holder = weakref.ref(iterator)
+
+    @property
+    def is_held(self) -> bool:
+        """True if its iterator may go on."""
+        return self._holder() is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_holder": _nobody}
 
     def report(self) -> None:
         """Tells the cursor, unless a state was loaded since."""
@@ -463,6 +782,11 @@ class Run:
         return self._before[0] + rows, (self._before[1] + weighs - missing) % PRIME
 
     @property
+    def rows(self) -> int:
+        """The rows that this rank accounts for in the epoch."""
+        return self._before[0] + self._rows[0]
+
+    @property
     def _rows(self) -> tuple[int, int]:
         """Rows delivered by this rank, and up to the last of them."""
         size, count = self.batch_size, self._count
@@ -489,20 +813,43 @@ class Run:
 
     @property
     def _length(self) -> int:
-        return self.cursor.order.length
+        return self.cursor.length
 
     @property
     def _seed(self) -> int:
         return self.cursor.order.seed
 
 
+def _nobody() -> None:
+    """Who holds an iteration, where nobody has said so."""
+
+
 def _after(shard: Shard, length: int, start: Place, rows: int) -> Place:
     """The place after so many rows on every rank, or all that there are, from `start` on."""
-    position = min(start.position + rows * shard.num_replicas, shard.end(length, start.position))
+    if start.share[1] > 1:
+        position = start.position + min(rows, shard.count(length, start.position)) * shard.num_replicas
+    else:
+        position = min(start.position + rows * shard.num_replicas, shard.end(length, start.position))
     if not start.left and start.share == (0, 1):
         return Place(start.epoch, position)
     left = skipped(start.left, (position - start.position) // start.share[1])
     return Place(start.epoch, position, left, start.share)
+
+
+def _steps_left(
+    shard: Shard, length: int, place: Place, rows: int, batch_size: int, drop_last: bool
+) -> int:
+    """The batches that any rank has left, told from a place that is this rank's alone.
+
+    Rank 0 may have a row more than others, and with it a batch more. `rows`: delivered by this rank so far.
+    """
+
+    def steps(count: int) -> int:
+        return count // batch_size if drop_last else -(-count // batch_size)
+
+    own = shard.count(length, place.position)
+    more = shard.count(length, place.position + own * shard.num_replicas, rank=0)
+    return steps(own) + steps(rows + own + more) - steps(rows + own)
 
 
 def _written(ranges: Ranges) -> list[list[int]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from .collate import Collation, Padding, jagged
 from .columns import Rows
 from .cursor import Run
 from .dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
+from .errors import StateError
 from .moving import Moving
 from .order import Remainder, as_int, keyed_bytes
 from .place import Place, batches, chunks
@@ -42,17 +43,20 @@ from .trainers import (
     left_by_lightning,
 )
 
-__all__ = ["DataLoader", "Delivery"]
+__all__ = ["BatchError", "DataLoader", "Delivery"]
+
+Batch = TypeVar("Batch", covariant=True)
 
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 
 
-class DataLoader(torch.utils.data.DataLoader[Any]):
+class DataLoader(torch.utils.data.DataLoader[Batch]):
     """torch's DataLoader with a seed and a state: stop after any batch, continue anywhere.
 
-    Takes torch's arguments. The state counts batches delivered to the training loop, never those fetched
-    ahead, so it is exact for any number of workers; it may be loaded under another number of workers or ranks
-    and another batch size. Samplers other than torchyoga's are refused: no state could be exact.
+    Takes torch's arguments, in torch's order. The state counts batches delivered to the training loop, never
+    those fetched ahead, so it is exact for any number of workers; it may be loaded under another number of
+    workers or ranks and another batch size. Samplers other than torchyoga's are refused: no state could be
+    exact.
 
     Args:
         dataset: any map-style dataset, cached or not.
@@ -61,8 +65,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
             `start_offset`, `shuffle_window`, `locality`.
         batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`.
+        generator: gives the seed, if `seed` is None, in place of torch's global generator: one number. It is
+            asked for nothing else.
         seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
-            it.
+            it. None, the default, draws it when the first iteration begins, so that `torch.manual_seed`
+            decides; in a job of several processes it is 0. See `ResumableSampler`.
         num_replicas, rank: of this loader; by default those of `torch.distributed`, whenever it is
             initialised, else 1 and 0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`.
@@ -104,8 +111,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         collate_fn: Any = None,
         pin_memory: bool = False,
         drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        generator: torch.Generator | None = None,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         num_replicas: int | None = None,
         rank: int | None = None,
         remainder: Remainder = "pad",
@@ -132,22 +143,23 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         elif sampler is None:
             sampler = ResumableSampler(
                 dataset,
-                False if shuffle is None else shuffle,
-                seed,
                 num_replicas,
                 rank,
-                remainder,
-                start_offset,
+                False if shuffle is None else shuffle,
+                seed,
+                remainder=remainder,
+                start_offset=start_offset,
                 group=group,
                 shuffle_window=shuffle_window,
                 locality=locality,
             )
+            sampler.draws_from = generator
+        elif shuffle:
+            raise ValueError("sampler excludes shuffle; say ResumableSampler(..., shuffle=True)")
         elif type(sampler) is SequentialSampler:
             sampler = in_sequence(sampler)
         elif not isinstance(sampler, ResumableSampler):
             raise ValueError(f"sampler must be a ResumableSampler, {_found(sampler)}")
-        elif shuffle:
-            raise ValueError("sampler excludes shuffle; say ResumableSampler(..., shuffle=True)")
         if len(sampler.dataset) != len(dataset):
             raise ValueError(
                 f"the sampler is of {len(sampler.dataset)} rows, the dataset has {len(dataset)}; "
@@ -164,9 +176,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._idle_ring: Ring | None = None
         self._taken_from_lightning: Any = None  # states that are not to be taken again
         self._turn = 0  # of those who use persistent workers, one after the other
-        # torch draws a number from the global generator for each iterator, which would change the user's own
-        # random numbers after a resume; from this one it may draw.
-        torch_arguments.setdefault("generator", torch.Generator())
+        self._latest: Run | None = None  # the iteration that has begun last
         self._prefetch = 2
         # If no row needs Python, torch's machinery would cost more than reading.
         is_plain = num_workers == 0 and batch_size is not None and not self.seed_rows
@@ -181,8 +191,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             collate_fn=collate_fn,
             pin_memory=pin_memory,
             drop_last=drop_last,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            generator=generator,
             **torch_arguments,
         )
+        if self.seed_rows:
+            sampler.cursor.needs_seed = True
         if batch_size is not None:
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
             ours = ResumableBatchSampler(sampler, batch_size, drop_last)
@@ -243,9 +259,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _get_iterator(self) -> Any:
         if self._reads_here:
             return _Read(self)
-        seed = self._plan.sampler.seed if self.seed_rows else None
+        base = self._plan.sampler.cursor.order.seed
+        seed = base if self.seed_rows else None
         rows = _Rows(self.dataset, seed, self.collate_fn, self._new_ring())
-        shown: dict[str, Any] = {"dataset": rows}
+        # torch draws a number for each iterator, from the global generator or the user's, which would change
+        # the user's own random numbers after a resume; from this one it may draw.
+        own = torch.Generator()
+        own.manual_seed(_seed64("workers", base, self._plan.start.epoch))
+        shown: dict[str, Any] = {"dataset": rows, "generator": own}
         if self.batch_size is not None:
             shown["collate_fn"] = _itself
         if self.num_workers:
@@ -269,7 +290,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self._plan.ring
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_idle_ring": None}
+        return {**self.__dict__, "_idle_ring": None, "_latest": None, "_iterator": None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(batch_size={self.batch_size}, {self._plan.sampler!r})"
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
@@ -280,8 +304,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         device = accelerate_device() if self._is_accelerated else None
         return Delivery(self, iter if device is None or device.type == "cpu" else partial(Moving, device))
 
-    def _begin(self) -> Run:
-        """An iteration that begins now."""
+    def _begin(self, made: int | None = None) -> Run:
+        """An iteration that begins now; `made` says when its iterator was made."""
         plan, sampler = self._plan, self._plan.sampler
         if self._is_accelerated and plan.is_unordered and sampler.num_replicas > 1:
             raise ValueError(
@@ -292,17 +316,61 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 "Accelerate deals runs of the order to its processes, so with locality='shard' each would "
                 "read the files of all; leave it at 'global'"
             )
-        return sampler._begin(self.batch_size or 1, self.drop_last, not plan.is_unordered)
+        self._check_length()
+        return sampler._begin(self.batch_size or 1, self.drop_last, not plan.is_unordered, made=made)
+
+    def _check_length(self) -> None:
+        """Raises ValueError if the dataset is not as long as that of the sampler."""
+        expected = len(self._plan.sampler.dataset)
+        if len(self.dataset) != expected:
+            raise ValueError(
+                f"the sampler is of {expected} rows, the dataset has {len(self.dataset)}; make a new loader, "
+                "and load its state with strict=False"
+            )
 
     def _start(self, run: Run) -> Any:
         self._plan.start, self._plan.shard = run.start, run.shard
-        if isinstance(self.generator, torch.Generator):
-            self.generator.manual_seed(_seed64("workers", self._plan.sampler.seed, run.start.epoch))
-        found = super().__iter__()
+        try:
+            found = super().__iter__()
+        except BaseException:
+            self._give_up_workers()
+            raise
         self._turn += 1
-        if self._reads_here or self.batch_size is None:
+        if self._reads_here:
             return found
         return _Arriving(found, self._plan.ring, self)
+
+    def _give_up_workers(self) -> None:
+        """Ends persistent workers of which nobody knows where they are; the next iteration starts others."""
+        workers, self._iterator = self._iterator, None
+        if workers is not None:
+            workers._shutdown_workers()  # type: ignore[attr-defined]
+
+    def peek(self) -> Batch:
+        """The batch that comes next, made here and now. Nothing moves: it comes again.
+
+        Raises:
+            ValueError: there is no batch, or nothing is left of the epoch that `set_epoch` has named.
+
+        Example:
+            >>> loader = DataLoader(list(range(10)), batch_size=4)
+            >>> loader.peek().tolist(), next(iter(loader)).tolist()
+            ([0, 1, 2, 3], [0, 1, 2, 3])
+        """
+        plan, sampler = copy(self._plan), self._plan.sampler
+        run = sampler._begin(self.batch_size or 1, self.drop_last, made=sampler.clock(), looked_at=True)
+        plan.start, plan.shard, plan.together = run.start, run.shard, 1
+        plan.ring = plan.seen_by = None
+        wanted = next(iter(plan), None)
+        if wanted is None:
+            raise ValueError(f"epoch {run.start.epoch} has no batch from position {run.start.position} on")
+        rows = _Rows(self.dataset, sampler.cursor.order.seed if self.seed_rows else None, self.collate_fn, None)
+        with _own_random_state():
+            if self.batch_size is None:
+                found = self.collate_fn(rows[wanted])
+            else:
+                found = rows.__getitems__(wanted)[0]
+        return cast("Batch", pin_memory(found) if self.pin_memory and _has_accelerator() else found)
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -311,6 +379,30 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """The state after the last batch delivered; see `ResumableSampler.state_dict`."""
         return self._plan.sampler.state_dict()
+
+    def state_after(self, steps: int) -> dict[str, Any]:
+        """The state after so many batches of this iteration, now or later: for loops that hold batches back.
+
+        A prefetcher, or a loop that asks for the next batch before it has used the last one, holds batches
+        that it has not trained on; `state_dict` counts them. Count the steps of the loop instead.
+
+        Args:
+            steps: batches that the loop has used since the iteration that began last did begin, on this rank.
+
+        Raises:
+            StateError: no iteration has begun, or a state was loaded since.
+            ValueError: so many have not been delivered.
+
+        Example:
+            >>> loader = DataLoader(list(range(10)), batch_size=2)
+            >>> batches = iter(loader)
+            >>> held = [next(batches) for _ in range(3)]
+            >>> loader.state_after(2)["position"], loader.state_dict()["position"]
+            (4, 6)
+        """
+        if self._latest is None:
+            raise StateError("no iteration of this loader has begun yet; take state_dict()")
+        return _state_after(self._latest, steps)
 
     def receipt(self) -> dict[str, Any]:
         """See `ResumableSampler.receipt`."""
@@ -375,7 +467,7 @@ class _Plan:
         self._batch_size = batch_size
         self._drop_last = drop_last
         self._source = source
-        self._together = together
+        self.together = together
 
     def __len__(self) -> int:
         return self.sampler._located().steps_under_way(self._batch_size or 1, self._drop_last)
@@ -394,7 +486,7 @@ class _Plan:
         # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
         # batches travel together, for every journey costs as much as reading some of them.
         step = 0
-        for window in windows_of(self._source, self.batches(start), read_here=False, most=self._together):
+        for window in windows_of(self._source, self.batches(start), read_here=False, most=self.together):
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             yield _Job(window, start.epoch, key, slot, number)
@@ -423,6 +515,7 @@ class Delivery(Iterator[Any]):
         self._moved = moved
         self._batches: Iterator[Any] | None = None
         self._numbers: deque[int] | None = None  # of the batches that come, if they come in any order
+        self._made = loader._plan.sampler.clock()
         self._run: Run | None = None
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
@@ -443,15 +536,18 @@ class Delivery(Iterator[Any]):
         except StopIteration:
             self._end(run)
             raise
-        except Exception:
+        except BatchError as failed:
             if self._numbers is None:
                 self._failed.append(run.taken + len(self._failed))
-            elif self._numbers:
+            else:
                 self._failed.append(self._numbers.popleft())
-            raise
-        except BaseException:
-            # An interrupt, anywhere within. Who asks again gets the batch that would have come.
-            self._batches = None
+            raise failed.error from failed.error.__cause__
+        except BaseException as error:
+            # An interrupt, anywhere within, or a worker that was killed: asked again, this begins anew with
+            # the batch that would have come. One that is merely late will come.
+            if not _is_late(error):
+                self._batches = None
+                self._loader._give_up_workers()
             raise
         if self._failed:
             self._leave_out(run)
@@ -469,7 +565,9 @@ class Delivery(Iterator[Any]):
             raise StopIteration
         loader, run = self._loader, self._run
         if run is None:
-            self._run = run = loader._begin()
+            self._run = run = loader._begin(self._made)
+            run.hold(self)
+            loader._latest = run
             if loader._is_accelerated:
                 self._tell_accelerate(run)
         else:
@@ -485,6 +583,12 @@ class Delivery(Iterator[Any]):
         self._numbers = started.numbers if loader._plan.is_unordered else None
         self._batches = self._moved(started)
         return run, self._batches
+
+    def state_after(self, steps: int) -> dict[str, Any]:
+        """See `DataLoader.state_after`; of this iteration."""
+        if self._run is None:
+            raise StateError("this iteration has not begun yet; take the loader's state_dict()")
+        return _state_after(self._run, steps)
 
     def _leave_out(self, run: Run) -> None:
         """Who goes on after batches that failed has left them out."""
@@ -513,6 +617,35 @@ class Delivery(Iterator[Any]):
         if state is not None:
             state._remove_dataloader(loader)  # an iteration that was left early may still be there
             state._add_dataloader(loader)
+
+
+def _state_after(run: Run, steps: int) -> dict[str, Any]:
+    """The state after so many batches of an iteration."""
+    run.cursor.check_generation(run.generation)
+    found = run.after(as_int("steps", steps, low=0))
+    run.is_saved = True
+    return run.cursor.state_of(found)
+
+
+class BatchError(Exception):
+    """What was raised while a batch was made; the batches behind it come all the same."""
+
+    def __init__(self, error: Exception) -> None:
+        if isinstance(error, StopIteration):  # would end the loop
+            cause, error = error, RuntimeError(f"a batch could not be made: {type(error).__name__} was raised")
+            error.__cause__ = cause
+        self.error = error
+
+
+def _is_late(error: BaseException) -> bool:
+    """True if torch has waited for a batch as long as `timeout` says, or another iterator has the workers."""
+    return isinstance(error, _TakenOverError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("DataLoader timed out")
+    )
+
+
+class _TakenOverError(RuntimeError):
+    """Another iterator uses the workers."""
 
 
 _inherited: list[Any] = []  # by a forked child; kept until it ends
@@ -545,8 +678,13 @@ class _Read(Iterator[Any]):
             self._read = next(self._ahead)[::-1]
         found = self._read.pop()
         if type(found) is _Failure:
-            raise found.error
-        return found if self._is_plain else self._pinned(self._batches.collate(found))
+            raise BatchError(found.error)
+        if self._is_plain:
+            return found
+        try:
+            return self._pinned(self._batches.collate(found))
+        except Exception as error:
+            raise BatchError(error) from error
 
     def _window(self, window: Window) -> list[Any]:
         """The batches of a window, or what became of them."""
@@ -763,17 +901,18 @@ class _WorkerInit:
 class _Arriving(Iterator[Any]):
     """The batches that torch's iterators fetch, one by one; out of the slots of a ring, if there is one."""
 
-    def __init__(self, fetched: Iterator[Any], ring: Ring | None, loader: DataLoader) -> None:
+    def __init__(self, fetched: Any, ring: Ring | None, loader: DataLoader) -> None:
         self._fetched = fetched
         self._ring = ring
         self._loader = loader
+        self._is_single = loader.batch_size is None
         self._turn = loader._turn
         self._batches: list[Any] = []  # that are here, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
 
     def __next__(self) -> Any:
         if self._loader.persistent_workers and self._turn != self._loader._turn:
-            raise RuntimeError(
+            raise _TakenOverError(
                 "another iterator of this loader has taken over its persistent workers; use one iterator at "
                 "a time, or persistent_workers=False"
             )
@@ -781,17 +920,31 @@ class _Arriving(Iterator[Any]):
             self._batches = self._next()[::-1]
         batch = self._batches.pop()
         if type(batch) is ExceptionWrapper:
-            batch.reraise()  # type: ignore[no-untyped-call]
+            try:
+                batch.reraise()  # type: ignore[no-untyped-call]
+            except Exception as error:
+                raise BatchError(error) from error
+        if type(batch) is _Failure:
+            raise BatchError(batch.error)
         return batch
 
     def _next(self) -> list[Any]:
         ring = self._ring
+        before = getattr(self._fetched, "_rcvd_idx", None)
         try:
             found = next(self._fetched)
         except StopIteration:
             if ring is not None and ring.is_idle:
                 self._loader._idle_ring = ring  # no worker writes into it any more
             raise
+        except Exception as error:
+            # Rows that are single come with their errors in torch's way; then it has gone on to the next one.
+            is_of_row = self._is_single and before is not None and self._fetched._rcvd_idx > before
+            if self._loader.num_workers and not is_of_row:
+                raise
+            raise BatchError(error) from error
+        if self._is_single:
+            return [found]
         numbered = found if type(found) is _Numbered else None
         if ring is not None:
             ring.arrived(None if numbered is None else numbered.slot)

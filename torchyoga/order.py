@@ -99,8 +99,10 @@ class Order:
 
 
 def as_int(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
-    """`value` as an int within the bounds; ValueError otherwise."""
+    """`value` as an int within the bounds; ValueError otherwise, and for a bool."""
     try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be an int, found {value!r}") from None

@@ -15,7 +15,7 @@ from .errors import StateError
 from .proof import PINS, SAME
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
-__all__ = ["Ranks", "check_same", "gathered", "same_by_rank"]
+__all__ = ["Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
 
 _MESSAGE_BYTES = 4096
 
@@ -77,6 +77,13 @@ class Ranks:
                 UserWarning,
                 stacklevel=4,
             )
+
+
+def is_one_of_several() -> bool:
+    """True in a job of several processes, whatever each has been told of its rank."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size() > 1
+    return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
 
 
 def _in_group(group: Any) -> tuple[int, int]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from .blocks import BlockOrder, Locality, Shuffle, make_order
@@ -21,8 +23,8 @@ from .files import Progress
 from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
-from .ranks import Ranks, check_same, gathered, same_by_rank
-from .trainers import is_only_looked_at, is_read_by_accelerate, num_skipped
+from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
+from .trainers import batches_of_torch, is_only_looked_at, is_read_by_accelerate, num_skipped
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
 
@@ -37,20 +39,23 @@ class ResumableSampler(DistributedSampler[int]):
     ranks.
 
     With worker processes torch asks a sampler for rows well before they are delivered; `torchyoga.DataLoader`
-    and torchdata's `StatefulDataLoader` account for that, a plain DataLoader with `num_workers > 0` cannot.
+    and torchdata's `StatefulDataLoader` account for that. With a plain DataLoader and `num_workers > 0` count
+    the steps of your loop, and save `state_after(steps, batch_size)`.
 
     Args:
         dataset_or_length: a dataset with a length, or a number of rows.
-        shuffle: False for rows in order; "block" mixes a few files at a time, for data larger than memory or
-            a cache: see docs/shuffle.md.
-        seed: any int, the same on all ranks.
         num_replicas: number of ranks; by default that of `torch.distributed`, whenever it is initialised,
             or 1.
         rank: this rank; give both or neither.
+        shuffle: False for rows in order; "block" mixes a few files at a time, for data larger than memory or
+            a cache: see docs/shuffle.md.
+        seed: any int, the same on all ranks. None, the default, draws it from torch's global generator when
+            the first iteration begins, as RandomSampler does, so that `torch.manual_seed` decides; in a job
+            of several processes it is 0, as DistributedSampler's. It is in the state.
+        drop_last: True means `remainder="drop"`.
         remainder: `pad` (as DistributedSampler does, all ranks get as many rows, some rows twice), `drop`
             (all get as many, a tail is left out) or `keep` (every row exactly once: right for evaluation).
         start_offset: rows over all ranks that the first iteration leaves out.
-        drop_last: True means `remainder="drop"`, for those used to DistributedSampler.
         group: the ranks among which rows are divided, where others (tensor or context parallel) see the same
             rows: a DeviceMesh such as `mesh["dp"]`, or a ProcessGroup; in place of num_replicas and rank.
         shuffle_window: with shuffle="block", files mixed with each other at once.
@@ -71,13 +76,14 @@ class ResumableSampler(DistributedSampler[int]):
     def __init__(  # the base class would insist on torch.distributed
         self,
         dataset_or_length: Sized | int,
-        shuffle: Shuffle = True,
-        seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
+        shuffle: Shuffle = True,
+        seed: int | None = None,
+        drop_last: bool = False,
+        *,
         remainder: Remainder = "pad",
         start_offset: int = 0,
-        drop_last: bool = False,
         group: Any = None,
         shuffle_window: int = 8,
         locality: Locality = "global",
@@ -93,7 +99,7 @@ class ResumableSampler(DistributedSampler[int]):
         shard = Shard(*self._ranks.now(), "drop" if drop_last else remainder)
         order = make_order(
             dataset_or_length,
-            seed,
+            0 if seed is None else seed,
             shuffle,
             reshuffle=True,
             window=shuffle_window,
@@ -106,15 +112,27 @@ class ResumableSampler(DistributedSampler[int]):
             shard,
             start_offset,
             fingerprint if isinstance(fingerprint, str) else None,
+            draw=self._drawn_seed if seed is None else None,
         )
-        self.shuffle, self.seed, self.drop_last = (
-            order.shuffle,  # type: ignore[assignment]
-            self.cursor.order.seed,
-            shard.remainder == "drop",
-        )
+        self.shuffle: Any = order.shuffle
+        self.drop_last = shard.remainder == "drop"
+        self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Handed] = []
+        self._begun: Callable[[], _Handed | None] = _nothing  # the iterator that has begun last
         self._has_warned = False
+        self._has_warned_of_workers = False
+
+    def _drawn_seed(self) -> int:
+        """One number of the generator; 0 in a job of several processes, which have generators of their own."""
+        if is_one_of_several():
+            return 0
+        return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=self.draws_from).item())
+
+    @property
+    def seed(self) -> int | None:  # type: ignore[override]
+        """The seed; None as long as it is still to be drawn."""
+        return self.cursor.seed
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
@@ -147,7 +165,7 @@ class ResumableSampler(DistributedSampler[int]):
     def num_samples(self) -> int:  # type: ignore[override]
         """Rows of a whole epoch on this rank."""
         cursor = self._located()
-        return cursor.shard.count(cursor.order.length)
+        return cursor.shard.count(cursor.length)
 
     @property
     def total_size(self) -> int:  # type: ignore[override]
@@ -165,7 +183,9 @@ class ResumableSampler(DistributedSampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. Nobody needs to call it: epochs advance by themselves.
 
-        The epoch under way keeps its place, a larger one begins at its start. If the first call after
+        Another epoch than the one under way begins at its start. The one under way begins again where this
+        process began it: after `load_state_dict` at its place, and not at all if no step is left there. But an
+        iterator that goes on goes on: trainers may say late which epoch it is. If the first call after
         `load_state_dict` has a smaller one, the trainer counts from 0 again: it is taken to mean the epoch
         under way, with a warning, and later calls count on from there.
         """
@@ -176,7 +196,39 @@ class ResumableSampler(DistributedSampler[int]):
     def state_dict(self) -> dict[str, Any]:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         self._settle()
+        begun = self._begun()
+        if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
+            self._has_warned_of_workers = True
+            warnings.warn(
+                "torch's DataLoader with worker processes asks its sampler for rows before they are delivered, "
+                "and this state counts them all; count the steps of your loop and save "
+                "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader",
+                stacklevel=2,
+            )
         return self.cursor.state_dict()
+
+    def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> dict[str, Any]:
+        """The state after so many batches of this iteration, whatever has been handed out ahead.
+
+        Args:
+            steps: batches that your loop has done since this iteration began, on this rank.
+            batch_size: rows of a batch.
+            drop_last: the loader leaves out a shorter last batch.
+
+        Raises:
+            StateError: no iteration has begun, or a state was loaded since.
+            ValueError: so many have not been handed out.
+
+        Example:
+            >>> sampler = ResumableSampler(100, seed=7)
+            >>> handed = [next(iterator) for iterator in [iter(sampler)] for _ in range(40)]
+            >>> sampler.state_after(2, batch_size=16)["position"]  # of 40 rows handed out
+            32
+        """
+        begun = self._begun()
+        if begun is None:
+            raise StateError("no iteration of this sampler has begun since; take state_dict()")
+        return begun.state_after(steps, as_int("batch_size", batch_size, low=1), drop_last)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continues from a state, under any number of ranks.
@@ -185,9 +237,11 @@ class ResumableSampler(DistributedSampler[int]):
             StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
                 takes its epoch and position all the same.
         """
-        self._latest = None
-        self._running = []
         self._located().load_state_dict(state, strict)
+        self._latest = None
+        for handed in self._running:
+            handed.stop()
+        self._running, self._begun = [], _nothing
 
     def receipt(self) -> dict[str, Any]:
         """What this rank has delivered of the epoch under way, or of the last one if none is.
@@ -246,17 +300,46 @@ class ResumableSampler(DistributedSampler[int]):
         drop_last: bool = False,
         in_order: bool = True,
         progress: Progress | None = None,
+        made: int | None = None,
+        looked_at: bool = False,
     ) -> Run:
-        """An iteration that begins now; `progress` where the run itself does not see how far it is."""
+        """An iteration that begins now.
+
+        Args:
+            batch_size, drop_last, in_order: of its batches.
+            progress: where the run itself does not see how far it is.
+            made: `clock` when its iterator was made, if that is known.
+            looked_at: True if nothing of it counts.
+        """
         self._settle()
         self._latest = None
         self._ranks.check_alone()
+        cursor = self._located()
+        self._check_length()
+        if looked_at or is_only_looked_at():
+            run = Run(cursor, batch_size, drop_last, in_order, made)
+            run.counts = False
+            return run
         self._warn_of_trainers()
-        run = Run(self._located(), batch_size, drop_last, in_order)
-        run.counts = not is_only_looked_at()
-        if run.counts and isinstance(self.dataset, DataRef):
+        cursor.fix_seed()
+        cursor.warn_of_rows_left_out(made)
+        run = Run(cursor, batch_size, drop_last, in_order, made)
+        if isinstance(self.dataset, DataRef):
             self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
         return run
+
+    def clock(self) -> int:
+        """How many iterations have delivered anything by now; iterators note it when they are made."""
+        self._settle()
+        return self.cursor.num_begun
+
+    def _check_length(self) -> None:
+        """Raises ValueError if the dataset has grown or shrunk."""
+        if len(self.dataset) != self.cursor.length:
+            raise ValueError(
+                f"the dataset had {self.cursor.length} rows when the order was made, and has "
+                f"{len(self.dataset)} now; make a new loader or sampler, and load its state with strict=False"
+            )
 
     def _warn_of_trainers(self) -> None:
         """Tells what cannot be made right from here."""
@@ -289,9 +372,20 @@ class ResumableSampler(DistributedSampler[int]):
         if self._latest is not None:
             self._latest.report()
 
+    def __repr__(self) -> str:
+        cursor = self._located()
+        return (
+            f"{type(self).__name__}({cursor.length} rows, shuffle={self.shuffle!r}, seed={self.seed}, "
+            f"rank {cursor.shard.rank} of {cursor.shard.num_replicas}, remainder={self.remainder!r})"
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {**self.__dict__, "_latest": None, "_running": []}
+        return {**self.__dict__, "_latest": None, "_running": [], "_begun": _nothing}
+
+
+def _nothing() -> None:
+    """What has begun, if nothing has."""
 
 
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
@@ -319,7 +413,10 @@ class _Indices(chain[int]):
     def state_dict(self) -> dict[str, Any]:
         """The state after the rows that this iterator has handed out."""
         cursor, run = self.run.sampler.cursor, self.run.settled()
-        return cursor.state_at(cursor.begin() if run is None else cursor.rolled(run.place))
+        if run is None:
+            return cursor.state_at(cursor.begin())
+        run.is_saved = True
+        return cursor.state_of(run)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state; StateError once the first row has been handed out."""
@@ -348,13 +445,22 @@ class _Handed:
         self.reported = 0  # rows that the cursor knows of
         self._run: Run | None = None  # once it has begun
         self._handed: Any = iter(())  # the list iterator under way
+        self._rows: list[int] = []  # what it iterates over
         self._before = 0  # rows up to its end
+        self._fetcher: Callable[[], Any] = _nothing  # torch's iterator that asks ahead for its workers
 
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
+        size, fetcher = batches_of_torch()
         self._run = run = sampler._begin(progress=self._progress())
         run.steps_before = None  # it hands out rows, and others make batches of them
+        run.hold(self.iterator())
+        run.first_rows = size
+        if fetcher is not None:
+            self._fetcher = weakref.ref(fetcher)
+            run.first_rows *= 1 + fetcher._prefetch_factor * fetcher._num_workers
+        sampler._begun = weakref.ref(self)
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
@@ -369,7 +475,7 @@ class _Handed:
                 if dataset is not None:
                     dataset.approach(first, first + len(some))
                 self._before += len(some)
-                self._handed = iter(some)
+                self._rows, self._handed = some, iter(some)
                 yield self._watched(self._handed) if is_second else self._handed
         cursor.check_generation(run.generation)
         sampler._settle()
@@ -394,6 +500,32 @@ class _Handed:
     def taken(self) -> int:
         """Rows handed out."""
         return self._before - int(self._handed.__length_hint__())
+
+    @property
+    def is_ahead(self) -> bool:
+        """True if torch has asked for rows that it has not delivered."""
+        fetcher = self._fetcher()
+        return fetcher is not None and fetcher._rcvd_idx < fetcher._send_idx
+
+    def stop(self) -> None:
+        """Hands out nothing more: a list iterator ends where its list does."""
+        self._before = self.taken
+        self._rows.clear()
+
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+        """The state after so many batches."""
+        assert self._run is not None
+        run = copy(self._run)
+        most = self.taken // batch_size if drop_last else -(-self.taken // batch_size)
+        if not 0 <= as_int("steps", steps) <= most:
+            raise ValueError(
+                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has handed "
+                f"out, found {steps}"
+            )
+        self._run.is_saved = True
+        run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
+        run.steps_before = self._run.entry.steps if run.start == run.entry.place else 0
+        return self.sampler.cursor.state_of(run)
 
     def settled(self) -> Run | None:
         """The iteration as it stands; None before it has begun."""
@@ -486,7 +618,7 @@ class ResumableBatchSampler(BatchSampler):
         cursor = self.sampler.cursor
         size = self.batch_size * cursor.shard.num_replicas
         positions = np.arange(
-            size * as_int("step", step, low=0), min(size * (step + 1), cursor.shard.end(cursor.order.length))
+            size * as_int("step", step, low=0), min(size * (step + 1), cursor.shard.end(cursor.length))
         )
         if not len(positions):
             raise ValueError(f"step must be in 0..{len(self) - 1}, found {step}")
@@ -498,6 +630,7 @@ class BatchRun(Iterator[list[int]]):
 
     def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
         self._source = batch_sampler
+        self._made = batch_sampler.sampler.clock()
         self._run: Run | None = None
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
         self._done = 0  # batches that the caller will throw away, for it has done them before
@@ -506,7 +639,8 @@ class BatchRun(Iterator[list[int]]):
         run, source = self._run, self._source
         cursor = source.sampler.cursor
         if run is None:
-            self._run = run = source.sampler._begin(source.batch_size, source.drop_last)
+            self._run = run = source.sampler._begin(source.batch_size, source.drop_last, made=self._made)
+            run.hold(self)
             self._done = self._check_skipped(run)
             self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)
         cursor.check_generation(run.generation)
@@ -539,8 +673,8 @@ class BatchRun(Iterator[list[int]]):
         run, cursor = self._run, self._source.sampler.cursor
         if run is None:
             return self._source.state_dict()
-        place = cursor.rolled(run.place, run.batch_size, run.drop_last)
-        return cursor.state_at(place, run.steps if place == run.place else 0)
+        run.is_saved = True
+        return cursor.state_of(run)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from a state; StateError once the first batch has been handed out."""

@@ -143,7 +143,7 @@ class Stream:
 
     def __len__(self) -> int:
         """Rows of a whole epoch in this shard."""
-        return self.cursor.shard.count(self.cursor.order.length)
+        return self.cursor.shard.count(self.cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
         run = self._begin()

@@ -200,17 +200,18 @@ def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) 
 
     Args:
         make_loader: makes a new loader (anything that iterates one epoch at a time, with `state_dict` and
-            `load_state_dict`) of the same dataset and seed; it may choose another number of workers each
-            time.
+            `load_state_dict`) of the same dataset, and of the same seed or of none; it may choose another
+            number of workers each time.
         most_stops: at most this many first stops, spread over the epoch, for slow loaders; all by default.
     """
     whole = make_loader()
+    start = whole.state_dict()  # holds the seed, where none was given
     first, following = list(whole), list(whole)
     stops = range(len(first) + 1)
     if most_stops is not None:
         stops = range(0, len(first) + 1, max(1, len(first) // most_stops))
     for stop in stops:
-        got, state = _deliver(make_loader(), None, stop)
+        got, state = _deliver(make_loader(), start, stop)
         for second in range(len(first) - stop + 1) if most_stops is None else (1, len(first) - stop):
             more, again = _deliver(make_loader(), state, second)
             rest, _ = _deliver(make_loader(), again, None)
@@ -224,8 +225,7 @@ def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) 
 
 
 def _deliver(loader: Any, state: Any, count: int | None) -> tuple[list[Any], Any]:
-    if state is not None:
-        loader.load_state_dict(json.loads(json.dumps(state)))
+    loader.load_state_dict(json.loads(json.dumps(state)))
     got = list(itertools.islice(iter(loader), count))
     return got, loader.state_dict()
 

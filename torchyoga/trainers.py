@@ -10,6 +10,7 @@ from typing import Any
 __all__ = [
     "accelerate_device",
     "accelerate_mesh",
+    "batches_of_torch",
     "gradient_state",
     "is_only_looked_at",
     "is_planning_epochs",
@@ -20,6 +21,23 @@ __all__ = [
 ]
 
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
+
+
+def batches_of_torch() -> tuple[int, Any]:
+    """What asks for rows: torch's BatchSampler, of so many rows a batch (1 if it is another), and its iterator.
+
+    That is None unless it asks ahead, for worker processes.
+    """
+    size, fetcher = 1, None
+    for frame in _callers():
+        asking: Any = frame.f_locals.get("self")
+        if not _module_of(frame).startswith("torch.utils.data."):
+            continue
+        if type(asking).__name__ == "BatchSampler":
+            size = asking.batch_size
+        elif type(asking).__name__ == "_MultiProcessingDataLoaderIter":
+            fetcher = asking
+    return size, fetcher
 
 
 def is_sharded_by_caller() -> bool:
