@@ -18,6 +18,7 @@ from .cursor import Cursor, Run
 from .dataref import DataRef
 from .errors import StateError
 from .files import Progress
+from .mapped import flattened
 from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
@@ -91,8 +92,9 @@ class ResumableSampler(DistributedSampler[int]):
         )
         self.dataset: Any = dataset_or_length if sized else range(length)
         shard = Shard(*self._ranks.now(), "drop" if drop_last else remainder)
+        source = flattened(dataset_or_length)
         order = make_order(
-            dataset_or_length,
+            dataset_or_length if source is None else source,
             seed,
             shuffle,
             reshuffle=True,
@@ -100,7 +102,7 @@ class ResumableSampler(DistributedSampler[int]):
             locality=locality,
             num_replicas=shard.num_replicas,
         )
-        fingerprint = getattr(dataset_or_length, "fingerprint", None)
+        fingerprint = getattr(dataset_or_length if source is None else source, "fingerprint", None)
         self.cursor = Cursor(
             order,
             shard,
@@ -254,8 +256,9 @@ class ResumableSampler(DistributedSampler[int]):
         self._warn_of_trainers()
         run = Run(self._located(), batch_size, drop_last, in_order)
         run.counts = not is_only_looked_at()
-        if run.counts and isinstance(self.dataset, DataRef):
-            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
+        source = flattened(self.dataset)
+        if run.counts and source is not None:
+            source.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
         return run
 
     def _warn_of_trainers(self) -> None:
