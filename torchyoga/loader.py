@@ -446,7 +446,7 @@ class _Plan:
             yield batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "ring": None}
+        return {**self.__dict__, "ring": None, "source": None}
 
 
 class Delivery(Iterator[Any]):
