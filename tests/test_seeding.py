@@ -366,7 +366,7 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()
         loader = yoga.DataLoader(rows, 4, collate_fn=collate)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("torchyoga.loader.batch_seeds", None)
+            patch.setattr("torchyoga.seeding.batch_seeds", None)
             assert len(list(loader)) == 3
         assert states[0] == random.getstate()
         assert torch.equal(states[2], torch.get_rng_state())

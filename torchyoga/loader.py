@@ -44,7 +44,6 @@ from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler, in_sequence
 from .seeding import (
     Seeding,
-    batch_seeds,
     draws_random_numbers,
     row_seeds,
     seeder,
@@ -267,12 +266,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _get_iterator(self) -> Any:
         source = flattened(self.dataset)  # anew, for a Subset's indices may have changed
         self._plan.source = self.dataset if source is None else source
-        seeding = Seeding(
-            self._plan.sampler.seed,
-            self.seed_rows,
-            self._seeds_batches and not _is_ours(self.collate_fn),
-            is_here=self.num_workers == 0,
-        )
+        batches = self._seeds_batches and not _is_ours(self.collate_fn)
+        seeding = Seeding(self.seed_rows, batches, is_here=self.num_workers == 0)
         if self._reads_here and source is not None:
             return _Read(self, source, seeding)
         rows = _Rows(self._plan.source, seeding, self.collate_fn, self._new_ring())
@@ -416,7 +411,8 @@ class _Plan:
         firsts = self.first_positions(start)
         if self._batch_size is None:
             for found in chunks(self.sampler.cursor.order, self.shard, start):
-                yield from (_Row(row, start.epoch, next(firsts)) for row in found.tolist())
+                for row in found.tolist():
+                    yield _Row(row, next(firsts), self.sampler.seed, start.epoch)
             return
         ring = self.ring
         if ring is not None:
@@ -427,7 +423,8 @@ class _Plan:
         for window in windows_of(self.source, self.batches(start), read_here=False, most=self._together):
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
-            yield _Job(window, list(islice(firsts, len(window.ends))), start.epoch, key, slot, number)
+            begun = list(islice(firsts, len(window.ends)))
+            yield _Job(window, begun, self.sampler.seed, start.epoch, key, slot, number)
             step += len(window.ends)
 
     def first_positions(self, start: Place) -> Iterator[int]:
@@ -564,11 +561,11 @@ class _Read(Iterator[Any]):
     def __init__(self, loader: DataLoader, source: DataRef, seeding: Seeding) -> None:
         self._source = source
         self._seeding = seeding
-        self._batches = _Batches(loader.collate_fn, seeding)
+        self._batches = _Batches(loader.collate_fn)
         self._pins = loader.pin_memory and _has_accelerator()
         self._is_plain = _is_ours(loader.collate_fn)  # a function of the user's runs in the user's thread
         plan = loader._plan
-        self._epoch = plan.start.epoch
+        self._seed, self._epoch = plan.sampler.seed, plan.start.epoch
         self._firsts = plan.first_positions(plan.start)
         tasks = (
             Task(partial(self._window, window), len(window.ends))
@@ -586,7 +583,8 @@ class _Read(Iterator[Any]):
         if self._is_plain:
             return found
         with self._seeding.meanwhile():
-            (batch,) = self._batches.of_parts([found], self._epoch, [first])
+            seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
+            (batch,) = self._batches.of_parts([found], seeds)
         return self._pinned(batch)
 
     def _window(self, window: Window) -> list[Any]:
@@ -595,7 +593,7 @@ class _Read(Iterator[Any]):
             rows = self._source.take(window.numbers)
             if not self._is_plain:
                 return self._batches.parts(rows, window)
-            found = self._batches.of(rows, window, self._epoch, [])
+            found = self._batches.of(rows, window)
             return [self._pinned(batch) for batch in found] if self._pins else found
         except Exception as error:
             if len(window.ends) == 1:
@@ -647,18 +645,20 @@ def _found(sampler: Any) -> str:
 
 
 class _Row(NamedTuple):
-    """A row that is no part of a batch; with its epoch and its position there."""
+    """A row that is not part of a batch; with its position, and what its random numbers come from."""
 
     number: int
-    epoch: int
     position: int
+    seed: int
+    epoch: int
 
 
 class _Job(NamedTuple):
-    """The rows of some batches; with their epoch, and the slot of a ring they are to be put into."""
+    """The rows of some batches; with their seed and epoch, and the slot of a ring they are to be put into."""
 
     window: Window
     firsts: list[int]  # the position at which each batch begins
+    seed: int
     epoch: int
     ring: int
     slot: int
@@ -679,7 +679,7 @@ class _Rows:
     def __init__(self, dataset: Any, seeding: Seeding, collate: Any, ring: Ring | None) -> None:
         self.dataset = dataset
         self._seeding = seeding
-        self._batches = _Batches(collate, seeding)
+        self._batches = _Batches(collate)
         self._ring = ring
 
     def __len__(self) -> int:
@@ -688,10 +688,11 @@ class _Rows:
     def __getitem__(self, row: _Row) -> Any:
         with self._seeding.meanwhile():
             if self._seeding.rows:
-                (found,) = self._seeded(np.array([row.number]), row.epoch)
+                (found,) = self._seeded(np.array([row.number]), row.seed, row.epoch)
             else:
                 found = self.dataset[row.number]
-            (made,) = self._batches.of_parts([found], row.epoch, [row.position])
+            seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
+            (made,) = self._batches.of_parts([found], seeds)
             return made
 
     def __getitems__(self, job: _Job) -> Any:
@@ -735,23 +736,24 @@ class _Rows:
             return found
 
     def _made(self, job: _Job) -> list[Any]:
-        return self._batches.of(self._rows(job), job.window, job.epoch, job.firsts)
+        seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
+        return self._batches.of(self._rows(job), job.window, seeds)
 
     def _rows(self, job: _Job) -> Any:
         numbers = job.window.numbers
         if self._seeding.rows:
-            return self._seeded(numbers, job.epoch)
+            return self._seeded(numbers, job.seed, job.epoch)
         if isinstance(self.dataset, DataRef):
             return self.dataset.__getitems__(numbers)
         many = getattr(self.dataset, "__getitems__", None)
         rows = numbers.tolist()
         return many(rows) if many else [self.dataset[row] for row in rows]
 
-    def _seeded(self, numbers: npt.NDArray[np.int64], epoch: int) -> list[Any]:
+    def _seeded(self, numbers: npt.NDArray[np.int64], seed: int, epoch: int) -> list[Any]:
         """The rows, each made with random numbers of its own."""
         dataset, seed_all, found = self.dataset, seeder(), []
-        for row, seed in zip(numbers.tolist(), row_seeds(self._seeding.seed, epoch, numbers), strict=True):
-            seed_all(seed)
+        for row, own_seed in zip(numbers.tolist(), row_seeds(seed, epoch, numbers), strict=True):
+            seed_all(own_seed)
             found.append(dataset[row])
         return found
 
@@ -759,24 +761,23 @@ class _Rows:
 class _Batches:
     """Collates the batches of a window, all in one go where that is default_collate's work."""
 
-    def __init__(self, collate: Any, seeding: Seeding) -> None:
+    def __init__(self, collate: Any) -> None:
         self.collate = collate
-        self._seeding = seeding
         self._collation: Collation | None = None
 
-    def of(self, rows: Sequence[Any], window: Window, epoch: int, firsts: list[int]) -> list[Any]:
-        """Each batch, collated; `firsts` are the positions at which they begin."""
+    def of(self, rows: Sequence[Any], window: Window, seeds: Sequence[int] | None = None) -> list[Any]:
+        """Each batch, collated; a function of the user's after the generators got these seeds, if any."""
         if self.collate is not default_collate or not isinstance(rows, Rows):
-            return self.of_parts(self.parts(rows, window), epoch, firsts)
+            return self.of_parts(self.parts(rows, window), seeds)
         if self._collation is None or self._collation.schema is not rows.block.schema:
             self._collation = Collation(rows.block.schema)
         return self._collation.batches(rows.block, window.bounds)
 
-    def of_parts(self, parts: Sequence[Any], epoch: int, firsts: list[int]) -> list[Any]:
-        """Batches of these rows, or single rows, each collated with random numbers of its own."""
-        if not self._seeding.batches:
+    def of_parts(self, parts: Sequence[Any], seeds: Sequence[int] | None) -> list[Any]:
+        """The same of the rows of each batch; or of single rows."""
+        if seeds is None:
             return [self.collate(part) for part in parts]
-        seeds, seed_all, found = batch_seeds(self._seeding.seed, epoch, np.array(firsts)), seeder(), []
+        seed_all, found = seeder(), []
         for part, seed in zip(parts, seeds, strict=True):
             seed_all(seed)
             found.append(self.collate(part))

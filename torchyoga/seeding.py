@@ -138,16 +138,18 @@ class Seeding(NamedTuple):
     """What of a loader is seeded.
 
     Attributes:
-        seed: of the loader.
         rows: True if each row is.
         batches: True if the collate function is, for each batch.
         is_here: True if rows are made in the training loop's process, whose own random numbers are kept.
     """
 
-    seed: int
     rows: bool
     batches: bool
     is_here: bool
+
+    def of_batches(self, seed: int, epoch: int, positions: list[int]) -> list[int] | None:
+        """The seeds of the batches that begin at these positions of an epoch; None if they are not seeded."""
+        return batch_seeds(seed, epoch, np.array(positions)) if self.batches else None
 
     def meanwhile(self) -> AbstractContextManager[None]:
         """The time in which rows and batches are made; the generators are put back after it."""
