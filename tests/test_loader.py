@@ -58,7 +58,8 @@ def test_resume_from_every_batch_of_an_uncached_random_dataset() -> None:
 def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
     workers = itertools.cycle((0, 2, 1))
     check_resume(
-        lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0, num_workers=next(workers)), most_stops=3
+        lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0, num_workers=next(workers)),
+        most_stops=3,
     )
 
 
@@ -77,7 +78,9 @@ def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
 
 
 def test_a_cached_dataset_reads_in_spawned_workers(ref: yoga.DataRef) -> None:
-    loader = yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=0, num_workers=1, multiprocessing_context="spawn")
+    loader = yoga.DataLoader(
+        ref, batch_size=6, shuffle=True, seed=0, num_workers=1, multiprocessing_context="spawn"
+    )
     assert rows_of(loader) == rows_of(yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=0))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order import Order, Shard
-from torchyoga.place import Place, batches, chunks, positions, skipped, taken
+from torchyoga.place import Place, batches, chunks, first_positions, positions, skipped, taken
 
 
 def flat(ranges: Any) -> list[int]:
@@ -95,6 +95,22 @@ def test_what_is_left_is_dealt_first(found: tuple[Place, int], world: int, remai
     if remainder == "keep":
         left = flat(place.left) + list(range(place.position + len(flat(place.left)), length))
         assert sorted(itertools.chain(*dealt)) == sorted(left)
+
+
+@given(places(), st.integers(1, 3), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 5))
+@pytest.mark.parametrize("chunk", [1, 65536])
+def test_a_batch_begins_at_the_position_of_its_first_row(
+    chunk: int, found: tuple[Place, int], world: int, remainder: Any, size: int
+) -> None:
+    place, length = found
+    for rank, run in itertools.product(range(world), {1, size}):
+        shard = Shard(world, rank, remainder, run)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("torchyoga.place._CHUNK", chunk)
+            firsts = list(first_positions(shard, length, place, size))
+        assert firsts == model(place, shard, length)[::size]
+        whole = list(batches(Order(length, shuffle=False), shard, place, size, False))
+        assert [int(batch[0]) for batch in whole] == [first % length for first in firsts]
 
 
 @given(places(), st.integers(0, 60))

@@ -258,7 +258,9 @@ def test_an_abandoned_iteration_is_followed_by_the_next_epoch() -> None:
     assert list(itertools.islice(sampler, 3)) == list(ResumableSampler(10, seed=1))[2:5]
     again = ResumableSampler(10, seed=1)
     again.set_epoch(1)
-    with pytest.warns(UserWarning, match="left after 5 of 10 rows of epoch 0.* the other 5 rows are left out"):
+    with pytest.warns(
+        UserWarning, match="left after 5 of 10 rows of epoch 0.* the other 5 rows are left out"
+    ):
         assert list(sampler) == list(again)
 
 

@@ -55,6 +55,7 @@ class Job:
             made, iterator = cursor.num_begun, Iterator()
             run = Run(cursor, self.size, self.drop_last, self.in_order, made)
             run.hold(iterator)
+            cursor.begun(run)
             found.append((run, iterator))
         return found
 
@@ -73,7 +74,9 @@ class Job:
 
     def epoch(self, most: int) -> list[Any] | None:
         """One epoch; the states if it was killed after `most` steps."""
-        if self.style in ("tutorial", "peeks and binds") or (self.style == "peeks first" and not self.story.peeked):
+        if self.style in ("tutorial", "peeks and binds") or (
+            self.style == "peeks first" and not self.story.peeked
+        ):
             self.story.peeked = True
             if self.story.has_steps(self):
                 self.peek()
@@ -140,10 +143,12 @@ class Story:
         if self.kind in ("full", "plain"):
             return Order(self.length, self.seed, self.kind == "full")
         shards = world if "shard" in self.kind else None
-        return BlockOrder(self.starts, self.seed, "block" if "block" in self.kind else True, window=2, shards=shards)
+        return BlockOrder(
+            self.starts, self.seed, "block" if "block" in self.kind else True, window=2, shards=shards
+        )
 
     def has_steps(self, job: Job) -> bool:
-        return any(run.num_steps for run, _ in job.begin())
+        return any(Run(cursor, job.size, job.drop_last).num_steps for cursor in job.cursors)
 
     def train(self, epoch: int, run: Run, number: int, rank: int, job: Job) -> None:
         ranges = taken(run.start, run.shard, self.length, number * job.size, (number + 1) * job.size)

@@ -58,9 +58,7 @@ def test_a_stream_is_in_the_samplers_order() -> None:
             stream = Squares(length).stream(
                 shuffle=True, shuffle_seed=7, shard_rank=rank, num_shards=world, drop_shard_remainder=drop
             )
-            sampler = yoga.ResumableSampler(
-                length, world, rank, seed=7, remainder="drop" if drop else "keep"
-            )
+            sampler = yoga.ResumableSampler(length, world, rank, seed=7, remainder="drop" if drop else "keep")
             for _ in range(2):
                 assert list(stream) == [row**2 for row in sampler]
             assert len(stream) == len(sampler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,7 @@ from .errors import SchemaError
 from .leaf import Leaf
 from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
 
-__all__ = ["Block", "Collector", "Data", "Rows", "block_of", "joined"]
+__all__ = ["Block", "Collector", "Data", "Rows", "block_of", "interleaved", "joined"]
 
 Array = np.ndarray[Any, Any]
 
@@ -82,12 +83,18 @@ class Data:
             self._values = out.view(self._dtype)
         return self._values
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        dtype = self._dtype if self._values is None else self._values.dtype
+        assert dtype is not None
+        return dtype
+
     def padded(self, width: int, fill: Any) -> Array:
         """(N, width) the values of each row of a ragged column, cut or filled up."""
         assert self.offsets is not None
         num_rows = len(self.offsets) - 1
-        dtype = self._dtype if self._values is None else self._values.dtype
-        assert dtype is not None
+        dtype = self.dtype
         out = self._empty(num_rows * width * dtype.itemsize).view(dtype).reshape(num_rows, width)
         lengths = np.diff(self.offsets)
         if self.runs is not None and int(lengths.max(initial=0)) <= width:
@@ -123,6 +130,17 @@ class Data:
         if self._values is None:
             return self.slice(i, i + 1).values
         return self._values[self.offsets[i] : self.offsets[i + 1]]
+
+    def copy(self, out: Array, starts: Iterable[int]) -> None:
+        """Writes the bytes of each row of a ragged column into `out` (uint8) where `starts` says."""
+        if self.runs is not None:
+            self.runs.copy(out, starts)
+            return
+        assert self.offsets is not None
+        data = self.values.reshape(-1).view(np.uint8)
+        ends = itertools.pairwise((self.offsets * self.values.itemsize).tolist())
+        for to, (start, stop) in zip(starts, ends, strict=True):
+            out[to : to + stop - start] = data[start:stop]
 
     def texts(self) -> list[bytes]:
         """The bytes of each row of a ragged column."""
@@ -477,6 +495,52 @@ def _joined(pieces: Sequence[Data]) -> Data:
     if pieces[0].shapes is None:
         return Data(values, offsets)
     return Data(values, offsets, np.concatenate([piece.part("shapes") for piece in pieces]))
+
+
+def interleaved(
+    blocks: Sequence[tuple[npt.NDArray[np.int64], Block]], empty: Callable[[int], Array] = fresh
+) -> Block:
+    """The rows of several blocks of the same schema as one block; at least one block.
+
+    Args:
+        blocks: each with the places at which its rows are to come; all places together are 0..N-1.
+        empty: makes memory for so many bytes.
+
+    Example:
+        >>> one, other = block_of([{"x": 1}, {"x": 2}]), block_of([{"x": 3}])
+        >>> Rows(interleaved([(np.array([0, 2]), one), (np.array([1]), other)])).exact()
+        [{'x': 1}, {'x': 3}, {'x': 2}]
+    """
+    count = sum(block.num_rows for _, block in blocks)
+    places = [found for found, _ in blocks]
+    columns = zip(*(block.data for _, block in blocks), strict=True)
+    data = tuple(_interleaved(list(zip(places, pieces, strict=True)), count, empty) for pieces in columns)
+    return Block(blocks[0][1].schema, count, data)
+
+
+def _interleaved(
+    pieces: Sequence[tuple[npt.NDArray[np.int64], Data]], count: int, empty: Callable[[int], Array]
+) -> Data:
+    first = pieces[0][1]
+    if first.offsets is None:
+        shape = (count, *first.values.shape[1:])
+        values = empty(math.prod(shape) * first.dtype.itemsize).view(first.dtype).reshape(shape)
+        for places, piece in pieces:
+            values[places] = piece.values
+        return Data(values)
+    lengths = np.empty(count, np.int64)
+    for places, piece in pieces:
+        lengths[places] = np.diff(piece.part("offsets"))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8")
+    out = empty(int(offsets[-1]) * first.dtype.itemsize)
+    for places, piece in pieces:
+        piece.copy(out, (offsets[places] * first.dtype.itemsize).tolist())
+    if first.shapes is None:
+        return Data(out.view(first.dtype), offsets)
+    shapes = np.empty((count, first.shapes.shape[1]), "<i8")
+    for places, piece in pieces:
+        shapes[places] = piece.part("shapes")
+    return Data(out.view(first.dtype), offsets, shapes)
 
 
 def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:

@@ -75,6 +75,8 @@ class Cursor:
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
         self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
         self._left_out = _LeftOut()
+        self._left: Place | None = None  # where an epoch was left, if no other has begun since
+        self._were_left: set[int] = set()
         self._has_warned = False
 
     # -- the seed
@@ -126,7 +128,8 @@ class Cursor:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over.
 
         Args:
-            batch_size, drop_last: of the iteration.
+            batch_size: of the iteration.
+            drop_last: likewise.
             made: `num_begun` when its iterator was made, if that is known.
         """
         place = self._place
@@ -140,8 +143,8 @@ class Cursor:
     def has_peeked(self, made: int | None = None) -> bool:
         """True if all that was delivered here is a first batch, looked at before the training loop begins.
 
-        Whoever drops an iteration after one batch, without a state, does not mean to have trained on it. But if
-        the next iterator was made before that (`made`, see `begin`), the two go side by side.
+        Whoever drops an iteration after one batch, without a state, does not mean to have trained on it. But
+        if the next iterator was made before that (`made`, see `begin`), the two go side by side.
         """
         run = self._run
         if run is None or self.num_begun != 1 or not self.has_looked:
@@ -157,7 +160,8 @@ class Cursor:
     def reached(self, run: Run) -> None:
         """An iteration has delivered more."""
         if run is not self._run:
-            self._has_begun(run)
+            self.num_begun += 1
+        self.begun(run)
         place = run.place
         rolled = self.rolled(place, run.batch_size, run.drop_last, run.shard, run.rows)
         self._bound = False
@@ -167,9 +171,11 @@ class Cursor:
         self._run = run
         self._note_seen(place)
 
-    def _has_begun(self, run: Run) -> None:
-        """Notes what an iteration that has begun leaves out, and what comes again."""
-        self.num_begun += 1
+    def begun(self, run: Run) -> None:
+        """Notes what an iteration that begins leaves out, and what comes again in it."""
+        if run.is_begun:
+            return
+        run.is_begun = True
         before = self._seen.get(run.start.epoch, 0) - run.start.position
         if before > 0 and run.follows_peek:
             run.peeked = before
@@ -177,32 +183,39 @@ class Cursor:
             run.again += before
         if run.start.epoch != self._place.epoch:
             self._leave()
+        if self._left is not None:
+            rows = self._rest(self._left, run)
+            self._left_out = (
+                _LeftOut(self._left_out.rows + rows, self._left.epoch) if rows else self._left_out
+            )
+            self._left = None
 
     def _leave(self) -> None:
-        """Notes the rows that are left out because another epoch begins within this one."""
+        """Another epoch is to begin within this one."""
         place, run = self._place, self._run
-        if not place.position or (run is not None and (run.is_held or run.start.epoch != place.epoch)):
-            return
-        rows = self.rest(place)
-        if rows:
-            self._left_out = _LeftOut(self._left_out.rows + rows, place.epoch)
+        is_held = run is not None and run.is_held and run.start.epoch == place.epoch
+        if place.position and not is_held and place.epoch not in self._were_left:
+            self._were_left = {place.epoch}
+            self._left = place
 
-    def rest(self, place: Place) -> int:
-        """Rows of the dataset that all ranks together still have to deliver in an epoch."""
-        return max(min(self.shard.end(self.length, place.position), self.length) - place.position, 0)
+    def _rest(self, place: Place, run: Run) -> int:
+        """Rows of the dataset that all ranks still have to deliver in the epoch, as iterations such as `run` do."""
+        if self.rolled(place, run.batch_size, run.drop_last).epoch != place.epoch:
+            return 0
+        return min(self.shard.end(self.length, place.position), self.length) - place.position
 
     def _note_seen(self, place: Place) -> None:
         self._seen[place.epoch] = max(self._seen.pop(place.epoch, 0), place.position)
         while len(self._seen) > _MOST_SEEN:
             del self._seen[next(iter(self._seen))]
 
-    def warn_of_rows_left_out(self, made: int | None = None) -> None:
+    def warn_of_rows_left_out(self, run: Run) -> None:
         """Warns, once, if an iteration that begins now leaves out the rest of the one before."""
-        run = self._run
-        if not self._running or self._bound or self._has_warned or run is None or run.is_held:
+        last = self._run
+        if not self._running or self._has_warned or last is None or last.is_held:
             return
-        rows = self.rest(self._place)
-        if rows and not self.has_peeked(made):
+        rows = self._rest(self._place, run)
+        if rows and run.start.epoch != self._place.epoch:
             self._has_warned = True
             warnings.warn(
                 f"the iteration before this one was left after {self._place.position} of {self.length} rows "
@@ -215,8 +228,8 @@ class Cursor:
 
     def finished(self, run: Run) -> None:
         """An iteration has come to the end of its share of the epoch."""
-        # Not if its last item has rolled it over already, or set_epoch has moved on since. One that had nothing
-        # to deliver has never reported, and may be of the epoch after a place of which nothing was left.
+        # Not if its last item has rolled it over already, or set_epoch has moved on since. One that had
+        # nothing to deliver has never reported, and may be of the epoch after one of which nothing was left.
         is_here = self._place.epoch == run.start.epoch
         if run is not self._run and not run.delivered:
             is_here = is_here or self.begin(run.batch_size, run.drop_last) == run.start
@@ -243,7 +256,8 @@ class Cursor:
 
         Args:
             place: a place.
-            batch_size, drop_last: of the iteration.
+            batch_size: of the iteration.
+            drop_last: likewise.
             shard: of the iteration; this one's by default.
             rows: that this rank has delivered of its own, if `place` is its alone.
         """
@@ -427,8 +441,8 @@ class Cursor:
 
         Args:
             state: what `state_dict` returned, here or in any other process.
-            strict: False takes only epoch and position, for a dataset that has changed on purpose. The seed is
-                taken in any case, if none was given here.
+            strict: False takes only epoch and position, for a dataset that has changed on purpose. The seed
+                is taken in any case, if none was given here.
 
         Raises:
             StateError: the state is damaged, or of another dataset, length, seed or kind of shuffle.
@@ -447,7 +461,8 @@ class Cursor:
         self._just_loaded = True
         self._rebase = 0
         self._seen.clear()
-        self._left_out = left_out
+        self._left_out, self._left = left_out, None
+        self._were_left = set()
         self.num_begun = 0
         self.generation += 1
 
@@ -588,7 +603,7 @@ class Run:
         again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
         first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
-        is_saved: True if a state was taken of it.
+        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it.
     """
 
     def __init__(
@@ -614,7 +629,7 @@ class Run:
         self.shard = cursor.shard
         self.steps_before = self.entry.steps if self.start == self.entry.place else 0
         self.again, self.peeked = self.entry.again, 0
-        self.counts, self.is_saved, self.first_rows = True, False, 1
+        self.counts, self.is_begun, self.is_saved, self.first_rows = True, False, False, 1
         self._holder: Callable[[], Any] = _nobody
         self._in_order = in_order
         self._previous: Run | None = None  # what it was before it began again
@@ -836,9 +851,7 @@ def _after(shard: Shard, length: int, start: Place, rows: int) -> Place:
     return Place(start.epoch, position, left, start.share)
 
 
-def _steps_left(
-    shard: Shard, length: int, place: Place, rows: int, batch_size: int, drop_last: bool
-) -> int:
+def _steps_left(shard: Shard, length: int, place: Place, rows: int, batch_size: int, drop_last: bool) -> int:
     """The batches that any rank has left, told from a place that is this rank's alone.
 
     Rank 0 may have a row more than others, and with it a batch more. `rows`: delivered by this rank so far.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -18,7 +18,14 @@ import numpy.typing as npt
 import torch
 import torch.utils.data
 from torch._utils import ExceptionWrapper
-from torch.utils.data import IterableDataset, SequentialSampler, Subset, default_collate, get_worker_info
+from torch.utils.data import (
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .ahead import Ahead, Task
@@ -29,12 +36,21 @@ from .columns import Rows
 from .cursor import Run
 from .dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
 from .errors import StateError
+from .mapped import MappedRef, flattened
 from .moving import Moving
-from .order import Remainder, as_int, keyed_bytes
-from .place import Place, batches, chunks
+from .order import Remainder, as_int
+from .place import Place, batches, chunks, first_positions
 from .proof import Proof
 from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler, in_sequence
+from .seeding import (
+    Seeding,
+    draws_random_numbers,
+    generators_put_back,
+    row_seeds,
+    seeder,
+    worker_seed,
+)
 from .stream import Window, windows_of
 from .trainers import (
     accelerate_device,
@@ -76,7 +92,11 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         start_offset: rows over all ranks that the first iteration leaves out.
         seed_rows: seed `random`, NumPy and torch for each row from (seed, epoch, row), so that augmentation
             comes out the same for any number of workers and ranks and after a resume. By default for every
-            dataset but a DataRef, which has no use for it. Costs about 30 us a row.
+            dataset that may draw random numbers: not for a DataRef, a list, an array, a TensorDataset, or
+            torch's subsets of such. Costs about 10 us a row. A `collate_fn` that is neither torch's nor
+            torchyoga's is seeded, too, for each batch from (seed, epoch, position of its first row), whatever
+            the dataset: it comes out the same for any number of workers, and after a resume with the same
+            ranks and batch size. False turns both off.
         group: the ranks among which rows are divided, see `ResumableSampler`.
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
@@ -165,11 +185,14 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
                 f"the sampler is of {len(sampler.dataset)} rows, the dataset has {len(dataset)}; "
                 "make it from this dataset"
             )
-        self.seed_rows = not isinstance(dataset, DataRef) if seed_rows is None else bool(seed_rows)
+        self.seed_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
+        source = flattened(dataset)
         is_quick = not self.seed_rows and (collate_fn is None or _is_ours(collate_fn))
         together = None if num_workers and is_quick else 1
         is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
-        self._plan = _Plan(sampler, batch_size, drop_last, dataset, together, is_unordered)
+        self._plan = _Plan(
+            sampler, batch_size, drop_last, dataset if source is None else source, together, is_unordered
+        )
         # Lightning's predict wraps the batch sampler, to see which rows are in each batch.
         if batch_sampler is not None and not isinstance(batch_sampler, ResumableBatchSampler):
             self._plan.seen_by = batch_sampler
@@ -180,7 +203,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         self._prefetch = 2
         # If no row needs Python, torch's machinery would cost more than reading.
         is_plain = num_workers == 0 and batch_size is not None and not self.seed_rows
-        self._reads_here = is_plain and isinstance(dataset, DataRef)
+        self._reads_here = is_plain and source is not None
         if self._reads_here and torch_arguments.get("prefetch_factor") is not None:
             self._prefetch = as_int("prefetch_factor", torch_arguments.pop("prefetch_factor"), low=0)
         super().__init__(
@@ -197,7 +220,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             generator=generator,
             **torch_arguments,
         )
-        if self.seed_rows:
+        self._seeds_collation = (seed_rows is None or bool(seed_rows)) and not _is_ours(self.collate_fn)
+        if self.seed_rows or self._seeds_collation:
             sampler.cursor.needs_seed = True
         if batch_size is not None:
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
@@ -257,18 +281,17 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         return self._plan
 
     def _get_iterator(self) -> Any:
-        if self._reads_here:
-            return _Read(self)
-        base = self._plan.sampler.cursor.order.seed
-        seed = base if self.seed_rows else None
-        rows = _Rows(self.dataset, seed, self.collate_fn, self._new_ring())
+        source = flattened(self.dataset)  # anew, for a Subset's indices may have changed
+        self._plan.source = self.dataset if source is None else source
+        seeding = Seeding(self.seed_rows, self._seeds_collation, is_here=self.num_workers == 0)
+        if self._reads_here and source is not None:
+            return _Read(self, source, seeding)
+        rows = _Rows(self._plan.source, seeding, self.collate_fn, self._new_ring())
         # torch draws a number for each iterator, from the global generator or the user's, which would change
         # the user's own random numbers after a resume; from this one it may draw.
         own = torch.Generator()
-        own.manual_seed(_seed64("workers", base, self._plan.start.epoch))
-        shown: dict[str, Any] = {"dataset": rows, "generator": own}
-        if self.batch_size is not None:
-            shown["collate_fn"] = _itself
+        own.manual_seed(worker_seed(self._plan.sampler.cursor.order.seed, self._plan.start.epoch))
+        shown: dict[str, Any] = {"dataset": rows, "collate_fn": _itself, "generator": own}
         if self.num_workers:
             shown["worker_init_fn"] = _WorkerInit(self.dataset, self.worker_init_fn)
         # torch's iterators read these once; everybody else shall see the user's own.
@@ -336,7 +359,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             self._give_up_workers()
             raise
         self._turn += 1
-        if self._reads_here:
+        if isinstance(found, _Read):
             return found
         return _Arriving(found, self._plan.ring, self)
 
@@ -364,12 +387,11 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         wanted = next(iter(plan), None)
         if wanted is None:
             raise ValueError(f"epoch {run.start.epoch} has no batch from position {run.start.position} on")
-        rows = _Rows(self.dataset, sampler.cursor.order.seed if self.seed_rows else None, self.collate_fn, None)
-        with _own_random_state():
-            if self.batch_size is None:
-                found = self.collate_fn(rows[wanted])
-            else:
-                found = rows.__getitems__(wanted)[0]
+        source = flattened(self.dataset)
+        seeding = Seeding(self.seed_rows, self._seeds_collation, is_here=True)
+        rows = _Rows(self.dataset if source is None else source, seeding, self.collate_fn, None)
+        with generators_put_back():
+            found = rows[wanted] if self.batch_size is None else rows.__getitems__(wanted)[0]
         return cast("Batch", pin_memory(found) if self.pin_memory and _has_accelerator() else found)
 
     def set_epoch(self, epoch: int) -> None:
@@ -464,9 +486,9 @@ class _Plan:
         self.is_unordered = is_unordered
         self.seen_by: Any = None  # is told the rows of each batch
         self.ring: Ring | None = None
+        self.source = source  # is told of the rows
         self._batch_size = batch_size
         self._drop_last = drop_last
-        self._source = source
         self.together = together
 
     def __len__(self) -> int:
@@ -476,9 +498,11 @@ class _Plan:
         return self._indices(self.start)
 
     def _indices(self, start: Place) -> Iterator[Any]:
+        firsts = self.first_positions(start)
         if self._batch_size is None:
             for found in chunks(self.sampler.cursor.order, self.shard, start):
-                yield from (_SeededIndex(row, start.epoch) for row in found.tolist())
+                for row in found.tolist():
+                    yield _Row(row, next(firsts), self.sampler.cursor.order.seed, start.epoch)
             return
         ring = self.ring
         if ring is not None:
@@ -486,11 +510,16 @@ class _Plan:
         # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
         # batches travel together, for every journey costs as much as reading some of them.
         step = 0
-        for window in windows_of(self._source, self.batches(start), read_here=False, most=self.together):
+        for window in windows_of(self.source, self.batches(start), read_here=False, most=self.together):
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
-            yield _Job(window, start.epoch, key, slot, number)
+            begun = list(islice(firsts, len(window.ends)))
+            yield _Job(window, begun, self.sampler.cursor.order.seed, start.epoch, key, slot, number)
             step += len(window.ends)
+
+    def first_positions(self, start: Place) -> Iterator[int]:
+        """The position at which each of the batches begins."""
+        return first_positions(self.shard, self.sampler.cursor.length, start, self._batch_size or 1)
 
     def batches(self, start: Place) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from a place on."""
@@ -504,7 +533,7 @@ class _Plan:
             yield batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "ring": None}
+        return {**self.__dict__, "ring": None, "source": None}
 
 
 class Delivery(Iterator[Any]):
@@ -632,7 +661,10 @@ class BatchError(Exception):
 
     def __init__(self, error: Exception) -> None:
         if isinstance(error, StopIteration):  # would end the loop
-            cause, error = error, RuntimeError(f"a batch could not be made: {type(error).__name__} was raised")
+            cause, error = (
+                error,
+                RuntimeError(f"a batch could not be made: {type(error).__name__} was raised"),
+            )
             error.__cause__ = cause
         self.error = error
 
@@ -660,12 +692,15 @@ class _Failure(NamedTuple):
 class _Read(Iterator[Any]):
     """The batches of a DataRef, read by this process; many small ones at once, and ahead if there is time."""
 
-    def __init__(self, loader: DataLoader) -> None:
-        self._source = cast(DataRef, loader.dataset)
+    def __init__(self, loader: DataLoader, source: DataRef, seeding: Seeding) -> None:
+        self._source = source
+        self._seeding = seeding
         self._batches = _Batches(loader.collate_fn)
         self._pins = loader.pin_memory and _has_accelerator()
         self._is_plain = _is_ours(loader.collate_fn)  # a function of the user's runs in the user's thread
         plan = loader._plan
+        self._seed, self._epoch = plan.sampler.cursor.order.seed, plan.start.epoch
+        self._firsts = plan.first_positions(plan.start)
         tasks = (
             Task(partial(self._window, window), len(window.ends))
             for window in windows_of(self._source, plan.batches(plan.start))
@@ -676,13 +711,16 @@ class _Read(Iterator[Any]):
     def __next__(self) -> Any:
         if not self._read:
             self._read = next(self._ahead)[::-1]
-        found = self._read.pop()
+        found, first = self._read.pop(), next(self._firsts)
         if type(found) is _Failure:
             raise BatchError(found.error)
         if self._is_plain:
             return found
         try:
-            return self._pinned(self._batches.collate(found))
+            with self._seeding.meanwhile():
+                seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
+                (batch,) = self._batches.of_parts([found], seeds)
+            return self._pinned(batch)
         except Exception as error:
             raise BatchError(error) from error
 
@@ -708,12 +746,15 @@ def _only_gathers(dataset: Any) -> bool:
     """True for a dataset that keeps no row that it has given."""
     while type(dataset) in (SlicedRef, Subset):
         dataset = dataset.whole if type(dataset) is SlicedRef else dataset.dataset
+    if type(dataset) is MappedRef:
+        return all(map(_only_gathers, dataset.sources))
     return type(dataset) in (VersionRef, ColumnsRef)
 
 
 def _is_ours(collate: Any) -> bool:
-    """True for a collate function that may run in any thread, and is as fast as reading."""
-    return collate is default_collate or collate is jagged or isinstance(collate, Padding)
+    """True for a collate function that may run in any thread, is as fast as reading and draws no numbers."""
+    is_torchs = collate is default_collate or collate is default_convert
+    return is_torchs or collate is jagged or isinstance(collate, Padding)
 
 
 def _has_accelerator() -> bool:
@@ -740,28 +781,21 @@ def _found(sampler: Any) -> str:
     return f"found {type(sampler).__name__}, whose position could not be restored; use torch's own DataLoader"
 
 
-def _seed64(*key: int | str) -> int:
-    return int.from_bytes(keyed_bytes(8, *key), "little")
+class _Row(NamedTuple):
+    """A row that is not part of a batch; with its position, and what its random numbers come from."""
 
-
-class _SeededIndex(int):
-    """A row number that carries its epoch to wherever the row is made."""
-
+    number: int
+    position: int
+    seed: int
     epoch: int
-
-    def __new__(cls, row: int, epoch: int) -> _SeededIndex:
-        made = super().__new__(cls, row)
-        made.epoch = epoch
-        return made
-
-    def __reduce__(self) -> Any:
-        return _SeededIndex, (int(self), self.epoch)
 
 
 class _Job(NamedTuple):
-    """The rows of some batches; with their epoch, and the slot of a ring they are to be put into."""
+    """The rows of some batches; with their seed and epoch, and the slot of a ring they are to be put into."""
 
     window: Window
+    firsts: list[int]  # the position at which each batch begins
+    seed: int
     epoch: int
     ring: int
     slot: int
@@ -779,21 +813,24 @@ class _Numbered(NamedTuple):
 class _Rows:
     """A dataset as torch's fetchers see it: it makes rows with random numbers of their own, and batches."""
 
-    def __init__(self, dataset: Any, seed: int | None, collate: Any, ring: Ring | None) -> None:
+    def __init__(self, dataset: Any, seeding: Seeding, collate: Any, ring: Ring | None) -> None:
         self.dataset = dataset
-        self._seed = seed
+        self._seeding = seeding
         self._batches = _Batches(collate)
         self._ring = ring
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> Any:
-        if self._seed is None:
-            return self.dataset[int(index)]
-        assert isinstance(index, _SeededIndex)
-        with _own_random_state():
-            return self._row(int(index), index.epoch, self._seed)
+    def __getitem__(self, row: _Row) -> Any:
+        with self._seeding.meanwhile():
+            if self._seeding.rows:
+                (found,) = self._seeded(np.array([row.number]), row.seed, row.epoch)
+            else:
+                found = self.dataset[row.number]
+            seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
+            (made,) = self._batches.of_parts([found], seeds)
+            return made
 
     def __getitems__(self, job: _Job) -> Any:
         """The batches of a job: a list, or a parcel of one."""
@@ -811,46 +848,51 @@ class _Rows:
             return self._all(job)
         place = self._ring.place(job.slot)
         # Only our own code may see the memory of the slot: what the user's keeps would be written over.
-        ours = self._seed is None and _is_ours(self._batches.collate) and _only_gathers(self.dataset)
+        ours = not self._seeding.rows and _is_ours(self._batches.collate) and _only_gathers(self.dataset)
         with placing(place) if ours else contextlib.nullcontext():
             found = self._all(job)
         return packed(found, job.ring, job.slot, place)
 
     def _all(self, job: _Job) -> list[Any]:
-        window, worker = job.window, get_worker_info()
-        try:
-            return self._batches.of(self._rows(job), window)
-        except Exception:
-            if worker is None:
-                raise
-            if len(window.ends) == 1:
-                return [_wrapped(worker.id)]
-        # One of them fails: the others are delivered all the same.
-        found = []
-        for alone in window.apart():
+        worker = get_worker_info()
+        with self._seeding.meanwhile():
             try:
-                found += self._batches.of(self._rows(job._replace(window=alone)), alone)
+                return self._made(job)
             except Exception:
-                found.append(_wrapped(worker.id))
-        return found
+                if worker is None:
+                    raise
+                if len(job.firsts) == 1:
+                    return [_wrapped(worker.id)]
+            # One of them fails: the others are delivered all the same.
+            found = []
+            for window, first in zip(job.window.apart(), job.firsts, strict=True):
+                try:
+                    found += self._made(job._replace(window=window, firsts=[first]))
+                except Exception:
+                    found.append(_wrapped(worker.id))
+            return found
+
+    def _made(self, job: _Job) -> list[Any]:
+        seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
+        return self._batches.of(self._rows(job), job.window, seeds)
 
     def _rows(self, job: _Job) -> Any:
         numbers = job.window.numbers
-        if self._seed is not None:
-            with _own_random_state():
-                return [self._row(row, job.epoch, self._seed) for row in numbers.tolist()]
+        if self._seeding.rows:
+            return self._seeded(numbers, job.seed, job.epoch)
         if isinstance(self.dataset, DataRef):
             return self.dataset.__getitems__(numbers)
         many = getattr(self.dataset, "__getitems__", None)
         rows = numbers.tolist()
         return many(rows) if many else [self.dataset[row] for row in rows]
 
-    def _row(self, row: int, epoch: int, base: int) -> Any:
-        seed = _seed64("row", base, epoch, row)
-        random.seed(seed)
-        np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
-        torch.default_generator.manual_seed(seed)
-        return self.dataset[row]
+    def _seeded(self, numbers: npt.NDArray[np.int64], seed: int, epoch: int) -> list[Any]:
+        """The rows, each made with random numbers of its own."""
+        dataset, seed_all, found = self.dataset, seeder(), []
+        for row, own_seed in zip(numbers.tolist(), row_seeds(seed, epoch, numbers), strict=True):
+            seed_all(own_seed)
+            found.append(dataset[row])
+        return found
 
 
 class _Batches:
@@ -860,13 +902,23 @@ class _Batches:
         self.collate = collate
         self._collation: Collation | None = None
 
-    def of(self, rows: Sequence[Any], window: Window) -> list[Any]:
-        """Each batch, collated."""
+    def of(self, rows: Sequence[Any], window: Window, seeds: Sequence[int] | None = None) -> list[Any]:
+        """Each batch, collated; a function of the user's after the generators got these seeds, if any."""
         if self.collate is not default_collate or not isinstance(rows, Rows):
-            return [self.collate(batch) for batch in self.parts(rows, window)]
+            return self.of_parts(self.parts(rows, window), seeds)
         if self._collation is None or self._collation.schema is not rows.block.schema:
             self._collation = Collation(rows.block.schema)
         return self._collation.batches(rows.block, window.bounds)
+
+    def of_parts(self, parts: Sequence[Any], seeds: Sequence[int] | None) -> list[Any]:
+        """The same of the rows of each batch; or of single rows."""
+        if seeds is None:
+            return [self.collate(part) for part in parts]
+        seed_all, found = seeder(), []
+        for part, seed in zip(parts, seeds, strict=True):
+            seed_all(seed)
+            found.append(self.collate(part))
+        return found
 
     def parts(self, rows: Sequence[Any], window: Window) -> list[Sequence[Any]]:
         """The rows of each batch."""
@@ -954,18 +1006,3 @@ class _Arriving(Iterator[Any]):
         if numbered is not None:
             self.numbers.extend(range(numbered.step, numbered.step + len(batches)))
         return batches
-
-
-@contextlib.contextmanager
-def _own_random_state() -> Iterator[None]:
-    """Leaves the training loop's random numbers alone when rows are made in its process."""
-    if get_worker_info() is not None:
-        yield
-        return
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])

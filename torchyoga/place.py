@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .blocks import AnyOrder
 from .order import Shard
 
-__all__ = ["Place", "Ranges", "batches", "chunks", "positions", "skipped", "taken"]
+__all__ = ["Place", "Ranges", "batches", "chunks", "first_positions", "positions", "skipped", "taken"]
 
 Positions = npt.NDArray[np.int64]
 Ranges = tuple[range, ...]
@@ -105,6 +105,15 @@ def batches(
             batch = rows[first : first + batch_size]
             if len(batch) == batch_size or not drop_last:
                 yield batch
+
+
+def first_positions(shard: Shard, length: int, place: Place, batch_size: int) -> Iterator[int]:
+    """The position of the first row of each of those batches, and of a shorter last one."""
+    count, step = shard.count(length, place.position), _CHUNK * batch_size
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        for firsts in _sliced(taken(place, shard, length, start, stop), 0, stop - start, batch_size):
+            yield from firsts
 
 
 def positions(place: Place, shard: Shard, length: int, start: int, stop: int) -> Positions:

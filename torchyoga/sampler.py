@@ -20,6 +20,7 @@ from .cursor import Cursor, Run
 from .dataref import DataRef
 from .errors import StateError
 from .files import Progress
+from .mapped import flattened
 from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
@@ -97,8 +98,9 @@ class ResumableSampler(DistributedSampler[int]):
         )
         self.dataset: Any = dataset_or_length if sized else range(length)
         shard = Shard(*self._ranks.now(), "drop" if drop_last else remainder)
+        source = flattened(dataset_or_length)
         order = make_order(
-            dataset_or_length,
+            dataset_or_length if source is None else source,
             0 if seed is None else seed,
             shuffle,
             reshuffle=True,
@@ -106,7 +108,7 @@ class ResumableSampler(DistributedSampler[int]):
             locality=locality,
             num_replicas=shard.num_replicas,
         )
-        fingerprint = getattr(dataset_or_length, "fingerprint", None)
+        fingerprint = getattr(dataset_or_length if source is None else source, "fingerprint", None)
         self.cursor = Cursor(
             order,
             shard,
@@ -124,7 +126,7 @@ class ResumableSampler(DistributedSampler[int]):
         self._has_warned_of_workers = False
 
     def _drawn_seed(self) -> int:
-        """One number of the generator; 0 in a job of several processes, which have generators of their own."""
+        """One number of the generator; 0 in a job of several processes, each of which has another."""
         if is_one_of_several():
             return 0
         return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=self.draws_from).item())
@@ -184,8 +186,8 @@ class ResumableSampler(DistributedSampler[int]):
         """Makes `epoch` the next one to begin. Nobody needs to call it: epochs advance by themselves.
 
         Another epoch than the one under way begins at its start. The one under way begins again where this
-        process began it: after `load_state_dict` at its place, and not at all if no step is left there. But an
-        iterator that goes on goes on: trainers may say late which epoch it is. If the first call after
+        process began it: after `load_state_dict` at its place, and with no batch if none is left there. But
+        an iterator that goes on goes on: trainers may say late which epoch it is. If the first call after
         `load_state_dict` has a smaller one, the trainer counts from 0 again: it is taken to mean the epoch
         under way, with a warning, and later calls count on from there.
         """
@@ -200,7 +202,7 @@ class ResumableSampler(DistributedSampler[int]):
         if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warnings.warn(
-                "torch's DataLoader with worker processes asks its sampler for rows before they are delivered, "
+                "torch's DataLoader with worker processes asks its sampler for rows before they are delivered "
                 "and this state counts them all; count the steps of your loop and save "
                 "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader",
                 stacklevel=2,
@@ -306,7 +308,9 @@ class ResumableSampler(DistributedSampler[int]):
         """An iteration that begins now.
 
         Args:
-            batch_size, drop_last, in_order: of its batches.
+            batch_size: of its batches.
+            drop_last: likewise.
+            in_order: likewise.
             progress: where the run itself does not see how far it is.
             made: `clock` when its iterator was made, if that is known.
             looked_at: True if nothing of it counts.
@@ -322,10 +326,12 @@ class ResumableSampler(DistributedSampler[int]):
             return run
         self._warn_of_trainers()
         cursor.fix_seed()
-        cursor.warn_of_rows_left_out(made)
         run = Run(cursor, batch_size, drop_last, in_order, made)
-        if isinstance(self.dataset, DataRef):
-            self.dataset.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
+        cursor.warn_of_rows_left_out(run)
+        cursor.begun(run)
+        source = flattened(self.dataset)
+        if source is not None:
+            source.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
         return run
 
     def clock(self) -> int:
@@ -519,8 +525,8 @@ class _Handed:
         most = self.taken // batch_size if drop_last else -(-self.taken // batch_size)
         if not 0 <= as_int("steps", steps) <= most:
             raise ValueError(
-                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has handed "
-                f"out, found {steps}"
+                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
+                f"handed out, found {steps}"
             )
         self._run.is_saved = True
         run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps

@@ -24,6 +24,7 @@ from .dataref import DataRef, VersionRef
 from .errors import CorruptError, ExistsError, NotFoundError
 from .formats import format_named
 from .manifest import FileEntry, Manifest
+from .mapped import flattened
 from .mirror import Mirror
 from .order import as_int
 from .reader import Reader
@@ -454,6 +455,8 @@ def _source(data: Any, num_workers: int, schema: Schema | None = None) -> RowSou
     data = _through_door(from_arrays(data) if is_arrays(data) else data, num_workers)
     if isinstance(data, (RowSource, BlockSource)):
         return data
+    flat = flattened(data)
+    data = data if flat is None else flat
     if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):
         return RefSource(data, data.schema)
     if isinstance(data, IterableDataset):
