@@ -117,7 +117,7 @@ def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str)
     for data, collate in ((ref, yoga.jagged), (Doubled(ref), None)):
         expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, collate_fn=collate))
         loader = yoga.DataLoader(
-            data, 3, True, num_workers=2, collate_fn=collate, multiprocessing_context=method
+            data, 3, True, seed=0, num_workers=2, collate_fn=collate, multiprocessing_context=method
         )
         assert_rows_equal(list(loader), expected)  # many more than there are slots
 
@@ -248,7 +248,7 @@ class Keeping(yoga.DataRef):
 
 def test_what_the_users_code_keeps_is_not_written_over(ref: yoga.DataRef) -> None:
     for collate, data in ((Replay(), ref), (Replay(), Keeping(ref)), (yoga.jagged, Keeping(ref))):
-        options: Any = {"batch_size": 2, "collate_fn": collate, "shuffle": True, "drop_last": True}
+        options: Any = {"batch_size": 2, "collate_fn": collate, "shuffle": True, "seed": 0, "drop_last": True}
         expected = [copied(batch) for batch in yoga.DataLoader(data, **options)]
         if isinstance(collate, Replay):
             collate.kept.clear()

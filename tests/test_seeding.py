@@ -135,8 +135,6 @@ def test_a_seed_is_a_tensor(workers: int) -> None:
     for seed in range(4):
         loader = yoga.DataLoader(Asking(), 10, seed=seed, num_workers=workers, worker_init_fn=ask)
         assert len(torch.cat(list(loader)).unique()) == 50
-        assert isinstance(loader.generator, torch.Generator)
-        torch.tensor(loader.generator.initial_seed())
 
 
 class Sub(list[int]):
@@ -335,7 +333,8 @@ def test_the_users_generators_are_put_back_after_a_batch(data: Any, size: int | 
     for _ in itertools.islice(loader, 2):
         found.append(drawn())
     loader.state_dict()
-    list(loader)
+    with pytest.warns(UserWarning, match="rows are left out"):
+        list(loader)
     found.append(drawn())
 
     def fail(rows: Any) -> Any:
@@ -343,7 +342,7 @@ def test_the_users_generators_are_put_back_after_a_batch(data: Any, size: int | 
         raise RuntimeError("no batch")
 
     with pytest.raises(RuntimeError, match="no batch"):
-        next(iter(yoga.DataLoader(data, size, collate_fn=fail)))
+        next(iter(yoga.DataLoader(data, size, seed=3, collate_fn=fail)))
     found.append(drawn())
     assert found == expected
 

@@ -438,7 +438,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             >>> for batch in loader:
             ...     pass
             >>> print(loader.prove())
-            epoch 0: 10 of 10 rows delivered, each exactly once
+            epoch 0: 10 of 10 rows delivered since it began, each exactly once
         """
         return self._plan.sampler.prove(group)
 

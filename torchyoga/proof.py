@@ -21,6 +21,7 @@ from .place import Place, taken
 __all__ = ["PINS", "PRIME", "SAME", "Proof", "prove", "weight", "weight_of_share", "weight_until"]
 
 PRIME = 2**127 - 1
+_NOTES = ("again", "since", "peeked")  # what else a receipt says, in rows over all ranks
 PINS = ("window", "files", "shards")  # what a state and a receipt may say besides
 SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
@@ -75,29 +76,50 @@ def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: in
 class Proof:
     """What the receipts of all ranks say together. True if nothing was lost and nothing came twice.
 
+    It counts rows delivered to the training loops since the epoch began. What a loop has done with them, such
+    as held one batch back, it cannot know.
+
     Attributes:
         epoch: the epoch.
         rows: rows delivered, over all ranks.
         length: rows of the dataset. With `pad` a few more are delivered, with `drop` or `drop_last` fewer.
         problem: what is wrong, or "".
+        since: rows of these that were delivered before this process, as the state says that it has loaded.
+        peeked: rows that were looked at before, and came again.
+        left_out: rows of epochs before, that were left before their end; with the last of these epochs.
     """
 
     epoch: int
     rows: int
     length: int
     problem: str = ""
+    since: int = 0
+    peeked: int = 0
+    left_out: tuple[int, int] = (0, 0)
 
     def __bool__(self) -> bool:
         return not self.problem
 
     def __str__(self) -> str:
+        notes = []
+        if self.peeked:
+            notes.append(f"again: {self.peeked} rows, after somebody had looked at a batch")
+        if self.left_out[0]:
+            notes.append(
+                f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"
+            )
+        told = "".join(f"; {note}" for note in notes)
         if self.problem:
-            return f"epoch {self.epoch}: {self.problem}"
+            return f"epoch {self.epoch}: {self.problem}{told}"
         more = (
             f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
         )
         rows = min(self.rows, self.length)
-        return f"epoch {self.epoch}: {rows} of {self.length} rows delivered, each exactly once{more}"
+        since = f" ({self.since} of them before the state that was loaded)" if self.since else ""
+        return (
+            f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, each exactly "
+            f"once{more}{told}"
+        )
 
 
 def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
@@ -116,7 +138,7 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
         >>> for batches in zip(*ranks):
         ...     pass
         >>> print(prove([loader.receipt() for loader in ranks]))
-        epoch 0: 10 of 10 rows delivered, each exactly once
+        epoch 0: 10 of 10 rows delivered since it began, each exactly once
     """
     first = _checked(receipts)
     seed, epoch, length = first["seed"], first["epoch"], first["length"]
@@ -131,12 +153,16 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
         # A rank with a row less may have come to its end a batch before the others.
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
+    again, since, peeked = (max(receipt.get(name, 0) for receipt in receipts) for name in _NOTES)
+    left_out = max(tuple(receipt.get("left_out") or (0, 0)) for receipt in receipts)
     problem = ""
     if (found + weight(seed, epoch, coming) - whole) % PRIME:
         problem = f"of {rows} rows delivered, some came twice, or others instead of them"
     elif not is_level:
         problem = f"the ranks have delivered different numbers of batches: {steps}"
-    return Proof(epoch, rows, length, problem)
+    elif again:
+        problem = f"restarted: {again} rows had been delivered when it was begun again, and came again"
+    return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out)
 
 
 def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -153,6 +179,10 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
             if not all(type(receipt[name]) is int for name in ("rows", "steps", "steps_to_come")):
                 raise ValueError
             if not 0 <= int(receipt["weight"], 16) < PRIME:
+                raise ValueError
+            left_out = receipt.get("left_out") or (0, 0)
+            notes = [*(receipt.get(name, 0) for name in _NOTES), *left_out]
+            if len(left_out) != 2 or not all(type(note) is int and note >= 0 for note in notes):
                 raise ValueError
             for some in receipt["coming"]:
                 if len(some) not in (2, 3):
