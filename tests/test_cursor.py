@@ -11,6 +11,7 @@ from torchyoga.blocks import BlockOrder
 from torchyoga.cursor import Cursor, Run
 from torchyoga.errors import StateError
 from torchyoga.order import Order, Shard
+from torchyoga.proof import prove
 
 
 def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
@@ -281,3 +282,273 @@ def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> No
     loaded.load_state_dict({**here.state_dict(), "position": 3})
     loaded.deal(4, 0)
     assert loaded.state_dict()["shards"] == 3
+
+
+# -- peeks, set_epoch, and epochs of which nothing is left
+
+
+class Held:
+    """An iterator that somebody may hold."""
+
+
+def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Run:
+    run = Run(one, size, made=one.num_begun, **options)
+    if holder is not None:
+        run.hold(holder)
+    one.begun(run)
+    return run
+
+
+def deliver(run: Run, steps: int) -> None:
+    for _ in range(steps):
+        run.deliver(run.taken)
+    run.report()
+
+
+def test_a_first_batch_that_was_looked_at_comes_again_once() -> None:
+    one = cursor(20)
+    one.load_state_dict({**one.state_dict(), "position": 12})
+    deliver(start(one), 1)
+    again = start(one)
+    assert again.start[:2] == (0, 12)
+    assert (again.peeked, again.again) == (2, 0)
+    deliver(again, 1)
+    assert start(one).start[:2] == (1, 0)  # once
+    for steps, saved in ((2, False), (1, True)):
+        one = cursor(20)
+        deliver(start(one), steps)
+        if saved:
+            one.state_dict()
+        assert start(one).start[:2] == (1, 0)
+
+
+def test_iterators_side_by_side_are_not_looks() -> None:
+    one = cursor(20)
+    made = one.num_begun
+    deliver(Run(one, 2, made=made), 1)
+    assert one.begin(2, made=made)[:2] == (1, 0)  # made before the first had moved: zip(loader, loader)
+    assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
+
+
+def test_set_epoch_of_the_running_epoch_goes_back_to_where_this_process_began_it() -> None:
+    one = cursor(20)
+    one.load_state_dict({**one.state_dict(), "position": 12, "epoch": 3})
+    for steps in (1, 2):
+        deliver(start(one), steps)
+        one.set_epoch(3)
+        assert begin(one, 2) == (3, 12)
+    run = start(one)
+    assert run.again == 4
+    deliver(run, 1)
+    one.set_epoch(3)  # said late
+    deliver(run, 2)
+    assert one.state_dict()["position"] == 18
+    assert begin(one, 2) == (4, 0)
+
+
+def test_an_epoch_of_one_batch_that_is_named_late_is_over_all_the_same() -> None:
+    one, holder = cursor(2), Held()
+    run = start(one, holder=holder)
+    deliver(run, 1)
+    one.set_epoch(0)  # as Lightning does, after its first batch
+    assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
+    one.finished(run)
+    assert begin(one) == (1, 0)
+    one.set_epoch(0)  # its end has been heard of: somebody wants it again
+    assert begin(one) == (0, 0)
+
+
+def test_an_epoch_of_which_no_step_is_left_is_empty_if_it_is_named() -> None:
+    # 24 of 25 rows were done on each of 4 ranks; nothing is left for 8, if what they cannot share is dropped.
+    state = {**cursor(100).state_dict(), "position": 96}
+    for named in (False, True):
+        one = cursor(100, num_replicas=8, rank=3, remainder="drop")
+        one.load_state_dict(state)
+        if named:
+            one.set_epoch(0)
+        run = start(one, 1)
+        assert run.num_steps == (0 if named else 12)
+        assert run.start.epoch == (0 if named else 1)
+        if named:
+            one.finished(run)
+            one.set_epoch(1)
+        assert begin(one) == (1, 0)
+
+
+def test_ranks_out_of_order_end_their_epoch_together() -> None:
+    # 13 rows in batches of 3: five rows on rank 0, four on the others, two batches on each.
+    states = []
+    for rank in range(3):
+        one = cursor(13, num_replicas=3, rank=rank)
+        run = start(one, 3, in_order=False)
+        for step in (1, 0):
+            run.deliver(step)
+            run.report()
+        states.append(one.state_dict())
+    assert [(state["epoch"], state["position"]) for state in states] == [(1, 0)] * 3
+    # In batches of 4 rank 0 has one more: the others wait for it, also after a resume.
+    ranks = [cursor(13, num_replicas=3, rank=rank) for rank in range(3)]
+    runs = [start(one, 4, in_order=False) for one in ranks]
+    for run in runs:
+        run.deliver(0)
+        run.report()
+    states = [one.state_dict() for one in ranks]
+    assert [state["epoch"] for state in states] == [0, 0, 0]
+    for rank, state in enumerate(states):
+        one = cursor(13, num_replicas=3, rank=rank)
+        one.load_state_dict(state)
+        run = start(one, 4, in_order=False)
+        assert (run.start.epoch, run.num_steps) == (0, 1 if rank == 0 else 0)
+        deliver(run, run.num_steps)
+        one.finished(run)
+        assert begin(one) == (1, 0)
+
+
+def test_a_rank_without_a_batch_keeps_step() -> None:
+    for in_order in (True, False):
+        for rank in (0, 1):
+            one = cursor(5, num_replicas=2, rank=rank)
+            for epoch in range(3):
+                run = start(one, 3, drop_last=True, in_order=in_order)
+                assert (run.start.epoch, run.num_steps) == (epoch, 1 - rank)
+                deliver(run, run.num_steps)
+                one.finished(run)
+
+
+def test_an_epoch_without_any_batch_ends() -> None:
+    one = cursor(35, num_replicas=5)
+    one.load_state_dict({**one.state_dict(), "position": 12})
+    run = start(one, 8, drop_last=True)
+    assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # nothing was left of epoch 0, either
+    one.finished(run)
+    assert begin(one) == (2, 0)
+
+
+def test_what_was_left_out_is_told() -> None:
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(1)
+    run = start(one)
+    deliver(run, 1)
+    state = one.state_dict()
+    assert state["left_out"] == [14, 0]
+    assert "again" not in state
+    other = cursor(20)
+    other.load_state_dict(state)
+    deliver(start(other), 9)
+    proof = prove([other.receipt()])
+    assert proof
+    assert "2 of them before" in str(proof)
+    assert "left out: 14 rows of epochs that were left early, up to 0" in str(proof)
+    # What drop_last leaves out was not there to be delivered.
+    one = cursor(10)
+    run = start(one, 4, drop_last=True)
+    deliver(run, 2)
+    assert one.epoch == 1
+    deliver(start(one, 4, drop_last=True), 1)
+    assert "left_out" not in one.state_dict()
+
+
+def test_an_epoch_begun_again_is_not_certified() -> None:
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(0)
+    run = start(one)
+    deliver(run, 10)
+    proof = prove([one.receipt()])
+    assert not proof
+    assert "restarted: 6 rows had been delivered" in str(proof)
+    # A state carries it on.
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(0)
+    deliver(start(one), 2)
+    other = cursor(20)
+    other.load_state_dict(one.state_dict())
+    deliver(start(other), 8)
+    assert "restarted: 6 rows" in str(prove([other.receipt()]))
+
+
+def test_a_look_is_told_and_does_no_harm() -> None:
+    one = cursor(20)
+    deliver(start(one), 1)
+    deliver(start(one), 10)
+    proof = prove([one.receipt()])
+    assert proof
+    assert str(proof).endswith("each exactly once; again: 2 rows, after somebody had looked at a batch")
+
+
+def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:
+    # In batches of 4 of 10 rows, the short last one came first; 5 ranks go on, and drop 3 of the 8 rows left.
+    one = cursor(10)
+    run = start(one, 4, in_order=False)
+    run.deliver(2)
+    run.report()
+    receipts = []
+    for rank in range(5):
+        other = cursor(10, num_replicas=5, rank=rank, remainder="drop")
+        other.load_state_dict(one.state_dict())
+        deliver(start(other, 1), 1)
+        receipts.append(other.receipt())
+    proof = prove(receipts)
+    assert proof
+    assert proof.rows == 7
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_state_after_so_many_batches(in_order: bool) -> None:
+    one, states = cursor(61), []
+    run = start(one, 4, in_order=in_order)
+    steps = iter(range(16) if in_order else (1, 0, 2, 5, 3, 4, 6, 7, 9, 8, 10, 12, 11, 13, 14, 15))
+    for count in range(16):
+        states.append(one.state_of(run.after(count)))
+        step = next(steps)
+        if count == 6:
+            run.lose(step)  # left out: the next one is delivered
+            step = next(steps)
+        if count == 9:
+            run.restart()
+            steps = iter(range(20))
+            step = next(steps)
+        if run.start.position and count == 15:
+            break
+        run.deliver(step)
+        run.report()
+        assert run.num_delivered == count + 1
+        assert one.state_of(run.after(count + 1)) == one.state_dict()
+        if not run.num_steps - run.delivered:
+            break
+    for count, state in enumerate(states):
+        assert one.state_of(run.after(count)) == state
+    with pytest.raises(ValueError, match=rf"steps must be in 0\.\.{run.num_delivered}"):
+        run.after(run.num_delivered + 1)
+
+
+def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
+    drawn = []
+
+    def draw() -> int:
+        drawn.append(5)
+        return 5
+
+    def unseeded(shuffle: bool = True) -> Cursor:
+        return Cursor(Order(10, 0, shuffle), Shard(), 0, "f", draw=draw)
+
+    one = unseeded()
+    assert (one.seed, one.length, begin(one), drawn) == (None, 10, (0, 0), [])
+    state = one.state_dict()
+    assert (state["seed"], one.seed, drawn) == (5, 5, [5])
+    one.fix_seed()
+    assert drawn == [5]
+    other = unseeded()
+    other.load_state_dict({**state, "seed": 9})
+    assert (other.seed, len(drawn)) == (9, 1)
+    other.fix_seed()  # its first iteration begins: random numbers go on as they would have
+    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 2)
+    plain = unseeded(shuffle=False)
+    plain.fix_seed()
+    assert (plain.state_dict()["seed"], len(drawn)) == (0, 2)
+    with pytest.raises(StateError, match="the state has seed 9, but here it is 1"):
+        cursor().load_state_dict({**state, "seed": 9})
+    with pytest.raises(StateError, match="seed must be an int, found 'x'"):
+        unseeded().load_state_dict({**state, "seed": "x"})

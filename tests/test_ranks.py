@@ -60,8 +60,8 @@ def proofs_and_comparisons(rank: int) -> None:
         deliver(one)
     assert one.state_dict()["epoch"] == 2  # the rest of the first was left, and is lost
     assert str(one.prove()) == (
-        "epoch 1: 22 of 22 rows delivered since it began, each exactly once; left out: 10 rows of epochs that "
-        "were left early, up to 0"
+        "epoch 1: 22 of 22 rows delivered since it began, each exactly once; "
+        "left out: 10 rows of epochs that were left early, up to 0"
     )
     for sampler in (
         yoga.ResumableSampler(LENGTH, seed=1),

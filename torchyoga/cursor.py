@@ -42,6 +42,7 @@ class Cursor:
         generation: grows with each load, so that iterators from before it can tell.
         num_begun: iterations that have delivered anything since the last load.
         needs_seed: False if nothing depends on the seed, so that none is drawn.
+        extra: what a state says besides.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Cursor:
         self._left: Place | None = None  # where an epoch was left, if no other has begun since
         self._were_left: set[int] = set()
         self._has_warned = False
+        self.extra: dict[str, Any] = {}
 
     # -- the seed
 
@@ -199,7 +201,7 @@ class Cursor:
             self._left = place
 
     def _rest(self, place: Place, run: Run) -> int:
-        """Rows of the dataset that all ranks still have to deliver in the epoch, as iterations such as `run` do."""
+        """Rows of the dataset that all ranks still have to deliver in an epoch, in batches such as `run`'s."""
         if self.rolled(place, run.batch_size, run.drop_last).epoch != place.epoch:
             return 0
         return min(self.shard.end(self.length, place.position), self.length) - place.position
@@ -319,6 +321,8 @@ class Cursor:
         calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
+        if self._is_under_way(wanted):
+            self._just_loaded = False
         if self._just_loaded and wanted < self.epoch:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
@@ -331,8 +335,7 @@ class Cursor:
         run = self._run
         if wanted == self.epoch:
             self._bound = True
-        elif run is not None and run.is_held and not self._running and wanted == run.start.epoch:
-            # Its last batch has been delivered, and whoever holds it has not asked for more.
+        elif run is not None and self._is_under_way(wanted):
             self._place, self._entry, self._steps = run.place, run.entry, run.steps
             self._running = self._bound = True
         else:
@@ -340,6 +343,16 @@ class Cursor:
             self._origin = Place(wanted, 0)
             self._enter(self._origin)
             self._bound = True
+
+    def _is_under_way(self, epoch: int) -> bool:
+        """True if all of an epoch was delivered, but whoever holds its iterator has not heard of the end.
+
+        Or if torch has asked for all of it ahead, when somebody looked at its first batch.
+        """
+        run = self._run
+        if run is None or self._running or epoch != run.start.epoch or epoch != self.epoch - 1:
+            return False
+        return run.is_held or (run.first_rows > 1 and run.delivered <= run.first_rows and not run.is_saved)
 
     # -- the state
 
@@ -389,6 +402,7 @@ class Cursor:
             "share": share,
             "proof": f"{proof % PRIME:x}",
             **{name: value for name, value in notes.items() if value},
+            **self.extra,
         }
 
     def receipt(self) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from .proof import Proof
 from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler, in_sequence
 from .seeding import (
+    ROW_SEEDS_VERSION,
     Seeding,
     draws_random_numbers,
     generators_put_back,
@@ -63,6 +64,7 @@ __all__ = ["BatchError", "DataLoader", "Delivery"]
 
 Batch = TypeVar("Batch", covariant=True)
 
+_STOPPED = "a row or batch could not be made: StopIteration was raised"
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 
 
@@ -200,6 +202,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         self._taken_from_lightning: Any = None  # states that are not to be taken again
         self._turn = 0  # of those who use persistent workers, one after the other
         self._latest: Run | None = None  # the iteration that has begun last
+        self._has_warned = False  # of other random numbers than a state's
         self._prefetch = 2
         # If no row needs Python, torch's machinery would cost more than reading.
         is_plain = num_workers == 0 and batch_size is not None and not self.seed_rows
@@ -223,6 +226,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         self._seeds_collation = (seed_rows is None or bool(seed_rows)) and not _is_ours(self.collate_fn)
         if self.seed_rows or self._seeds_collation:
             sampler.cursor.needs_seed = True
+            sampler.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
         if batch_size is not None:
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
             ours = ResumableBatchSampler(sampler, batch_size, drop_last)
@@ -456,6 +460,16 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
                 `strict=False` takes its epoch and position all the same.
         """
         self._plan.sampler.load_state_dict(state, strict)
+        if "row_seeds" in self._plan.sampler.cursor.extra and not self._has_warned:
+            found = state.get("row_seeds", 1 if state["version"] == 1 else ROW_SEEDS_VERSION)
+            if found != ROW_SEEDS_VERSION:
+                self._has_warned = True
+                warnings.warn(
+                    f"the state's row seeds are of version {found}, this torchyoga has version "
+                    f"{ROW_SEEDS_VERSION}: the rows are the same, but random augmentation of the rest may be "
+                    "another than it would have been",
+                    stacklevel=2,
+                )
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""
@@ -661,10 +675,7 @@ class BatchError(Exception):
 
     def __init__(self, error: Exception) -> None:
         if isinstance(error, StopIteration):  # would end the loop
-            cause, error = (
-                error,
-                RuntimeError(f"a batch could not be made: {type(error).__name__} was raised"),
-            )
+            cause, error = error, RuntimeError(_STOPPED)
             error.__cause__ = cause
         self.error = error
 
@@ -823,7 +834,7 @@ class _Rows:
         return len(self.dataset)
 
     def __getitem__(self, row: _Row) -> Any:
-        with self._seeding.meanwhile():
+        with self._seeding.meanwhile(), _ending_no_epoch():
             if self._seeding.rows:
                 (found,) = self._seeded(np.array([row.number]), row.seed, row.epoch)
             else:
@@ -855,7 +866,7 @@ class _Rows:
 
     def _all(self, job: _Job) -> list[Any]:
         worker = get_worker_info()
-        with self._seeding.meanwhile():
+        with self._seeding.meanwhile(), _ending_no_epoch():
             try:
                 return self._made(job)
             except Exception:
@@ -928,6 +939,15 @@ class _Batches:
 def _wrapped(worker: int) -> ExceptionWrapper:
     """The exception under way, to be raised by the training loop's process."""
     return ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _ending_no_epoch() -> Iterator[None]:
+    """Makes a StopIteration of the user's an error: torch would take it for the end of the epoch."""
+    try:
+        yield
+    except StopIteration:
+        raise RuntimeError(_STOPPED)  # noqa: B904 -- contextlib would raise the cause again
 
 
 def _itself(batch: Any) -> Any:

@@ -121,7 +121,7 @@ class ResumableSampler(DistributedSampler[int]):
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Handed] = []
-        self._begun: Callable[[], _Handed | None] = _nothing  # the iterator that has begun last
+        self._begun: _Handed | None = None  # what the iterator that has begun last has handed out
         self._has_warned = False
         self._has_warned_of_workers = False
 
@@ -198,12 +198,12 @@ class ResumableSampler(DistributedSampler[int]):
     def state_dict(self) -> dict[str, Any]:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         self._settle()
-        begun = self._begun()
+        begun = self._begun
         if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warnings.warn(
-                "torch's DataLoader with worker processes asks its sampler for rows before they are delivered "
-                "and this state counts them all; count the steps of your loop and save "
+                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, and "
+                "this state counts them all; count the steps of your loop and save "
                 "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader",
                 stacklevel=2,
             )
@@ -227,7 +227,7 @@ class ResumableSampler(DistributedSampler[int]):
             >>> sampler.state_after(2, batch_size=16)["position"]  # of 40 rows handed out
             32
         """
-        begun = self._begun()
+        begun = self._begun
         if begun is None:
             raise StateError("no iteration of this sampler has begun since; take state_dict()")
         return begun.state_after(steps, as_int("batch_size", batch_size, low=1), drop_last)
@@ -243,7 +243,7 @@ class ResumableSampler(DistributedSampler[int]):
         self._latest = None
         for handed in self._running:
             handed.stop()
-        self._running, self._begun = [], _nothing
+        self._running, self._begun = [], None
 
     def receipt(self) -> dict[str, Any]:
         """What this rank has delivered of the epoch under way, or of the last one if none is.
@@ -387,7 +387,7 @@ class ResumableSampler(DistributedSampler[int]):
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {**self.__dict__, "_latest": None, "_running": [], "_begun": _nothing}
+        return {**self.__dict__, "_latest": None, "_running": [], "_begun": None}
 
 
 def _nothing() -> None:
@@ -466,7 +466,7 @@ class _Handed:
         if fetcher is not None:
             self._fetcher = weakref.ref(fetcher)
             run.first_rows *= 1 + fetcher._prefetch_factor * fetcher._num_workers
-        sampler._begun = weakref.ref(self)
+        sampler._begun = self
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
@@ -489,6 +489,7 @@ class _Handed:
             cursor.finished(run)
             sampler._latest = None
         self.over = True
+        self.stop()
 
     def _watched(self, handed: Iterator[int]) -> Iterator[int]:
         """The same rows, telling the sampler of each."""
@@ -517,6 +518,7 @@ class _Handed:
         """Hands out nothing more: a list iterator ends where its list does."""
         self._before = self.taken
         self._rows.clear()
+        self._handed = iter(())
 
     def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
         """The state after so many batches."""

@@ -24,7 +24,7 @@ _DEPTH = 24  # frames between a loader and the function of a trainer that asks i
 
 
 def batches_of_torch() -> tuple[int, Any]:
-    """What asks for rows: torch's BatchSampler, of so many rows a batch (1 if it is another), and its iterator.
+    """The batch size of torch's BatchSampler, if it is what asks for rows, else 1; and torch's iterator.
 
     That is None unless it asks ahead, for worker processes.
     """
