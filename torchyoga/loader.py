@@ -669,9 +669,9 @@ class _Rows:
             return _Numbered(job.step, job.slot, [_wrapped(worker.id)] * len(job.window.ends))
 
     def _packed(self, job: _Job) -> Any:
-        if self._ring is None or job.slot < 0:
+        place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
+        if place is None:
             return self._all(job)
-        place = self._ring.place(job.slot)
         # Only our own code may see the memory of the slot: what the user's keeps would be written over.
         ours = self._seed is None and _is_ours(self._batches.collate) and _only_gathers(self.dataset)
         with placing(place) if ours else contextlib.nullcontext():

@@ -1,27 +1,28 @@
 """Slots of shared memory, made once, that worker processes fill and the training loop reads in place.
 
 A batch is pickled without its bytes: they lie in the slot that went out with its indices. A slot is free
-again when the last tensor over it is gone, so a batch stays as it is while somebody holds it. The memory has
-no name, and ends with the last process that maps it.
+again when the last tensor over it is gone, so a batch stays as it is while somebody holds it. Who forks while
+a batch is held gives it to the child as well, whom no count here knows of: its slot is not used again. The
+memory of a slot has no name, and ends with the last process that maps it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import mmap
 import os
-import sys
+import re
 import weakref
 from collections import deque
-from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from .buffers import Place, address_of
+from .buffers import Place, address_of, counts_can_be_trusted, held
 from .nest import mapped
 
 __all__ = ["Parcel", "Ring", "packed"]
@@ -30,28 +31,27 @@ _SLOT_BYTES = 512 * 2**20  # of addresses; memory is taken when it is written
 _NO_SLOT = -1
 _keys = itertools.count()
 
+Memory = np.ndarray[Any, Any]
+
 
 class Ring:
-    """Some slots of shared memory. Pickles on its way to a worker process, and only then."""
+    """Some slots of shared memory. Pickles on its way to a worker process, and only then.
+
+    A slot is named by a number; one that takes the place of another has a number of its own, the same modulo
+    `num_slots`.
+
+    Attributes:
+        slots: the memory that is in each place now; None where there is none any more.
+        process: whose ring it is; a forked child must not send batches in the slots of its parent.
+    """
 
     def __init__(self, num_slots: int) -> None:
-        descriptor = os.memfd_create("torchyoga", getattr(os, "MFD_CLOEXEC", 0))
-        try:
-            os.ftruncate(descriptor, num_slots * _SLOT_BYTES)
-            self._map(descriptor, num_slots)
-        except BaseException:
-            os.close(descriptor)
-            raise
         self.key = next(_keys)
-        self.process = os.getpid()  # a forked child must not send batches in the slots of its parent
+        self.process = os.getpid()
+        self._numbers = list(range(num_slots))
+        self.slots: list[Memory | None] = [self._new_memory(number) for number in self._numbers]
         self._sent: deque[int] = deque()  # the slots of the batches under way, in order
         _rings[self.key] = self
-
-    def _map(self, descriptor: int, num_slots: int) -> None:
-        self._descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
-        maps = (mmap.mmap(descriptor, _SLOT_BYTES, offset=i * _SLOT_BYTES) for i in range(num_slots))
-        self.slots = [np.frombuffer(found, np.uint8) for found in maps]
 
     @staticmethod
     def made(num_slots: int) -> Ring | None:
@@ -69,11 +69,7 @@ class Ring:
 
     def send(self) -> int:
         """The slot for the next batch; -1 if none is free."""
-        for slot in range(len(self.slots)):
-            if slot not in self._sent and _references(self.slots, slot) == _HELD_BY_NOBODY:
-                break
-        else:
-            slot = _NO_SLOT
+        slot = self._free_slot()
         self._sent.append(slot)
         return slot
 
@@ -89,28 +85,135 @@ class Ring:
         """True if no batch is under way."""
         return not self._sent
 
-    def place(self, slot: int) -> Place:
-        """Where a worker is to put a batch."""
-        return Place(self.slots[slot])
+    def memory(self, slot: int) -> Memory | None:
+        """The memory of a slot; None if it has been replaced, or is not known here."""
+        place = slot % len(self.slots)
+        return self.slots[place] if self._numbers[place] == slot else None
 
-    def __reduce__(self) -> Any:
-        return _opened, (reduction.DupFd(self._descriptor), len(self.slots))
+    def place(self, slot: int) -> Place | None:
+        """Where a worker is to put a batch; None if it cannot reach the slot."""
+        if self.memory(slot) is None:
+            self._look_again()
+        memory = self.memory(slot)
+        return None if memory is None else Place(memory)
+
+    def give_up_held(self) -> None:
+        """Never uses the slots again that somebody holds; others take their places when they are wanted."""
+        if self.process == os.getpid():
+            for place, is_held in enumerate(held(self.slots)):
+                if is_held:
+                    self.slots[place] = None
+
+    def _free_slot(self) -> int:
+        if self.process != os.getpid():
+            return _NO_SLOT
+        is_held = held(self.slots) if _READS_IN_PLACE else [memory is None for memory in self.slots]
+        for place, number in enumerate(self._numbers):
+            if not is_held[place] and number not in self._sent:
+                return number
+        for place, memory in enumerate(self.slots):
+            if memory is None:
+                with contextlib.suppress(OSError):
+                    number = self._numbers[place] + len(self.slots)
+                    self.slots[place] = self._new_memory(number)
+                    self._numbers[place] = number
+                    return number
+        return _NO_SLOT
+
+    def _new_memory(self, number: int) -> Memory:
+        descriptor = os.memfd_create(f"torchyoga-{self.key}-{number}", getattr(os, "MFD_CLOEXEC", 0))
+        try:
+            os.ftruncate(descriptor, _SLOT_BYTES)
+            return _mapped(descriptor)
+        finally:
+            os.close(descriptor)  # a mapping has its own
+
+    def _look_again(self) -> None:
+        """Maps, in a worker, the slots as they are now, and lets go of those that are replaced.
+
+        The worker may be older than a slot. It finds it by its name among the open files of whose ring it is.
+        """
+        wanted = re.compile(rf"/memfd:torchyoga-{self.key}-(\d+) \(deleted\)")
+        folder = f"/proc/{self.process}/fd"
+        found: dict[int, str] = {}
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    match = wanted.fullmatch(os.readlink(f"{folder}/{name}"))
+                    if match:
+                        found[int(match[1])] = f"{folder}/{name}"
+        newest = {number % len(self.slots): number for number in sorted(found)}
+        for place, number in enumerate(self._numbers):
+            if found and number not in found:
+                self.slots[place] = None
+            if place in newest and (number != newest[place] or self.slots[place] is None):
+                self._numbers[place] = newest[place]
+                self.slots[place] = _opened(found[newest[place]], wanted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A process that is being started maps what it needs.
+        return {**self.__dict__, "slots": [None] * len(self.slots), "_sent": deque()}
 
 
-def _references(slots: list[np.ndarray[Any, Any]], slot: int) -> int:
-    return sys.getrefcount(slots[slot])
+def _mapped(descriptor: int) -> Memory:
+    return np.frombuffer(mmap.mmap(descriptor, _SLOT_BYTES), np.uint8)
 
 
-_HELD_BY_NOBODY = _references([np.empty(0, np.uint8)], 0)  # but the list, and what counts
-
-
-def _opened(duplicate: Any, num_slots: int) -> Ring:
-    ring = Ring.__new__(Ring)
-    ring._map(duplicate.detach(), num_slots)
-    return ring
+def _opened(path: str, wanted: re.Pattern[str]) -> Memory | None:
+    """The memory of a descriptor of another process; None if it is something else by now."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        is_right = wanted.fullmatch(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return _mapped(descriptor) if is_right else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 _rings: weakref.WeakValueDictionary[int, Ring] = weakref.WeakValueDictionary()
+_forks: list[None] = []  # under way; a list, for appending is atomic
+
+
+def _before_fork() -> None:
+    # In this order: whoever unpacks a batch meanwhile is either seen to hold it, or sees this and copies it.
+    _forks.append(None)
+    _give_up_held()
+
+
+def _after_fork() -> None:
+    _give_up_held()  # again: an interrupt may have ended the first look
+    _forks.pop()
+
+
+def _give_up_held() -> None:
+    for reference in _rings.valuerefs():
+        ring = reference()
+        if ring is not None:
+            ring.give_up_held()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forks.clear)
+
+
+def _tensors_count() -> bool:
+    """True if a tensor, or its memory alone, holds the array that it was made from."""
+    probe = [np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.uint8)]
+    found = held(probe)
+    tensor = torch.from_numpy(probe[0][64:128]).view(torch.float32).view(4, 4)
+    found += held(probe)
+    storage = tensor[1:].untyped_storage()
+    del tensor
+    found += held(probe)
+    del storage
+    return [*found, *held(probe)] == [False, True, True, False]
+
+
+_READS_IN_PLACE = counts_can_be_trusted() and _tensors_count()
 
 
 class _Spot:
@@ -126,7 +229,7 @@ class _Spot:
     def __reduce__(self) -> Any:
         return _Spot, (self.offset, self.dtype, self.shape)
 
-    def found(self, memory: np.ndarray[Any, Any]) -> Any:
+    def found(self, memory: Memory) -> Any:
         """What lies there."""
         dtype = np.dtype(self.dtype) if isinstance(self.dtype, str) else self.dtype
         data = memory[self.offset : self.offset + dtype.itemsize * math.prod(self.shape)]
@@ -144,9 +247,23 @@ class Parcel:
         self._batch = batch
 
     def unpacked(self) -> Any:
-        """The batch, over the memory of the slot."""
-        memory = _rings[self._ring].slots[self._slot]
-        return mapped(self._batch, lambda leaf: leaf.found(memory) if type(leaf) is _Spot else leaf)
+        """The batch, over the memory of the slot; copied where nothing could tell how long it is held."""
+        memory = _rings[self._ring].memory(self._slot)
+        assert memory is not None, "a slot that is under way is not replaced"
+        is_copied = bool(_forks) or not _READS_IN_PLACE  # asked once `memory` is held
+        found: dict[_Spot, Any] = {}
+
+        def unpack(leaf: Any) -> Any:
+            if type(leaf) is not _Spot:
+                return leaf
+            if leaf not in found:
+                there = leaf.found(memory)
+                if is_copied:
+                    there = there.clone() if isinstance(there, torch.Tensor) else there.copy()
+                found[leaf] = there
+            return found[leaf]
+
+        return mapped(self._batch, unpack)
 
     def pin_memory(self, device: Any = None) -> Any:
         """The batch in pinned memory; torch's pinning thread asks for it."""
