@@ -671,7 +671,7 @@ class _Rows:
     def _packed(self, job: _Job) -> Any:
         place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
         if place is None:
-            return self._all(job)
+            return self._all(job) if get_worker_info() is None else packed(self._all(job), -1, -1, None)
         # Only our own code may see the memory of the slot: what the user's keeps would be written over.
         ours = self._seed is None and _is_ours(self._batches.collate) and _only_gathers(self.dataset)
         with placing(place) if ours else contextlib.nullcontext():

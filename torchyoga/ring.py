@@ -9,6 +9,7 @@ memory of a slot has no name, and ends with the last process that maps it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import mmap
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .buffers import Place, address_of, counts_can_be_trusted, held
@@ -229,6 +231,12 @@ class _Spot:
     def __reduce__(self) -> Any:
         return _Spot, (self.offset, self.dtype, self.shape)
 
+    @staticmethod
+    def of(leaf: Any, offset: int) -> _Spot:
+        """The spot of a tensor or an array."""
+        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf.dtype.str
+        return _Spot(offset, dtype, tuple(leaf.shape))
+
     def found(self, memory: Memory) -> Any:
         """What lies there."""
         dtype = np.dtype(self.dtype) if isinstance(self.dtype, str) else self.dtype
@@ -263,7 +271,7 @@ class Parcel:
                 found[leaf] = there
             return found[leaf]
 
-        return mapped(self._batch, unpack)
+        return mapped(self._batch, unpack, _is_more_than_fields)
 
     def pin_memory(self, device: Any = None) -> Any:
         """The batch in pinned memory; torch's pinning thread asks for it."""
@@ -273,44 +281,133 @@ class Parcel:
         return Parcel, (self._ring, self._slot, self._batch)
 
 
-def packed(batch: Any, ring: int, slot: int, place: Place) -> Any:
-    """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit."""
-    spots = 0
-    start = address_of(place.memory)
+def packed(batch: Any, ring: int, slot: int, place: Place | None) -> Any:
+    """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit.
 
-    def pack(leaf: Any) -> Any:
-        nonlocal spots
-        if type(leaf) is torch.Tensor and _is_plain(leaf):
-            array, dtype, shape = None, leaf.dtype, tuple(leaf.shape)
-            offset = leaf.data_ptr() - start
-        elif (
-            type(leaf) is np.ndarray and leaf.size and leaf.flags.c_contiguous and leaf.dtype.kind in "biufc"
-        ):
-            array, dtype, shape = leaf, leaf.dtype.str, leaf.shape
+    Whatever is no ordinary tensor or array of numbers travels as torch sends it, and so do tensors that lie
+    over each other, for they shall still do so. Without a place, all do.
+
+    Raises:
+        RuntimeError: torch cannot send a tensor that was computed from one that requires grad.
+    """
+    leaves: dict[int, Any] = {}
+    try:
+        mapped(batch, lambda leaf: leaves.setdefault(id(leaf), leaf), _is_more_than_fields)
+    except RecursionError:
+        return batch  # torch's pickler goes deeper, or says what is wrong
+    sent = {key: _as_torch_can_send(leaf) for key, leaf in leaves.items()}
+    spots = {} if place is None else _spots(sent, place)
+    found = mapped(batch, lambda leaf: spots.get(id(leaf)) or sent[id(leaf)], _is_more_than_fields)
+    return Parcel(ring, slot, found) if spots else found
+
+
+def _as_torch_can_send(leaf: Any) -> Any:
+    """The leaf, or an equal one."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if leaf.requires_grad and not leaf.is_leaf:
+        # It raises. In torch's own thread it would too, and the batch would be waited for without end.
+        reduce_tensor(leaf)  # type: ignore[no-untyped-call]
+    if type(leaf) is torch.Tensor and not leaf.requires_grad and _has_bytes(leaf):
+        return leaf.resolve_conj().resolve_neg()  # which torch forgets on the way
+    return leaf
+
+
+def _has_bytes(tensor: torch.Tensor) -> bool:
+    """True if its type, shape, strides and bytes are all there is."""
+    return (
+        tensor.layout == torch.strided
+        and not (tensor.is_nested or tensor.is_quantized)
+        and tensor.device.type == "cpu"
+    )
+
+
+def _spots(leaves: dict[int, Any], place: Place) -> dict[int, _Spot]:
+    """Where in the slot leaves lie now, by their keys: those that arrive as they were from there."""
+    start = address_of(place.memory)
+    found: dict[int, _Spot] = {}
+    others: dict[int, Any] = {}
+    for key, leaf in leaves.items():
+        if isinstance(leaf, torch.Tensor):
+            offset = leaf.data_ptr() - start if _is_plain(leaf) else -1
+        elif type(leaf) is np.ndarray and _is_plain_array(leaf):
             offset = address_of(leaf) - start
         else:
-            return leaf
-        if not 0 <= offset < place.used:
-            target = place.empty(leaf.nbytes)
-            if target is None:
-                return leaf
-            offset = address_of(target) - start
-            if array is None:
-                torch.from_numpy(target).view(dtype).view(shape).copy_(leaf)
-            else:
-                target.view(array.dtype).reshape(shape)[...] = array
-        spots += 1
-        return _Spot(offset, dtype, shape)
-
-    found = mapped(batch, pack)
-    return Parcel(ring, slot, found) if spots else batch
+            continue
+        if 0 <= offset < place.used:
+            found[key] = _Spot.of(leaf, offset)
+        else:
+            others[key] = leaf
+    shared = _overlapping([leaf for leaf in others.values() if isinstance(leaf, torch.Tensor)])
+    for key, leaf in others.items():
+        is_tensor = isinstance(leaf, torch.Tensor)
+        if is_tensor and (id(leaf) in shared or not _is_plain(leaf)):
+            continue
+        target = place.empty(leaf.nbytes)
+        if target is None:
+            continue
+        if is_tensor:
+            # As bytes: torch cannot copy each of its types.
+            torch.from_numpy(target).copy_(leaf.reshape(-1).view(torch.uint8))
+        else:
+            target.view(leaf.dtype).reshape(leaf.shape)[...] = leaf
+        found[key] = _Spot.of(leaf, address_of(target) - start)
+    return found
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     return (
-        tensor.layout == torch.strided
-        and tensor.device.type == "cpu"
+        type(tensor) is torch.Tensor
+        and _has_bytes(tensor)
         and tensor.numel() > 0
         and tensor.is_contiguous()
-        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
     )
+
+
+def _is_plain_array(array: Memory) -> bool:
+    dtype = array.dtype
+    return (
+        array.size > 0
+        and array.flags.c_contiguous
+        and dtype.kind in "biufc"
+        and dtype.isnative  # others are swapped on the way, as from torch's loader
+        and np.dtype(dtype.str) == dtype
+    )
+
+
+def _overlapping(tensors: list[torch.Tensor]) -> set[int]:
+    """The identities of those that share bytes with another."""
+    if len(tensors) < 2:
+        return set()
+    extents = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + _reach(tensor), id(tensor))
+        for tensor in tensors
+        if tensor.layout == torch.strided and not tensor.is_nested and tensor.numel()
+    )
+    found: set[int] = set()
+    furthest, end = 0, 0
+    for first, last, tensor in extents:
+        if first < end:
+            found |= {furthest, tensor}
+        if last > end:
+            furthest, end = tensor, last
+    return found
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    """Bytes from a tensor's first to behind its last."""
+    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(steps + 1) * tensor.itemsize
+
+
+def _is_more_than_fields(found: tuple[Any, ...]) -> bool:
+    """True for a namedtuple that cannot be made from its fields alone."""
+    return _has_ways_of_its_own(type(found)) or bool(getattr(found, "__dict__", None))
+
+
+@functools.lru_cache(256)
+def _has_ways_of_its_own(cls: type) -> bool:
+    plain = next((base for base in cls.__mro__ if tuple in base.__bases__), tuple)
+    names = ("__new__", "__init__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__setstate__")
+    return any(getattr(cls, name, None) is not getattr(plain, name, None) for name in names)
