@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ from .errors import StateError
 from .order import ORDER_VERSION, Shard, as_int
 from .place import Place, Ranges, skipped, taken
 from .proof import PINS, PRIME, weight, weight_of_share, weight_until
+from .warned import warn_user
 
 __all__ = ["Cursor", "Run"]
 
@@ -145,10 +145,9 @@ class Cursor:
         if self._just_loaded and wanted < self.epoch:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
-            warnings.warn(
+            warn_user(
                 f"set_epoch({epoch}) came after loading a state, in epoch {wanted}: the trainer counts its "
-                f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on",
-                stacklevel=3,
+                f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on"
             )
         if wanted == self.epoch:
             self._again = self._running

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -41,6 +40,7 @@ from .trainers import (
     is_planning_epochs,
     left_by_lightning,
 )
+from .warned import warn_user
 
 __all__ = ["DataLoader", "Delivery"]
 
@@ -582,9 +582,7 @@ def _has_accelerator() -> bool:
     accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
     if torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
         return True
-    warnings.warn(
-        "pin_memory=True, but there is no accelerator: memory is not pinned", UserWarning, stacklevel=4
-    )
+    warn_user("pin_memory=True, but there is no accelerator: memory is not pinned")
     return False
 
 

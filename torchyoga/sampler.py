@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
@@ -23,6 +22,7 @@ from .place import batches, chunks
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered, same_by_rank
 from .trainers import is_only_looked_at, is_read_by_accelerate, num_skipped
+from .warned import warn_user
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
 
@@ -274,7 +274,7 @@ class ResumableSampler(DistributedSampler[int]):
             )
         if told and not self._has_warned:
             self._has_warned = True
-            warnings.warn(told, UserWarning, stacklevel=2)
+            warn_user(told)
 
     def _settle(self) -> None:
         """Tells the cursor what the iterator that moved last has handed out."""
