@@ -18,6 +18,7 @@ PACKAGE = Path(torchyoga.__file__).parent
 HOUSE = [
     "errors",
     "cached",
+    "warned",
     "forks",
     "leaf",
     "compound",
@@ -97,6 +98,7 @@ NEVER = {
     "maps": {"torch", "os", "time", "random", "pathlib"},
     "place": {"torch", "os", "time", "random", "pathlib"},
     "proof": {"torch", "os", "time", "numpy"},
+    "warned": {"torch"},
     "cursor": {"torch", "os", "time", "numpy"},
     "trainers": {"torch", "accelerate", "keras"},
     "manifest": {"torch", "os", "pathlib"},

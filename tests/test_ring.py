@@ -5,17 +5,23 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import subprocess
+import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from children import forked
 from torch.utils.data import Dataset, get_worker_info
+from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.buffers import Place, placing
+from torchyoga import ring as ring_module
+from torchyoga.buffers import Place, address_of, held, placing
 from torchyoga.nest import mapped
 from torchyoga.ring import Parcel, Ring, packed
 from torchyoga.testing import assert_rows_equal
@@ -260,3 +266,217 @@ def test_what_the_users_code_keeps_is_not_written_over(ref: yoga.DataRef) -> Non
 
 def copied(batch: Any) -> Any:
     return mapped(batch, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
+
+
+# -- who forks while a batch is held gives it to the child, too
+
+
+def numbered(batches: int, **options: Any) -> yoga.DataLoader:
+    """Batch i holds 2 i and 2 i + 1."""
+    return yoga.DataLoader(list(range(2 * batches)), 2, num_workers=2, **options)
+
+
+def by_process(work: Callable[[], None]) -> Callable[[], int]:
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+
+    def ended() -> int:
+        process.join()
+        assert process.exitcode is not None
+        return process.exitcode
+
+    return ended
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("begun", [forked, by_process])
+def test_what_a_forked_child_holds_stays_as_it_is(begun: Any, persistent: bool) -> None:
+    loader = numbered(60, persistent_workers=persistent)
+    list(loader)  # so that every slot has been in use
+    batches, (reading, writing) = iter(loader), os.pipe()
+    children = []
+    for step in range(8):
+        batch = next(batches)
+
+        def look(batch: Any = batch, step: int = step) -> None:
+            os.read(reading, 1)  # once the parent has drawn all
+            assert batch.tolist() == [2 * step, 2 * step + 1]
+
+        children.append(begun(look))
+        del batch, look
+    try:
+        assert [batch.tolist() for batch in batches] == [[2 * i, 2 * i + 1] for i in range(8, 60)]
+    finally:
+        os.write(writing, b"." * 8)
+        codes = [ended() for ended in children]
+        os.close(reading), os.close(writing)
+    assert codes == [0] * 8
+
+
+class Kept(Dataset[Any]):
+    def __init__(self, kept: list[Any]) -> None:
+        self.kept = kept
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.kept[index]
+
+
+def test_workers_of_another_loader_read_delivered_batches() -> None:
+    batches = iter(numbered(60))
+    kept = [next(batches) for _ in range(4)]
+    others = iter(torch.utils.data.DataLoader(Kept(kept), None, num_workers=1, prefetch_factor=1))
+    found = [next(others)]
+    kept.clear()
+    assert sum(1 for _ in batches) == 56
+    found += others
+    assert [batch.tolist() for batch in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_slots_take_the_places_of_those_given_up(method: str) -> None:
+    """Also in workers that are older, so that batches go on to come in slots; and the others' memory ends."""
+    batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
+    held_now, in_slots = next(batches), 0
+    ring = batches._loader._plan.ring  # type: ignore[attr-defined]
+    for step in range(1, 80):
+        assert forked(bool)() == 0
+        held_now = next(batches)
+        assert held_now.tolist() == [2 * step, 2 * step + 1]
+        in_slots += any(slot is not None and held([slot])[0] for slot in ring.slots) and is_in(held_now, ring)
+    assert in_slots > 70
+    assert max(ring._numbers) > 20
+    processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+    assert all(mapped_slots(process) <= len(ring.slots) + 1 for process in processes)
+
+
+def is_in(batch: torch.Tensor, ring: Ring) -> bool:
+    found = [slot for slot in ring.slots if slot is not None]
+    return any(0 <= batch.data_ptr() - slot.ctypes.data < slot.size for slot in found)
+
+
+def mapped_slots(process: int | None) -> int:
+    with open(f"/proc/{process}/maps") as maps:
+        return maps.read().count("memfd:torchyoga")
+
+
+def test_without_a_way_to_other_slots_batches_travel_as_torch_sends_them() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    ring.arrived()
+    batch = packed([torch.ones(3)], ring.key, slot, ring.place(slot)).unpacked()
+    assert forked(bool)() == 0
+    other = ring.send()
+    assert other == slot + 1
+    worker = Ring.__new__(Ring)
+    worker.__dict__.update(ring.__getstate__())
+    place = worker.place(other)
+    assert place is not None
+    place.memory[:3] = 7
+    assert ring.place(other).memory[:3].tolist() == [7] * 3  # type: ignore[union-attr]
+    worker.process = 2**22 + 1  # nobody's
+    worker.slots = [None]
+    assert worker.place(other) is None
+    assert batch[0].tolist() == [1] * 3
+
+
+def test_a_batch_that_comes_while_another_thread_forks_is_copied() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    parcel = packed([torch.ones(3), np.ones(3)], ring.key, slot, ring.place(slot))
+    ring_module._before_fork()
+    try:
+        found = parcel.unpacked()
+        assert not is_in(found[0], ring)
+        assert address_of(found[1]) != address_of(ring.slots[0][64:])  # type: ignore[index]
+    finally:
+        ring_module._after_fork()
+    ring.arrived()
+    assert ring.send() == slot
+    assert is_in(parcel.unpacked()[0], ring)
+
+
+def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
+    ring = Ring(2)
+
+    def send() -> None:
+        assert ring.send() == -1
+        assert next(iter(numbered(3))).tolist() == [0, 1]
+
+    assert forked(send)() == 0
+    assert ring.send() == 0
+
+
+# -- whatever is made from a tensor holds it
+
+
+EXPORTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "numpy": lambda tensor: tensor.numpy(),
+    "memoryview": lambda tensor: memoryview(tensor.numpy()),
+    "from_dlpack": lambda tensor: np.from_dlpack(tensor),
+    "capsule": lambda tensor: torch.utils.dlpack.to_dlpack(tensor),
+    "storage": lambda tensor: tensor.untyped_storage(),
+    "view": lambda tensor: tensor.reshape(-1)[1:].view(torch.uint8),
+    "graph": lambda tensor: (torch.ones_like(tensor.float()).requires_grad_() * tensor).grad_fn,
+    "shared": lambda tensor: tensor.share_memory_(),
+}
+
+
+def contents(export: Any) -> Any:
+    if type(export).__name__ == "PyCapsule":
+        return torch.utils.dlpack.from_dlpack(export).tolist()
+    if hasattr(export, "saved_tensors") or hasattr(export, "_saved_other"):
+        return export._saved_other.tolist()
+    return export.tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_outlives_its_tensor(name: str, workers: int) -> None:
+    arrays = yoga.from_arrays({"x": np.repeat(np.arange(84, dtype=np.int32)[:, None], 10_000, 1)})
+    batches = iter(yoga.DataLoader(arrays, 2, num_workers=workers))
+    export = EXPORTS[name](next(batches)["x"])
+    expected = [0] * 10_000 + [1] * 10_000
+    for _ in range(40):
+        next(batches)
+    found = torch.tensor(contents(export)).flatten()
+    if name == "storage" or name == "view":
+        assert len(found) > 70_000
+        assert set(found.tolist()) == {0, 1}
+        assert int(found.sum()) == 10_000
+    else:
+        assert found.tolist() == expected
+
+
+def take_and_look(queue: Any, told: Any) -> None:
+    batch, array = queue.get()
+    told.put("here")
+    assert queue.get() == "drawn"
+    told.put((batch.tolist(), array.tolist()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int) -> None:
+    context = torch.multiprocessing.get_context("spawn")
+    queue, told = context.Queue(), context.Queue()
+    process = context.Process(target=take_and_look, args=(queue, told))
+    process.start()
+    batches = iter(yoga.DataLoader(list(range(120)), 2, num_workers=workers))
+    queue.put((next(batches), next(batches).numpy()))
+    assert told.get(timeout=PATIENCE) == "here"
+    assert sum(1 for _ in batches) == 58
+    queue.put("drawn")
+    assert told.get(timeout=PATIENCE) == ([0, 1], [2, 3])
+    process.join()
+
+
+# -- where counts cannot be trusted
+
+
+def test_without_trust_in_counts_nothing_is_used_again_while_it_may_be_held(ref: yoga.DataRef) -> None:
+    package = str(Path(yoga.__file__).parents[1])
+    environment = {**os.environ, "TORCHYOGA_REUSE_MEMORY": "0", "PYTHONPATH": package}
+    command = [sys.executable, str(Path(__file__).with_name("untrusted.py"))]
+    subprocess.run(command, env=environment, check=True, timeout=PATIENCE)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["BufferPool", "Place", "address_of", "fresh", "is_placing", "placing"]
+__all__ = [
+    "BufferPool",
+    "Place",
+    "address_of",
+    "counts_can_be_trusted",
+    "fresh",
+    "held",
+    "is_placing",
+    "placing",
+]
 
 _ALIGNMENT = 64  # bytes; as torch's own allocator gives
 _MOST_BYTES = 2**30
@@ -25,6 +36,40 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 def fresh(nbytes: int) -> np.ndarray[Any, Any]:
     """An uninitialised array (nbytes,) of uint8, of no pool."""
     return np.empty(nbytes, np.uint8)
+
+
+def held(arrays: Sequence[np.ndarray[Any, Any] | None]) -> list[bool]:
+    """For each array, whether anybody but this sequence holds it or a view of it.
+
+    To be believed where `counts_can_be_trusted`, of arrays that the caller keeps in no variable meanwhile.
+    """
+    # All in C: what a variable or a subscript adds to a count changes with Python's version and optimizer.
+    return [count != _HELD_BY_NOBODY for count in map(sys.getrefcount, arrays)]
+
+
+def counts_can_be_trusted() -> bool:
+    """True where `held` tells the truth; where it does not, memory is not used again and batches are copied.
+
+    Not so in a free-threaded Python, where another thread may take a reference between the look and the use,
+    and in one that counts otherwise than CPython. TORCHYOGA_REUSE_MEMORY=0 in the environment says no, too.
+    """
+    return _TRUSTED
+
+
+def _counts_tell() -> bool:
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    probe: list[np.ndarray[Any, Any]] = [np.empty(64, np.uint8)]
+    found = held(probe)
+    view = probe[0][8:]
+    found += held(probe)
+    view = view.view(np.int64).reshape(7, 1)[1:]
+    found += held(probe)
+    exported = memoryview(view.data)
+    del view
+    found += held(probe)
+    del exported
+    return [*found, *held(probe)] == [False, True, True, True, False]
 
 
 class Place:
@@ -69,7 +114,7 @@ class BufferPool:
     """Hands out arrays of bytes, and takes each back when the last array or tensor over it is gone.
 
     Views, and tensors made from them, hold a reference to the array that owns the memory; so its reference
-    count tells exactly whether anybody still can see it.
+    count tells exactly whether anybody still can see it. Where counts cannot be trusted, all is fresh memory.
 
     Args:
         capacity: bytes that the pool keeps for reuse, or four buffers if those are more, but less than
@@ -86,12 +131,16 @@ class BufferPool:
             found = _place.empty(nbytes)
             if found is not None:
                 return found
-        if nbytes < _WORTH_KEEPING:
+        if nbytes < _WORTH_KEEPING or not _TRUSTED:
             return np.empty(nbytes, np.uint8)
-        for buffer in tuple(self._kept):
-            # Held by the list, its copy and the loop; by no view, and no other thread's loop.
-            if nbytes <= buffer.size <= 2 * nbytes and sys.getrefcount(buffer) == _HELD_BY_NOBODY:
-                return buffer[:nbytes]
+        for _ in range(len(self._kept)):
+            # Out of the list it is this thread's alone, so the count cannot change between look and use.
+            ours = self._oldest()
+            is_free = bool(ours) and nbytes <= ours[0].size <= 2 * nbytes and not held(ours)[0]
+            found = ours[0][:nbytes] if is_free else None
+            self._kept += ours
+            if found is not None:
+                return found
         buffer = np.empty(nbytes, np.uint8)
         # As many as are in use at once: one being filled, some read ahead, one held.
         most = max(self.capacity, min(4 * nbytes, _MOST_BYTES))
@@ -100,17 +149,17 @@ class BufferPool:
             self._kept.append(buffer)
         return buffer[:]
 
+    def _oldest(self) -> list[np.ndarray[Any, Any]]:
+        """The buffer that was looked at least recently, no longer kept; none, if others were quicker."""
+        try:
+            return [self._kept.pop(0)]
+        except IndexError:
+            return []
+
     def _make_room(self, most: int) -> None:
         while self._kept and sum(buffer.size for buffer in self._kept) > most:
-            self._kept.pop(0)
+            self._oldest()
 
 
-def _held_by_nobody() -> int:
-    """What `sys.getrefcount` says there of a buffer in no use; Python's versions count differently."""
-    kept = [np.empty(0, np.uint8)]
-    for buffer in tuple(kept):
-        found = sys.getrefcount(buffer)
-    return found
-
-
-_HELD_BY_NOBODY = _held_by_nobody()
+_HELD_BY_NOBODY = next(map(sys.getrefcount, [np.empty(0, np.uint8)]))  # by the list, and what counts
+_TRUSTED = os.environ.get("TORCHYOGA_REUSE_MEMORY") != "0" and _counts_tell()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import warnings
 import weakref
 from array import array
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from .errors import StateError
 from .order import ORDER_VERSION, Shard, as_int
 from .place import Place, Ranges, skipped, taken
 from .proof import PINS, PRIME, weight, weight_of_share, weight_until
+from .warned import warn_user
 
 __all__ = ["Cursor", "Run"]
 
@@ -201,7 +201,7 @@ class Cursor:
             self._left = place
 
     def _rest(self, place: Place, run: Run) -> int:
-        """Rows of the dataset that all ranks still have to deliver in an epoch, in batches such as `run`'s."""
+        """Rows of the dataset that all ranks still have to deliver in an epoch, in `run`'s batches."""
         if self.rolled(place, run.batch_size, run.drop_last).epoch != place.epoch:
             return 0
         return min(self.shard.end(self.length, place.position), self.length) - place.position
@@ -219,13 +219,12 @@ class Cursor:
         rows = self._rest(self._place, run)
         if rows and run.start.epoch != self._place.epoch:
             self._has_warned = True
-            warnings.warn(
+            warn_user(
                 f"the iteration before this one was left after {self._place.position} of {self.length} rows "
                 f"of epoch {self._place.epoch}; this one begins epoch {self._place.epoch + 1}, so the other "
                 f"{rows} rows are left out, as with torch's DataLoader. To go on where it was left, keep the "
                 "iterator, or load its state_dict(); to look at a batch, call peek(); to begin that epoch "
-                f"again, set_epoch({self._place.epoch})",
-                stacklevel=2,
+                f"again, set_epoch({self._place.epoch})"
             )
 
     def finished(self, run: Run) -> None:
@@ -326,10 +325,9 @@ class Cursor:
         if self._just_loaded and wanted < self.epoch:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
-            warnings.warn(
+            warn_user(
                 f"set_epoch({epoch}) came after loading a state, in epoch {wanted}: the trainer counts its "
-                f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on",
-                stacklevel=3,
+                f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on"
             )
         self._just_loaded = False
         run = self._run

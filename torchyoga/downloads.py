@@ -12,7 +12,6 @@ import os
 import secrets
 import threading
 import time
-import warnings
 import weakref
 import zlib
 from collections import deque
@@ -38,6 +37,7 @@ from .reader import Reader
 from .remote import Found, Remote
 from .schema import Schema
 from .store import transfer_bar
+from .warned import warn_user
 
 __all__ = ["Downloads"]
 
@@ -141,12 +141,10 @@ class Downloads:
         limit = self._cache.limit
         if limit is not None and not self._has_warned:
             self._has_warned = True
-            warnings.warn(
+            warn_user(
                 f"{self.name}: files are downloaded again while they are waited for, because the cache keeps "
                 f"{limit / 1e6:.0f} MB; set cache_bytes to the size of the dataset to download each file "
-                "once, or shuffle='block' to do so about once an epoch",
-                UserWarning,
-                stacklevel=2,
+                "once, or shuffle='block' to do so about once an epoch"
             )
 
     def is_checked(self, entry: FileEntry) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -59,6 +58,7 @@ from .trainers import (
     is_planning_epochs,
     left_by_lightning,
 )
+from .warned import warn_user
 
 __all__ = ["BatchError", "DataLoader", "Delivery"]
 
@@ -464,11 +464,10 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             found = state.get("row_seeds", 1 if state["version"] == 1 else ROW_SEEDS_VERSION)
             if found != ROW_SEEDS_VERSION:
                 self._has_warned = True
-                warnings.warn(
+                warn_user(
                     f"the state's row seeds are of version {found}, this torchyoga has version "
                     f"{ROW_SEEDS_VERSION}: the rows are the same, but random augmentation of the rest may be "
-                    "another than it would have been",
-                    stacklevel=2,
+                    "another than it would have been"
                 )
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
@@ -772,9 +771,7 @@ def _has_accelerator() -> bool:
     accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
     if torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
         return True
-    warnings.warn(
-        "pin_memory=True, but there is no accelerator: memory is not pinned", UserWarning, stacklevel=4
-    )
+    warn_user("pin_memory=True, but there is no accelerator: memory is not pinned")
     return False
 
 
@@ -855,9 +852,9 @@ class _Rows:
             return _Numbered(job.step, job.slot, [_wrapped(worker.id)] * len(job.window.ends))
 
     def _packed(self, job: _Job) -> Any:
-        if self._ring is None or job.slot < 0:
-            return self._all(job)
-        place = self._ring.place(job.slot)
+        place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
+        if place is None:
+            return self._all(job) if get_worker_info() is None else packed(self._all(job), -1, -1, None)
         # Only our own code may see the memory of the slot: what the user's keeps would be written over.
         ours = not self._seeding.rows and _is_ours(self._batches.collate) and _only_gathers(self.dataset)
         with placing(place) if ours else contextlib.nullcontext():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,37 +46,46 @@ class _Copied:
 
 
 class _Copy:
-    """Copies to a device that needs no stream of its own."""
+    """Copies to a device that needs no stream of its own.
+
+    They are waited for: memory that is copied from may be used again as soon as nobody holds it.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def begun(self, batch: Any) -> _Copied:
         """Begins to copy a batch."""
-        return _Copied(mapped(batch, self._moved), batch)
-
-    def _moved(self, leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return leaf.to(self.device, non_blocking=True)
-        return leaf.to(self.device) if callable(getattr(leaf, "to", None)) else leaf
+        return _Copied(mapped(batch, self._moved, _moves_itself), batch)
 
     def arrived(self, copied: _Copied) -> Any:
         """The batch, once it may be computed with."""
         return copied.batch
 
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self.device) if _moves_itself(leaf) else leaf
+
 
 class _CudaCopy(_Copy):
-    """Copies on a stream of its own, so that the computation goes on meanwhile."""
+    """Copies on a stream of its own, so that the computation goes on meanwhile.
+
+    Whatever is more than one run of memory is copied when it is wanted: nobody could tell the allocator that
+    each part of it is used on another stream than it was made on.
+    """
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._read: deque[_Copied] = deque()  # by the device, perhaps still
 
     def begun(self, batch: Any) -> _Copied:
         """Begins to copy a batch."""
+        while self._read and self._read[0].event.query():
+            self._read.popleft()
         with torch.cuda.stream(self._stream):
-            moved = mapped(batch, self._moved)
-            return _Copied(moved, batch, self._stream.record_event())
+            moved = mapped(batch, self._moved_ahead, _moves_itself)
+            self._read.append(_Copied(None, batch, self._stream.record_event()))
+            return _Copied(moved, batch, self._read[-1].event)
 
     def arrived(self, copied: _Copied) -> Any:
         """The batch; the current stream waits for it, the process does not."""
@@ -83,8 +93,22 @@ class _CudaCopy(_Copy):
         current.wait_event(copied.event)
 
         def keep(leaf: Any) -> Any:
-            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+            if not _is_one_run(leaf):
+                return self._moved(leaf)
+            if leaf.is_cuda:
                 leaf.record_stream(current)  # its memory was made on the other stream
             return leaf
 
-        return mapped(copied.batch, keep)
+        return mapped(copied.batch, keep, _moves_itself)
+
+    def _moved_ahead(self, leaf: Any) -> Any:
+        return leaf.to(self.device, non_blocking=True) if _is_one_run(leaf) else leaf
+
+
+def _moves_itself(leaf: Any) -> bool:
+    return callable(getattr(leaf, "to", None))
+
+
+def _is_one_run(leaf: Any) -> bool:
+    """True for a tensor that is no more than its own memory."""
+    return type(leaf) is torch.Tensor and leaf.layout == torch.strided and not leaf.is_nested

@@ -7,23 +7,48 @@ from typing import Any
 
 __all__ = ["mapped"]
 
+_UNDER_WAY = object()
 
-def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
+
+def mapped(
+    batch: Any, change: Callable[[Any], Any], is_leaf: Callable[[tuple[Any, ...]], bool] = lambda found: False
+) -> Any:
     """The dicts, lists, tuples and namedtuples of a batch, over what `change` makes of each leaf.
 
-    Of other classes than those, an object is a leaf.
+    Of other classes than those, an object is a leaf. What is in a batch twice is so in the result.
+
+    Args:
+        batch: any nesting.
+        change: of a leaf.
+        is_leaf: asked of each namedtuple; those for which it says so are leaves, too.
+
+    Raises:
+        RecursionError: the batch contains itself, or is nested too deeply.
 
     Example:
         >>> mapped({"x": [1, 2], "y": (3,)}, lambda leaf: leaf * 10)
         {'x': [10, 20], 'y': (30,)}
     """
-    cls = type(batch)
-    if cls is dict:
-        return {key: mapped(value, change) for key, value in batch.items()}
-    if cls is list:
-        return [mapped(value, change) for value in batch]
-    if cls is tuple:
-        return tuple(mapped(value, change) for value in batch)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return tuple.__new__(cls, [mapped(value, change) for value in batch])
-    return change(batch)
+    return _made(batch, change, is_leaf, {})
+
+
+def _made(node: Any, change: Any, is_leaf: Any, containers: dict[int, Any]) -> Any:
+    """The same of a part; `containers` are made already, by the identity of what they are made from."""
+    # No function within another: it would hold itself, and so the batch until the garbage collector comes.
+    cls = type(node)
+    is_named = isinstance(node, tuple) and hasattr(cls, "_fields")
+    if not (cls is dict or cls is list or cls is tuple or (is_named and not is_leaf(node))):
+        return change(node)
+    found = containers.get(id(node))
+    if found is None:
+        containers[id(node)] = _UNDER_WAY
+        if cls is dict:
+            found = {key: _made(value, change, is_leaf, containers) for key, value in node.items()}
+        elif cls is list:
+            found = [_made(value, change, is_leaf, containers) for value in node]
+        else:
+            found = tuple.__new__(cls, [_made(value, change, is_leaf, containers) for value in node])
+        containers[id(node)] = found
+    elif found is _UNDER_WAY:
+        raise RecursionError(f"a {cls.__name__} in the batch contains itself")
+    return found

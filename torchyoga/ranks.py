@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from .errors import StateError
 from .proof import PINS, SAME
 from .trainers import accelerate_mesh, is_sharded_by_caller
+from .warned import warn_user
 
 __all__ = ["Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
 
@@ -71,11 +71,9 @@ class Ranks:
             return
         if not dist.is_available() or not dist.is_initialized():
             self._has_warned = True
-            warnings.warn(
+            warn_user(
                 f"WORLD_SIZE is {processes}, but torch.distributed is not initialised, so this process takes "
-                "all rows; call init_process_group before the first batch, or give num_replicas and rank",
-                UserWarning,
-                stacklevel=4,
+                "all rows; call init_process_group before the first batch, or give num_replicas and rank"
             )
 
 

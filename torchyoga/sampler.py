@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from copy import copy
@@ -26,6 +25,7 @@ from .place import batches, chunks
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
 from .trainers import batches_of_torch, is_only_looked_at, is_read_by_accelerate, num_skipped
+from .warned import warn_user
 
 __all__ = ["ResumableBatchSampler", "ResumableSampler"]
 
@@ -201,11 +201,10 @@ class ResumableSampler(DistributedSampler[int]):
         begun = self._begun
         if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
-            warnings.warn(
-                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, and "
-                "this state counts them all; count the steps of your loop and save "
-                "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader",
-                stacklevel=2,
+            warn_user(
+                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, and this "
+                "state counts them all; count the steps of your loop and save "
+                "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader"
             )
         return self.cursor.state_dict()
 
@@ -363,7 +362,7 @@ class ResumableSampler(DistributedSampler[int]):
             )
         if told and not self._has_warned:
             self._has_warned = True
-            warnings.warn(told, UserWarning, stacklevel=2)
+            warn_user(told)
 
     def _settle(self) -> None:
         """Tells the cursor what the iterator that moved last has handed out."""

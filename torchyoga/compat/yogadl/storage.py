@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from ... import dataref
 from ...storage import Storage as _Storage
 from ...stream import Stream as _Stream
+from ...warned import warn_user
 from . import DataRef, Storage, Stream
 
 __all__ = [
@@ -184,11 +184,10 @@ class _BucketConfigurations:
         }
         ignored = [name for name, value in server.items() if value]
         if ignored:
-            warnings.warn(
+            warn_user(
                 f"{type(self).__name__}: {', '.join(ignored)} ignored, for there is no lock server: a "
                 "published "
-                "version never changes, so readers need no lock, and builders coordinate through the storage",
-                stacklevel=2 if type(self).__init__ is _BucketConfigurations.__init__ else 3,
+                "version never changes, so readers need no lock, and builders coordinate through the storage"
             )
 
     @property

@@ -1,0 +1,39 @@
+"""A process that does not decide by counts of references; test_ring.py runs it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+import torchyoga as yoga
+from torchyoga.buffers import BufferPool, address_of, counts_can_be_trusted
+
+
+def main() -> None:
+    """Raises AssertionError if memory is used again that somebody might hold."""
+    assert not counts_can_be_trusted()
+    pool = BufferPool()
+    pool.empty(2**20)[:] = 1
+    assert not pool._kept
+
+    rows = np.repeat(np.arange(84, dtype=np.int32)[:, None], 10_000, 1)
+    for workers in (0, 2):
+        for _ in range(2):
+            loader = yoga.DataLoader(yoga.from_arrays({"x": rows}), 2, num_workers=workers)
+            batches, exports = [], []
+            for batch in loader:
+                batches.append(batch["x"])
+                exports.append(torch.utils.dlpack.to_dlpack(batch["x"]))
+                ring = loader._plan.ring
+                if ring is not None:
+                    for slot in ring.slots:
+                        assert slot is not None
+                        assert not 0 <= batch["x"].data_ptr() - address_of(slot) < slot.size
+                    assert ring.send() >= 0  # there is always a slot
+                    ring._sent.pop()
+            assert [batch[:, 0].tolist() for batch in batches] == [[2 * i, 2 * i + 1] for i in range(42)]
+            assert len({batch.data_ptr() for batch in batches}) == 42
+
+
+if __name__ == "__main__":
+    main()
