@@ -14,7 +14,7 @@ from .moving import Moving
 __all__ = ["DeviceLoader", "to_device"]
 
 
-def to_device(loader: DataLoader, device: Any) -> DeviceLoader:
+def to_device(loader: DataLoader[Any], device: Any) -> DeviceLoader:
     """The batches of a loader on a device, each copied while the one before it is computed with.
 
     The copy runs beside the computation if the loader has `pin_memory=True`. The state, of this or of the
@@ -43,7 +43,7 @@ def to_device(loader: DataLoader, device: Any) -> DeviceLoader:
 class DeviceLoader:
     """A loader whose batches come on a device; see `to_device`. It has the attributes of the loader."""
 
-    def __init__(self, loader: DataLoader, device: torch.device) -> None:
+    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
         self.loader = loader
         self.device = device
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -348,11 +348,11 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
 
     def _check_length(self) -> None:
         """Raises ValueError if the dataset is not as long as that of the sampler."""
-        expected = len(self._plan.sampler.dataset)
-        if len(self.dataset) != expected:
+        expected, found = len(self._plan.sampler.dataset), len(cast(Sized, self.dataset))
+        if found != expected:
             raise ValueError(
-                f"the sampler is of {expected} rows, the dataset has {len(self.dataset)}; make a new loader, "
-                "and load its state with strict=False"
+                f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load its "
+                "state with strict=False"
             )
 
     def _start(self, run: Run) -> Any:
@@ -396,7 +396,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         rows = _Rows(self.dataset if source is None else source, seeding, self.collate_fn, None)
         with generators_put_back():
             found = rows[wanted] if self.batch_size is None else rows.__getitems__(wanted)[0]
-        return cast("Batch", pin_memory(found) if self.pin_memory and _has_accelerator() else found)
+        pins = self.pin_memory and _has_accelerator()
+        return cast("Batch", pin_memory(found) if pins else found)  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`."""
@@ -552,7 +553,7 @@ class _Plan:
 class Delivery(Iterator[Any]):
     """One iteration of a loader, counting every batch that reaches the training loop."""
 
-    def __init__(self, loader: DataLoader, moved: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+    def __init__(self, loader: DataLoader[Any], moved: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
         self._loader = loader
         self._moved = moved
         self._batches: Iterator[Any] | None = None
@@ -702,7 +703,7 @@ class _Failure(NamedTuple):
 class _Read(Iterator[Any]):
     """The batches of a DataRef, read by this process; many small ones at once, and ahead if there is time."""
 
-    def __init__(self, loader: DataLoader, source: DataRef, seeding: Seeding) -> None:
+    def __init__(self, loader: DataLoader[Any], source: DataRef, seeding: Seeding) -> None:
         self._source = source
         self._seeding = seeding
         self._batches = _Batches(loader.collate_fn)
@@ -842,14 +843,14 @@ class _Rows:
 
     def __getitems__(self, job: _Job) -> Any:
         """The batches of a job: a list, or a parcel of one."""
-        if job.step is None:
-            return self._packed(job)
+        worker = get_worker_info()
         try:
-            return _Numbered(job.step, job.slot, self._packed(job))
+            found = self._packed(job)
         except Exception:
-            worker = get_worker_info()
-            assert worker is not None
-            return _Numbered(job.step, job.slot, [_wrapped(worker.id)] * len(job.window.ends))
+            if worker is None:
+                raise
+            found = [_wrapped(worker.id)] * len(job.window.ends)
+        return found if job.step is None else _Numbered(job.step, job.slot, found)
 
     def _packed(self, job: _Job) -> Any:
         place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
@@ -970,7 +971,7 @@ class _WorkerInit:
 class _Arriving(Iterator[Any]):
     """The batches that torch's iterators fetch, one by one; out of the slots of a ring, if there is one."""
 
-    def __init__(self, fetched: Any, ring: Ring | None, loader: DataLoader) -> None:
+    def __init__(self, fetched: Any, ring: Ring | None, loader: DataLoader[Any]) -> None:
         self._fetched = fetched
         self._ring = ring
         self._loader = loader

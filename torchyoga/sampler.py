@@ -202,8 +202,8 @@ class ResumableSampler(DistributedSampler[int]):
         if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warn_user(
-                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, and this "
-                "state counts them all; count the steps of your loop and save "
+                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, "
+                "and this state counts them all; count the steps of your loop and save "
                 "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader"
             )
         return self.cursor.state_dict()
