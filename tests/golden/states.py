@@ -1,4 +1,4 @@
-"""Writes the golden states of order version 1, and what must come after each. Commit daf1b18 has written them.
+"""Writes the golden states of order version 1, and what must come after each. Commit daf1b18 wrote them.
 
 A later torchyoga makes states of a later version, and finishes in version 1's order what these have begun; so
 the file is never written again. `opened` and `rows_of` serve the test as well.
