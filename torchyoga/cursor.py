@@ -175,7 +175,6 @@ class Cursor:
         else:
             proof = weight_until(order.seed, place) + self._fault(place)
         return {
-            "version": ORDER_VERSION,
             "seed": order.seed,
             "epoch": place.epoch,
             "position": place.position,
@@ -239,7 +238,8 @@ class Cursor:
         if place.position >= self.order.length:
             place, steps = Place(place.epoch + 1, 0), 0
         begun = place.epoch if place.position else None
-        self.order = self.order.resumed(begun, state.get("shards") if strict else None)
+        shards = state.get("shards") if strict else None
+        self.order = self.order.resumed(begun, shards, state["version"])
         self._place = self._origin = place
         self._steps, self._known, self._run = steps, known, None
         self._running = self._again = False
@@ -256,9 +256,9 @@ class Cursor:
         for key in ("version", "epoch", "position", "length"):
             if type(state[key]) is not int or state[key] < 0:
                 raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")
-        if state["version"] != ORDER_VERSION:
+        if not 0 < state["version"] <= ORDER_VERSION:
             raise StateError(
-                f"the state is of version {state['version']}, this torchyoga reads version {ORDER_VERSION}; "
+                f"the state is of version {state['version']}, this torchyoga reads 1 to {ORDER_VERSION}; "
                 "load it with the torchyoga that saved it"
             )
         if state["position"] > state["length"]:
