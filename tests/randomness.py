@@ -130,13 +130,14 @@ def of_chi_square(found: float, freedom: int) -> float:
 
 
 def together(orders: Iterable[Any], length: int) -> Statistics:
-    """The statistics of orders that come one by one, or several at once."""
-    found, some = Statistics(length), []
+    """The statistics of orders that come one by one."""
+    found, some, rows = Statistics(length), [], 0
     for order in orders:
-        some.append(np.atleast_2d(order))
-        if sum(map(len, some)) * length > 2**20:
-            found.add(np.concatenate(some))
-            some = []
+        some.append(order)
+        rows += length
+        if rows >= 2**20:
+            found.add(np.stack(some))
+            some, rows = [], 0
     if some:
-        found.add(np.concatenate(some))
+        found.add(np.stack(some))
     return found
