@@ -259,9 +259,9 @@ def _permutation(length: int, version: int, seed: int, epoch: int) -> _Sorted | 
     if version == 1:
         bits, keys, swaps = max(bits, _FIRST_BITS), first_keys("order", seed, epoch), False
     elif length <= _MOST_SORTED:
-        return _sorted(length, *keyed_words(1, "sorted", seed, epoch).tolist())
+        return _sorted(length, *keyed_words(1, "sorted", length, seed, epoch).tolist())
     else:
-        last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", seed, epoch).tolist()
+        last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", length, seed, epoch).tolist()
         keys, swaps = np.array(words, np.uint64).reshape(-1, 3) | _ODD, last % 2 == 1
     word = np.uint32 if bits <= 32 else np.uint64
     return _Network(length, bits, tuple(map(tuple, keys.astype(word))), swaps)
