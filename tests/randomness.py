@@ -25,7 +25,9 @@ class Statistics:
     def __init__(self, length: int) -> None:
         self.length = length
         self.orders = 0
-        self._sums: dict[str, list[float]] = {}  # of each number of an order: the sum and that of the squares
+        self._sums: dict[
+            str, list[float]
+        ] = {}  # of each number of an order: how many, their sum, that of the squares
         self._counts: dict[str, Any] = {}  # of what comes, and the expectation of each for one order
 
     def add(self, orders: Any) -> None:
@@ -33,7 +35,8 @@ class Statistics:
         length, orders = self.length, np.asarray(orders, np.int32)
         numbers, mean = np.arange(length), (length - 1) / 2
         self.orders += len(orders)
-        self._number("parity", parities(orders), 0.5)
+        some = len(orders) // 4 if length > 1000 else len(orders)  # for it takes long, and is soon seen
+        self._number("parity", parities(orders[: max(some, 1)]), 0.5)
         squares = ((numbers - mean) ** 2).sum()
         centred = orders - mean
         if length > 2:  # of two rows there is nothing but the parity
@@ -79,9 +82,8 @@ class Statistics:
 
     def _number(self, name: str, values: Any, expected: float) -> None:
         apart = np.asarray(values, float) - expected
-        sums = self._sums.setdefault(name, [0.0, 0.0])
-        sums[0] += float(apart.sum())
-        sums[1] += float((apart**2).sum())
+        found = len(apart), float(apart.sum()), float((apart**2).sum())
+        self._sums[name] = [a + b for a, b in zip(self._sums.get(name, (0, 0, 0)), found, strict=True)]
 
     def _count(self, name: str, found: Any, expected: Any) -> None:
         counts = self._counts.setdefault(name, [np.zeros(len(found), np.int64), expected])
@@ -89,11 +91,11 @@ class Statistics:
 
     def deviations(self) -> Iterator[tuple[str, float]]:
         """Each statistic by name, in standard deviations."""
-        for name, (total, squares) in self._sums.items():
-            mean = total / self.orders
-            variance = squares / self.orders - mean**2
+        for name, (count, total, squares) in self._sums.items():
+            mean = total / count
+            variance = squares / count - mean**2
             if variance > 1e-9:
-                yield name, mean / math.sqrt(variance / self.orders)
+                yield name, mean / math.sqrt(variance / count)
             elif abs(mean) > 1e-9:
                 yield name, math.inf
         for name, (found, expected) in self._counts.items():

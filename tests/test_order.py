@@ -173,7 +173,7 @@ def test_orders_are_as_those_of_a_fair_shuffle(length: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("length", [*range(2, 34), *SIZES[9:], 512, 1500, 3000, 4095, *ABOVE[:3]])
+@pytest.mark.parametrize("length", [*range(2, 34), *SIZES[10:], 1500, *ABOVE[:3]])
 def test_a_hundred_thousand_orders_are_as_those_of_a_fair_shuffle(length: int) -> None:
     deviation, name = together(orders_of(length, 100_000 if length <= 4096 else 20_000), length).worst()
     assert deviation < 5, name
