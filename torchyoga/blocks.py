@@ -378,7 +378,7 @@ class _Plan:
 
 
 @lru_cache(maxsize=4)
-def _plan(order: BlockOrder, epoch: int, shards: int | None, version: int = ORDER_VERSION) -> _Plan:
+def _plan(order: BlockOrder, epoch: int, shards: int | None, version: int) -> _Plan:
     return _Plan(order, epoch, shards, version)
 
 
@@ -456,10 +456,10 @@ class _Permutations:
     def _rounds(self, which: Ints, low: int) -> list[tuple[Any, Any, Any]]:
         """What each round multiplies by, adds, and multiplies by."""
         _, own, keys = self._short if low < 16 else self._long
-        own = [some[which] for some in own]
+        mine: list[Any] = [some[which] for some in own]
         if self._is_first:
-            return [(first, add, last) for (first, _, last), add in zip(keys, own, strict=True)]
-        return [(*own, last) for last in keys[: _num_rounds(low)]]
+            return [(first, add, last) for (first, _, last), add in zip(keys, mine, strict=True)]
+        return [(mine[0], mine[1], last) for last in keys[: _num_rounds(low)]]
 
     def _feistel(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
         is_short = low < 16

@@ -258,8 +258,8 @@ class Cursor:
                 raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")
         if not 0 < state["version"] <= ORDER_VERSION:
             raise StateError(
-                f"the state is of version {state['version']}, this torchyoga reads 1 to {ORDER_VERSION}; "
-                "load it with the torchyoga that saved it"
+                f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
+                f"{ORDER_VERSION}; load it with the torchyoga that saved it"
             )
         if state["position"] > state["length"]:
             raise StateError(
