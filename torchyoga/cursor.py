@@ -175,6 +175,7 @@ class Cursor:
         else:
             proof = weight_until(order.seed, place) + self._fault(place)
         return {
+            "version": order.version_in(place.epoch),
             "seed": order.seed,
             "epoch": place.epoch,
             "position": place.position,
