@@ -200,7 +200,7 @@ def test_where_the_network_begins_two_rows_do_not_keep_their_difference() -> Non
         ]
         expected = 127 * length / 2 / (length - 1)
         deviation = (np.mean(kept) - expected) / (np.std(kept) / math.sqrt(len(kept)))
-        assert (abs(deviation) < 5) is is_fair
+        assert bool(abs(deviation) < 5) is is_fair
 
 
 def test_the_statistics_find_nothing_wrong_with_a_fair_shuffle() -> None:
