@@ -10,7 +10,7 @@ EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test test-trainers lint bench clean
+.PHONY: demo test test-trainers soak lint bench clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -26,6 +26,10 @@ test: lint
 test-trainers: $(TRAINERS_STAMP)
 	$(RUN) -m pytest -n 2 --dist loadgroup --timeout 1200 tests/trainers
 	$(RUN) tests/trainers/matrix.py
+
+# What takes minutes: half a million random stories of training jobs, the statistics of 100,000 orders.
+soak: $(STAMP)
+	$(RUN) -m pytest -n 2 --dist worksteal -m soak --timeout 7200
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from infiles import SIZES, InFiles
+from randomness import Statistics, together
 
-from torchyoga.blocks import BlockOrder, _plan, equal_runs, make_order
+from torchyoga.blocks import BlockOrder, _layout, equal_runs, make_order
 from torchyoga.order import Order, Shard
 from torchyoga.place import Place, batches, chunks
 
@@ -32,7 +33,7 @@ def whole(order: Any, epoch: int = 0) -> list[int]:
 
 def dealt(order: BlockOrder, epoch: int) -> list[list[int]]:
     """The rows of each shard, laid out and shuffled in plain Python by the permutations of the plan."""
-    plan = _plan(order, epoch, order.shards)
+    plan = order._plan(epoch)
 
     def permuted(rows: list[int], by: Any, which: int) -> list[int]:
         return [rows[i] for i in by.turned(np.arange(len(rows)), np.full(len(rows), which), True).tolist()]
@@ -98,7 +99,7 @@ def test_shards_are_runs_of_whole_files_the_same_in_every_epoch() -> None:
 def order_of_files(order: BlockOrder, world: int) -> list[int]:
     """A row of each file, as they are laid."""
     seen: dict[int, int] = {}
-    for row in _plan(order, 0, world).layout.row.tolist():
+    for row in _layout(order, world).row.tolist():
         seen.setdefault(int(np.searchsorted(order.starts, row, "right")), row)
     return list(seen.values())
 
@@ -185,11 +186,29 @@ def test_the_first_rows_need_one_file_and_then_one_more_at_a_time() -> None:
         assert len(set(files[:before].tolist())) == min(cell, 10)
 
 
-def test_the_order_is_pinned() -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_order_is_pinned(version: int) -> None:
     # These numbers are part of every saved state. If they change, ORDER_VERSION must.
-    for (sizes, options), rows in GOLDEN.items():
-        order = BlockOrder(starts_of(sizes), **dict(options))
+    for (sizes, options), rows in (FIRST_GOLDEN if version == 1 else GOLDEN).items():
+        order = BlockOrder(starts_of(sizes), **dict(options)).resumed(3, None, version)
         assert order.rows(3, np.arange(5, 15)).tolist() == rows, (sizes, options)
+        assert order.positions(3, rows).tolist() == list(range(5, 15))
+
+
+@given(orders(), st.integers(0, 2**40))
+def test_an_epoch_of_version_1_is_finished_in_it(order: BlockOrder, epoch: int) -> None:
+    resumed, whole = order.resumed(epoch, order.shards, 1), np.arange(order.length)
+    rows = resumed.rows(epoch, whole)
+    assert np.array_equal(np.sort(rows), whole)
+    assert np.array_equal(resumed.positions(epoch, rows), whole)
+    assert order.length < 10 or not order.shuffle or not np.array_equal(rows, order.rows(epoch, whole))
+    assert np.array_equal(resumed.rows(epoch + 1, whole), order.rows(epoch + 1, whole))
+    assert [resumed.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
+    # Other ranks finish it, too.
+    again = resumed.dealt(4, begun=epoch)
+    assert np.array_equal(again.rows(epoch, whole), rows)
+    assert [again.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
+    assert resumed.resumed(None, None, 2).pins(epoch)["version"] == 2
 
 
 def test_epochs_and_seeds_differ_and_once_means_epoch_zero() -> None:
@@ -229,6 +248,64 @@ def test_rows_come_as_likely_anywhere_in_their_cells_and_files_in_any_turn() -> 
     assert chi < 18 + 6 * math.sqrt(36)
 
 
+def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
+    """Statistics of how the rows of files of one size are permuted, in every file of some epochs."""
+    order = BlockOrder(np.arange(units + 1) * size, 5)
+    found, which = Statistics(size), np.repeat(np.arange(units), size)
+    for epoch in range(epochs):
+        plan = order.resumed(epoch, None, begun)._plan(epoch)
+        assert plan.in_units is not None
+        inner = plan.in_units.turned(np.tile(np.arange(size), units), which, forward=True)
+        found.add(inner.reshape(units, size))
+    return found
+
+
+def of_cells(size: int, epochs: int) -> Statistics:
+    """Statistics of the order of one shard's rows in as many epochs."""
+    orders = (BlockOrder([0, size], e % 5, True, shards=1) for e in range(5))
+    made, whole = list(orders), np.arange(size)
+    return together((made[epoch % 5].rows(epoch, whole) for epoch in range(epochs)), size)
+
+
+UNITS = (2, 3, 4, 5, 7, 8, 11, 16, 31, 64, 65, 100, 127, 128, 129, 200, 256, 500, 512, 513, 1000, 2048, 4096)
+
+
+@pytest.mark.parametrize("size", [*UNITS, 4097, 10_000])
+def test_rows_of_files_come_as_in_a_fair_shuffle(size: int) -> None:
+    units = max(10, min(2000, 2**19 // size))
+    for found in (of_units(size, 2, units), of_cells(size, max(10, min(500, 2**19 // size)))):
+        deviation, name = found.worst()
+        assert deviation < 5, name
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [*range(2, 34), *UNITS[9:], 1500, 4097])
+def test_rows_of_a_hundred_thousand_files_come_as_in_a_fair_shuffle(size: int) -> None:
+    units = max(10, min(10_000, 2**20 // size))
+    for found in (of_units(size, 100_000 // units, units), of_cells(size, 100_000 if size < 300 else 20_000)):
+        deviation, name = found.worst()
+        assert deviation < 5, name
+
+
+def test_the_statistics_find_what_was_wrong_with_version_1() -> None:
+    found = dict(of_units(128, 5, 4000, begun=1).deviations())
+    assert found["xor, lag 8"] > 5
+    assert dict(of_units(100, 1, 1000, begun=1).deviations())["parity"] < -5
+
+
+def test_files_come_in_any_turn() -> None:
+    """The orders of seven files, by their first rows; rows of a file keep together with a window of one."""
+    turns = (
+        np.array(whole(BlockOrder([0, 1, 3, 6, 10, 15, 21, 28], seed, window=1), epoch))
+        for seed in range(2)
+        for epoch in range(250)
+    )
+    files = np.repeat(np.arange(7), np.arange(1, 8))
+    found = together((list(dict.fromkeys(files[turn].tolist())) for turn in turns), 7)
+    deviation, name = found.worst()
+    assert deviation < 5, name
+
+
 def test_memory_does_not_grow_with_the_rows() -> None:
     tracemalloc.start()
     order = BlockOrder(starts_of([10**10] * 100), 1)
@@ -241,13 +318,13 @@ def test_memory_does_not_grow_with_the_rows() -> None:
 
 def test_an_epoch_that_was_begun_keeps_its_shards() -> None:
     order = BlockOrder(starts_of(SIZES), 1, shards=3)
-    other = order.resumed(2, 5)
+    other = order.resumed(2, 5, 2)
     assert [other.shards_in(epoch) for epoch in (1, 2, 3)] == [3, 5, 3]
     assert whole(other, 2) == whole(BlockOrder(starts_of(SIZES), 1, shards=5), 2)
     assert whole(other, 3) == whole(order, 3)
     again = other.dealt(4, begun=2)
     assert [again.shards_in(epoch) for epoch in (1, 2, 3)] == [4, 5, 4]
-    assert again.resumed(None, None).held is None
+    assert again.resumed(None, None, 2).held is None
 
 
 def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
@@ -301,6 +378,73 @@ def test_what_is_out_of_range_is_said(wrong: Any, message: str) -> None:
 
 
 GOLDEN: dict[Any, list[int]] = {
+    ((10, 20, 30), (("seed", 7), ("window", 2))): [30, 43, 4, 8, 57, 42, 32, 53, 37, 38],
+    ((100_000,) * 20, (("seed", 1),)): [
+        1149816,
+        1156045,
+        1140125,
+        1190126,
+        1193771,
+        1187441,
+        1194704,
+        1184590,
+        1187585,
+        1175244,
+    ],
+    ((1000000000000, 100000000000), (("seed", -5), ("window", 2), ("shards", 3))): [
+        1077838236111,
+        162438216328,
+        704782956700,
+        1080758750929,
+        89068984788,
+        724282660672,
+        1040540326928,
+        282450676813,
+        570612258601,
+        1098431738728,
+    ],
+    ((10, 20, 30), (("seed", 7), ("shuffle", True), ("shards", 2))): [9, 18, 41, 39, 8, 23, 55, 27, 48, 36],
+    ((10, 20, 30), (("seed", 7), ("shuffle", False), ("shards", 2))): [32, 3, 33, 4, 34, 5, 35, 6, 36, 7],
+    ((2, 3, 4, 5, 9, 17, 40, 70), (("seed", 1180591620717411303424), ("window", 3))): [
+        60,
+        68,
+        65,
+        50,
+        55,
+        9,
+        47,
+        13,
+        71,
+        62,
+    ],
+    ((4096,) * 6, (("seed", 3), ("window", 4))): [5392, 7289, 6573, 7492, 7691, 7293, 6847, 7587, 8063, 4384],
+    ((600, 1500, 300), (("seed", 0), ("shards", 1))): [70, 223, 329, 240, 483, 96, 416, 584, 131, 420],
+    ((8589934592, 4294967296, 1099511627776), (("seed", 8), ("window", 2))): [
+        918532945239,
+        1050920960380,
+        840630106207,
+        497132889458,
+        385474260591,
+        141755913498,
+        83478261815,
+        1061326566476,
+        955128474165,
+        533734591449,
+    ],
+    ((100, 200), (("seed", 4), ("shuffle", True), ("shards", 1))): [
+        162,
+        209,
+        254,
+        190,
+        48,
+        18,
+        41,
+        36,
+        230,
+        159,
+    ],
+}
+FIRST_GOLDEN: dict[Any, list[int]] = {
     ((10, 20, 30), (("seed", 7), ("window", 2))): [52, 30, 54, 59, 35, 37, 41, 1, 4, 9],
     ((100_000,) * 20, (("seed", 1),)): [
         1196889,

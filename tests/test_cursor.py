@@ -131,7 +131,7 @@ def test_a_finished_position_loads_as_the_next_epoch() -> None:
         ({"shuffle": False}, "shuffle False, but here it is True"),
         ({"shuffle": "once"}, "shuffle 'once'"),
         ({"fingerprint": "g"}, "fingerprint 'g'"),
-        ({"version": 2}, "of version 2"),
+        ({"version": 3}, "of version 3, this torchyoga reads versions 1 to 2"),
         ({"epoch": -1}, "epoch must be an int of at least 0, found -1"),
         ({"position": "3"}, "position must be an int"),
         ({"position": True}, "position must be an int"),

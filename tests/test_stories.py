@@ -192,7 +192,7 @@ def tell_many(seeds: range) -> None:
 
 
 def test_stories() -> None:
-    tell_many(range(3000))
+    tell_many(range(1500))
 
 
 @pytest.mark.soak

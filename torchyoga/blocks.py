@@ -18,20 +18,30 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .order import MIN_BITS, ROUNDS, Order, as_int, keyed_bytes, round_keys
+from .order import (
+    ORDER_VERSION,
+    Order,
+    are_outside,
+    as_int,
+    earlier,
+    first_keys,
+    keyed_bytes,
+    keyed_words,
+    random_words,
+)
 
 __all__ = ["MOST_SHARDS", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs", "make_order"]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
 Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 _RUN = 4096  # rows treated as a file where there are none
 _MOST_RUNS = 65536  # of them, for every one costs memory
 _MOST_WINDOW = 1024  # likewise
 _MOST_ROWS = 2**52  # of a file: times the window it is still an int64
 MOST_SHARDS = 2**20
+_MIN_BITS, _FIRST_BITS = 4, 6  # the fewest of a network's numbers, now and in version 1
 _CHUNK = 32768  # positions computed at once, so that they stay in the processor's cache
 
 
@@ -49,6 +59,8 @@ class BlockOrder:
             to end in an order that the seed alone decides, are cut into W runs that differ by a row at most,
             and position p is row p // W of run p % W. Without shuffle the files are laid as they are.
         held: (epoch, W) of an epoch that was begun with another number of shards, and keeps it.
+        begun: (epoch, version) of an epoch that was begun in the order of another version, and is finished
+            in it.
 
     Example:
         >>> order = BlockOrder([0, 4, 8, 12], seed=7, window=2)
@@ -66,6 +78,7 @@ class BlockOrder:
     window: int = 8
     shards: int | None = None
     held: tuple[int, int] | None = None
+    begun: tuple[int, int] | None = None
     length: int = field(init=False)
     files: str = field(init=False)  # tells whether two orders have the same files
 
@@ -89,16 +102,16 @@ class BlockOrder:
         found = np.asarray(positions, np.int64)
         if not self.length or not found.size:
             return found
-        if int(found.min()) < 0:  # a walk from outside might never come in
-            raise ValueError(f"positions must be at least 0, found {int(found.min())}")
-        if int(found.max()) >= self.length:
+        if are_outside(found, self.length):
+            if int(found.min()) < 0:  # a walk from outside might never come in
+                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
             found = np.where(found < self.length, found, self._wrapped(epoch, found))
         return _mapped(self._plan(epoch).rows, found)
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         found = np.asarray(rows, np.int64)
-        if found.size and not (int(found.min()) >= 0 and int(found.max()) < self.length):
+        if are_outside(found, self.length):
             raise ValueError(
                 f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
             )
@@ -115,18 +128,21 @@ class BlockOrder:
         held = self.held if begun is None else (begun, self.shards_in(begun) or 1)
         return replace(self, shards=num_replicas, held=held)
 
-    def resumed(self, epoch: int | None, shards: int | None) -> BlockOrder:
-        """The same order as an epoch, if any is under way, was begun with so many shards."""
-        if self.shards is None:
-            return self
-        return replace(self, held=None if epoch is None else (epoch, shards or self.shards))
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> BlockOrder:
+        """The same order as an epoch, if any is under way, was begun with: so many shards, and a version."""
+        held = None if epoch is None or self.shards is None else (epoch, shards or self.shards)
+        return replace(self, held=held, begun=earlier(epoch, version))
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
 
     def pins(self, epoch: int) -> dict[str, Any]:
         """What a state says so that it is not continued in another order."""
         name: Any = self.shuffle
         if self.shuffle and not self.reshuffle:
             name = "block once" if self.shuffle == "block" else "once"
-        found = {"shuffle": name, "files": self.files}
+        found = {"version": self.version_in(epoch), "shuffle": name, "files": self.files}
         if self.shuffle == "block":
             found["window"] = self.window
         if self.shards is not None:
@@ -148,8 +164,8 @@ class BlockOrder:
         return np.where(counts > 0, own, positions % self.length)
 
     def _plan(self, epoch: int) -> _Plan:
-        key = epoch if self.reshuffle and self.shuffle else 0
-        return _plan(self, key, self.shards_in(epoch))
+        key = as_int("epoch", epoch) if self.reshuffle and self.shuffle else 0
+        return _plan(self, key, self.shards_in(epoch), self.version_in(epoch))
 
 
 AnyOrder = Order | BlockOrder
@@ -242,7 +258,7 @@ class _Layout(NamedTuple):
 def _layout(order: BlockOrder, shards: int | None) -> _Layout:
     first, sizes = order.starts[:-1], np.diff(order.starts)
     if shards is not None and order.shuffle:
-        shuffled = np.argsort(_random(_word("files", order.seed), len(sizes)), kind="stable")
+        shuffled = np.argsort(random_words(_word("files", order.seed), len(sizes)), kind="stable")
         first, sizes = first[shuffled], sizes[shuffled]
     ends = np.cumsum(sizes)
     borders = _borders(order.length, shards or 1)
@@ -266,7 +282,7 @@ class _Plan:
     slot is a run of one unit's rows within a cell; slots lie in the line before their cell is permuted.
     """
 
-    def __init__(self, order: BlockOrder, epoch: int, shards: int | None) -> None:
+    def __init__(self, order: BlockOrder, epoch: int, shards: int | None, version: int) -> None:
         self.in_units: _Permutations | None = None
         self.in_cells: _Permutations | None = None
         self.layout = layout = _layout(order, shards)
@@ -274,7 +290,7 @@ class _Plan:
         is_block = order.shuffle == "block"
         units = np.arange(len(layout.size))
         if is_block:
-            units = np.lexsort((_random(_word("units", order.seed, epoch), len(units)), layout.shard))
+            units = np.lexsort((random_words(_word("units", order.seed, epoch), len(units)), layout.shard))
         self.unit_size, self.unit_row = layout.size[units], layout.row[units]
         self.unit_shard = layout.shard[units]
         # By row, to get back.
@@ -282,7 +298,7 @@ class _Plan:
         self.first_row = self.unit_row[self.by_row]
         if is_block:
             self._cut(order.window)
-            self.in_units = _Permutations(self.unit_size, "unit", order.seed, epoch)
+            self.in_units = _Permutations(version, self.unit_size, "unit", order.seed, epoch)
         else:
             # A cell for each shard, and a slot for each unit.
             self.slot_unit = np.arange(len(units))
@@ -296,7 +312,7 @@ class _Plan:
         self.halvings = [1 << bit for bit in reversed(range((most - 1).bit_length()))]
         self.last_slot = max(len(self.slot_start) - 1, 0)
         if order.shuffle:
-            self.in_cells = _Permutations(np.diff(self.cell_start), "cell", order.seed, epoch)
+            self.in_cells = _Permutations(version, np.diff(self.cell_start), "cell", order.seed, epoch)
 
     def _cut(self, window: int) -> None:
         """The units in slices, and these in cells."""
@@ -362,27 +378,38 @@ class _Plan:
 
 
 @lru_cache(maxsize=4)
-def _plan(order: BlockOrder, epoch: int, shards: int | None) -> _Plan:
-    return _Plan(order, epoch, shards)
+def _plan(order: BlockOrder, epoch: int, shards: int | None, version: int) -> _Plan:
+    return _Plan(order, epoch, shards, version)
 
 
 class _Permutations:
     """A keyed bijection of 0..size-1 for each of many sizes.
 
     A Feistel network over two digits, the low one of some bits and the high one of as many values as it takes
-    to hold the size. That is hardly more than the size, so few numbers need a walk (see `order`).
+    to hold the size. That is hardly more than the size, so few numbers need a walk (see `order`). The smaller
+    the digits, the more rounds; in version 1 all had six.
     """
 
-    def __init__(self, sizes: Ints, *key: int | str) -> None:
+    def __init__(self, version: int, sizes: Ints, *key: int | str) -> None:
         self._sizes = sizes
-        self._keys = round_keys("block", *key)
-        self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], MIN_BITS).astype(np.int64) // 2
-        high = np.maximum(-(-sizes >> self._low), 1 << (MIN_BITS - MIN_BITS // 2))
-        # What is added before each round's hash is another number for each of them.
-        adds = [_random(self._keys[index][1], len(sizes)) for index in range(ROUNDS)]
+        self._is_first = version == 1
+        least = _FIRST_BITS if self._is_first else _MIN_BITS
+        self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], least).astype(np.int64) // 2
+        high = np.maximum(-(-sizes >> self._low), 1 << least // 2)
         self._has_ones = bool((sizes == 1).any())  # a walk would find their 0 after 64 steps
-        self._long = high.astype(np.uint64), adds
-        self._short = high.astype(np.uint32), [some.astype(np.uint32) for some in adds]
+        # What differs from one of them to the next.
+        if self._is_first:
+            keys = first_keys("block", *key)
+            own = [random_words(add, len(sizes)) for add in keys[:, 1].tolist()]
+        else:
+            words = keyed_words(3 + _num_rounds(_MIN_BITS // 2), "block 2", *key)
+            keys = words[3:] | np.uint64(1)
+            multiply, add, swap = (random_words(word, len(sizes)) for word in words[:3].tolist())
+            own = [multiply | np.uint64(1), add]
+            # Rounds alone may make even permutations only: whether 0 and 1 change places before.
+            self._swaps = (swap & np.uint64(1)).astype(bool) & (sizes > 1)
+        self._long = high.astype(np.uint64), own, keys
+        self._short = high.astype(np.uint32), [some.astype(np.uint32) for some in own], keys.astype(np.uint32)
 
     def within(self, line: Ints, starts: Ints, which: Ints, forward: bool) -> Ints:
         """Numbers of a line permuted within the runs of it that begin at `starts`."""
@@ -404,6 +431,8 @@ class _Permutations:
 
     def _walk(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
         sizes = self._sizes[which]
+        if forward:
+            numbers = self._swapped(numbers, which)
         mixed = self._feistel(numbers, which, low, forward)
         if self._has_ones:
             mixed[sizes == 1] = 0
@@ -412,22 +441,39 @@ class _Permutations:
             again = self._feistel(mixed[outside], which[outside], low, forward)
             mixed[outside] = again
             outside = outside[again >= sizes[outside]]
-        return mixed
+        return mixed if forward else self._swapped(mixed, which)
+
+    def _swapped(self, numbers: Ints, which: Ints) -> Ints:
+        if self._is_first:
+            return numbers
+        some = np.flatnonzero(numbers < 2)
+        some = some[self._swaps[which[some]]]
+        if some.size:
+            numbers = numbers.copy()
+            numbers[some] ^= 1
+        return numbers
+
+    def _rounds(self, which: Ints, low: int) -> list[tuple[Any, Any, Any]]:
+        """What each round multiplies by, adds, and multiplies by."""
+        _, own, keys = self._short if low < 16 else self._long
+        mine: list[Any] = [some[which] for some in own]
+        if self._is_first:
+            return [(first, add, last) for (first, _, last), add in zip(keys, mine, strict=True)]
+        return [(mine[0], mine[1], last) for last in keys[: _num_rounds(low)]]
 
     def _feistel(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
         is_short = low < 16
         word: Any = np.uint32 if is_short else np.uint64
         width = 32 if is_short else 64
-        high, adds = self._short if is_short else self._long
-        radix, half = high[which], word(width // 2)
+        radix, half = (self._short if is_short else self._long)[0][which], word(width // 2)
         values = numbers.astype(word)
         digits = [values >> word(low), values & word((1 << low) - 1)]
         hashed, shifted = np.empty_like(values), values
-        for index in range(ROUNDS) if forward else reversed(range(ROUNDS)):
-            multiply, _, remultiply = (word(key % (1 << width)) for key in self._keys[index])
+        rounds = list(enumerate(self._rounds(which, low)))
+        for index, (multiply, add, remultiply) in rounds if forward else reversed(rounds):
             target = index % 2
             np.multiply(digits[1 - target], multiply, out=hashed)
-            hashed += adds[index][which]
+            hashed += add
             np.right_shift(hashed, word(width // 2 - 1), out=shifted)
             hashed ^= shifted
             hashed *= remultiply
@@ -451,6 +497,11 @@ class _Permutations:
         return np.asarray(digits[0], np.int64)
 
 
+def _num_rounds(low: int) -> int:
+    """Rounds over digits of so many bits: as many as leave 2^-12 of what `order` says, and 8 at least."""
+    return max(8, 4 + 2 * -(-12 // low))
+
+
 def _mapped(function: Any, numbers: Ints) -> Ints:
     flat = np.ascontiguousarray(numbers).reshape(-1)
     if flat.size <= _CHUNK:
@@ -471,12 +522,3 @@ def _ends(sizes: Ints) -> Ints:
 
 def _word(*key: int | str) -> int:
     return int.from_bytes(keyed_bytes(8, "block", *key), "little")
-
-
-def _random(key: int, count: int) -> Words:
-    """`count` random numbers (splitmix64: Steele, Lea and Flood, 2014)."""
-    found = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    found += np.uint64(key % 2**64)
-    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(found ^ (found >> np.uint64(31)))

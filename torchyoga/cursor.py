@@ -388,7 +388,7 @@ class Cursor:
         again = run.again if run is not None else entry.again if is_entry else 0
         notes = {"again": again if place.position else 0, "left_out": list(self._left_out.written)}
         return {
-            "version": ORDER_VERSION,
+            "version": order.version_in(place.epoch),
             "seed": order.seed,
             "epoch": place.epoch,
             "position": place.position,
@@ -466,7 +466,8 @@ class Cursor:
         begun = place.epoch if place.position else None
         if self._draw is not None:
             self._order, self._is_seeded = replace(self._order, seed=state["seed"]), True
-        self._order = self._order.resumed(begun, state.get("shards") if strict else None)
+        shards = state.get("shards") if strict else None
+        self._order = self._order.resumed(begun, shards, state["version"])
         self._place = self._origin = place
         self._steps, self._entry, self._run = entry.steps, entry, None
         self._running = self._bound = False
@@ -487,10 +488,10 @@ class Cursor:
         for key in ("version", "epoch", "position", "length"):
             if type(state[key]) is not int or state[key] < 0:
                 raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")
-        if state["version"] != ORDER_VERSION:
+        if not 0 < state["version"] <= ORDER_VERSION:
             raise StateError(
-                f"the state is of version {state['version']}, this torchyoga reads version {ORDER_VERSION}; "
-                "load it with the torchyoga that saved it"
+                f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
+                f"{ORDER_VERSION}; load it with the torchyoga that saved it"
             )
         if state["position"] > state["length"]:
             raise StateError(
@@ -501,7 +502,9 @@ class Cursor:
         order = self._order  # whose seed, if none was given, is the state's
         seed = order.seed if self._draw is None else state["seed"]
         mine = {**order.pins(state["epoch"]), "length": order.length, "seed": seed}
-        mine["fingerprint"] = self.fingerprint
+        # Before version 2, a torch Subset of a DataRef had no fingerprint.
+        is_nameless = state["version"] == 1 and state["fingerprint"] is None
+        mine["fingerprint"] = None if is_nameless else self.fingerprint
         for key in ("length", "seed", "shuffle", "fingerprint", "window") if strict else ():
             if state.get(key) != mine.get(key):
                 raise StateError(

@@ -351,8 +351,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         expected, found = len(self._plan.sampler.dataset), len(cast(Sized, self.dataset))
         if found != expected:
             raise ValueError(
-                f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load its "
-                "state with strict=False"
+                f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load "
+                "the state with strict=False"
             )
 
     def _start(self, run: Run) -> Any:

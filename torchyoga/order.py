@@ -1,36 +1,59 @@
 """Position -> row number and back: shuffle, shard, offset and remainder, with integers only.
 
-The shuffle is a keyed bijection: a Feistel network over the smallest power of two that holds the length,
-walked along its cycles until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
-2002). Any position is turned into its row, and back, without making a list.
+The shuffle is a keyed bijection, so any position is turned into its row, and back. Up to 4096 rows it is the
+order of keyed hashes, kept for the epoch: all orders are equally likely. For more rows no list is made: it is
+a Feistel network over the smallest power of two that holds their number, walked along its cycles until it
+lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
+
+The smaller such a network, the less random it is. Two numbers that share a half keep their difference if
+every second round adds the same to both, and so they do too often, by a factor of some
+1 + 2^-(bits of a half * (rounds / 2 - 2)). Eight rounds over halves of six bits and more leave nothing of it
+that a million orders would show. Version 1 had six rounds for any number of rows: of 128 rows, neighbours
+came next to each other 5 % too often. It is here for epochs that were begun in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MIN_BITS", "ROUNDS", "Order", "Remainder", "Shard", "as_int", "keyed_bytes", "round_keys"]
+__all__ = [
+    "ORDER_VERSION",
+    "Order",
+    "Remainder",
+    "Shard",
+    "are_outside",
+    "as_int",
+    "earlier",
+    "first_keys",
+    "keyed_bytes",
+    "keyed_words",
+    "random_words",
+]
 
 Remainder = Literal["keep", "drop", "pad"]
 Positions = npt.NDArray[np.int64]
-RoundKeys = tuple[tuple[int, int, int], ...]  # of each round: multiply by, add, multiply by
+Words = npt.NDArray[np.uint64]
 
-ORDER_VERSION = 1  # part of every saved state: another shuffle would be another number
-ROUNDS = 6
-MIN_BITS = 6  # fewer, and the orders of a handful of rows are not equally likely
+ORDER_VERSION = 2  # of epochs that begin now, in every saved state: another shuffle would be another number
+_ROUNDS = 8
+_FIRST_ROUNDS, _FIRST_BITS = 6, 6  # of version 1, and the fewest bits of its networks
+_MOST_SORTED = 4096  # rows; to sort them takes as long as the first thousand of a network
+_SORTED_BITS = 12  # that hold their numbers
+_ODD = np.array([1, 0, 1], np.uint64)
 _CHUNK = 65536  # positions computed at once, so that they stay in the processor's cache
 
 
 def keyed_bytes(size: int, *key: int | str) -> bytes:
     """`size` (at most 64) pseudo-random bytes that depend on every part of the key (BLAKE2b, RFC 7693)."""
-    text = "\0".join(f"{type(part).__name__}:{part}" for part in ("torchyoga", ORDER_VERSION, *key))
+    # The number is no version: proofs in saved states depend on it. What changes has another key.
+    text = "\0".join(f"{type(part).__name__}:{part}" for part in ("torchyoga", 1, *key))
     return hashlib.blake2b(text.encode(), digest_size=size).digest()
 
 
@@ -43,6 +66,8 @@ class Order:
         seed: any int; together with the epoch it makes the keys.
         shuffle: False for rows 0, 1, 2, ...
         reshuffle: False gives every epoch the order of epoch 0.
+        begun: (epoch, version) of an epoch that was begun in the order of another version, and is finished
+            in it.
 
     Example:
         >>> order = Order(10, seed=7)
@@ -57,45 +82,68 @@ class Order:
     seed: int = 0
     shuffle: bool = True
     reshuffle: bool = True
+    begun: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", as_int("length", self.length, low=0, high=2**62))
         object.__setattr__(self, "seed", as_int("seed", self.seed))
 
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Positions:
-        """The rows (int64, shape of `positions`) at these positions of the epoch; past N they wrap around."""
+        """The rows (int64, shape of `positions`) at these positions of the epoch; past N they wrap around.
+
+        Raises:
+            ValueError: a position is below 0.
+        """
         found = np.asarray(positions, np.int64)
-        if self.length and found.size and int(found.max()) >= self.length:
-            found = found % self.length
-        if not self.shuffle or self.length < 2:
+        if not self.length or not found.size:
             return found
-        return _walk(found, self.length, self._keys(epoch), forward=True)
+        if are_outside(found, self.length):
+            if int(found.min()) < 0:  # a walk from outside might never come in
+                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
+            found = found % self.length
+        return self._turned(epoch, found, forward=True)
 
     def positions(self, epoch: int, rows: npt.ArrayLike) -> Positions:
         """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
         found = np.asarray(rows, np.int64)
-        if found.size and not (int(found.min()) >= 0 and int(found.max()) < self.length):
+        if are_outside(found, self.length):
             raise ValueError(
                 f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
             )
-        if not self.shuffle or self.length < 2:
-            return found
-        return _walk(found, self.length, self._keys(epoch), forward=False)
+        return self._turned(epoch, found, forward=False)
 
     def dealt(self, num_replicas: int, begun: int | None) -> Order:
         """The same order for so many ranks: it is the same for any."""
         return self
 
-    def resumed(self, epoch: int | None, shards: int | None) -> Order:
-        """The same order as an epoch was begun with: it is the same for any number of ranks."""
-        return self
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> Order:
+        """The same order as an epoch, if any is under way, was begun with; shards make no difference."""
+        return replace(self, begun=earlier(epoch, version))
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
 
     def pins(self, epoch: int) -> dict[str, Any]:
         """What a state says so that it is not continued in another order."""
-        return {"shuffle": "once" if self.shuffle and not self.reshuffle else bool(self.shuffle)}
+        kind = "once" if self.shuffle and not self.reshuffle else bool(self.shuffle)
+        return {"version": self.version_in(epoch), "shuffle": kind}
 
-    def _keys(self, epoch: int) -> RoundKeys:
-        return round_keys("order", self.seed, epoch if self.reshuffle else 0)
+    def _turned(self, epoch: int, numbers: Positions, forward: bool) -> Positions:
+        if not self.shuffle or self.length < 2:
+            return numbers
+        key = as_int("epoch", epoch) if self.reshuffle else 0
+        return _permutation(self.length, self.version_in(epoch), self.seed, key).turned(numbers, forward)
+
+
+def are_outside(numbers: Positions, length: int) -> bool:
+    """Whether any of them is not in 0..length-1."""
+    return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # below 0 is a huge one
+
+
+def earlier(epoch: int | None, version: int) -> tuple[int, int] | None:
+    """What an order keeps of an epoch, if any, that was begun in the order of some version."""
+    return None if epoch is None or version == ORDER_VERSION else (epoch, version)
 
 
 def as_int(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
@@ -103,7 +151,7 @@ def as_int(name: str, value: Any, low: int | None = None, high: int | None = Non
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
-        number = operator.index(value)
+        number = int(operator.index(value))
     except TypeError:
         raise ValueError(f"{name} must be an int, found {value!r}") from None
     if (low is not None and number < low) or (high is not None and number > high):
@@ -112,52 +160,125 @@ def as_int(name: str, value: Any, low: int | None = None, high: int | None = Non
     return number
 
 
-@lru_cache(maxsize=64)
-def round_keys(*key: int | str) -> RoundKeys:
-    """The keys of a Feistel network, which depend on every part of the key."""
-    keys = []
-    for index in range(ROUNDS):
-        words = np.frombuffer(keyed_bytes(24, *key, index), "<u8").tolist()
-        keys.append((words[0] | 1, words[1], words[2] | 1))
-    return tuple(keys)
+def keyed_words(count: int, *key: int | str) -> Words:
+    """So many 64-bit words that depend on every part of the key."""
+    some = [keyed_bytes(64, *key, index) for index in range(-(-count // 8))]
+    return np.frombuffer(b"".join(some), "<u8")[:count].astype(np.uint64)
 
 
-def _walk(values: Positions, length: int, keys: RoundKeys, forward: bool) -> Positions:
-    bits = max(MIN_BITS, (length - 1).bit_length())
-    word: type[np.unsignedinteger[Any]] = np.uint32 if bits <= 32 else np.uint64
-    flat = np.ascontiguousarray(values).reshape(-1)
-    out = np.empty(flat.shape, np.int64)
-    for start in range(0, flat.size, _CHUNK):
-        mixed = _feistel(flat[start : start + _CHUNK].astype(word), bits, keys, forward)
-        outside = np.flatnonzero(mixed >= length)
+def first_keys(*key: int | str) -> Words:
+    """What each round of version 1's networks multiplies by, adds, and multiplies by: (rounds, 3)."""
+    words = b"".join(keyed_bytes(24, *key, index) for index in range(_FIRST_ROUNDS))
+    return np.frombuffer(words, "<u8").astype(np.uint64).reshape(-1, 3) | _ODD
+
+
+def random_words(key: int, count: int) -> Words:
+    """`count` random numbers, no two of them the same (splitmix64: Steele, Lea and Flood, 2014)."""
+    found = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    found += np.uint64(key % 2**64)
+    found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(found ^ (found >> np.uint64(31)))
+
+
+class _Sorted(NamedTuple):
+    """A bijection as a list, and its inverse."""
+
+    rows: Positions
+    places: Positions
+
+    def turned(self, numbers: Positions, forward: bool) -> Positions:
+        """The number at each place, or the place of each number."""
+        return np.asarray((self.rows if forward else self.places)[numbers])
+
+
+class _Network(NamedTuple):
+    """A bijection as a Feistel network.
+
+    Attributes:
+        length: how many numbers it permutes.
+        bits: of the numbers of the network.
+        rounds: what each multiplies by, adds, and multiplies by, in numbers as wide as its words.
+        swaps: whether 0 and 1 are exchanged before. All permutations that the rounds alone make are even.
+    """
+
+    length: int
+    bits: int
+    rounds: tuple[tuple[Any, Any, Any], ...]
+    swaps: bool
+
+    def turned(self, numbers: Positions, forward: bool) -> Positions:
+        """Each number by the permutation, or by its inverse."""
+        word = type(self.rounds[0][0])
+        flat = np.ascontiguousarray(numbers).reshape(-1)
+        out = np.empty(flat.shape, np.int64)
+        for start in range(0, flat.size, _CHUNK):
+            mixed = flat[start : start + _CHUNK].astype(word)
+            if self.swaps and forward:
+                mixed[np.flatnonzero(mixed < 2)] ^= word(1)
+            mixed = self._mixed(mixed, forward)
+            if self.length < 1 << self.bits:
+                self._walk(mixed, forward)
+            if self.swaps and not forward:
+                mixed[np.flatnonzero(mixed < 2)] ^= word(1)
+            out[start : start + _CHUNK] = mixed
+        return out.reshape(numbers.shape)
+
+    def _walk(self, mixed: Any, forward: bool) -> None:
+        """Moves what lies outside along its cycle, until it is inside."""
+        outside = np.flatnonzero(mixed >= self.length)
         while outside.size:
-            again = _feistel(mixed[outside], bits, keys, forward)
+            again = self._mixed(mixed[outside], forward)
             mixed[outside] = again
-            outside = outside[again >= length]
-        out[start : start + _CHUNK] = mixed
-    return out.reshape(values.shape)
+            outside = outside[again >= self.length]
+
+    def _mixed(self, values: Any, forward: bool) -> Any:
+        word = values.dtype.type
+        width = values.dtype.itemsize * 8
+        high, low = self.bits // 2, self.bits - self.bits // 2
+        halves = [values >> word(low), values & word((1 << low) - 1)]
+        kept = word(width - high), word(width - low)
+        middle = word(width // 2 - 1)
+        hashed, shifted = np.empty_like(values), np.empty_like(values)
+        for index in range(len(self.rounds)) if forward else reversed(range(len(self.rounds))):
+            multiply, add, remultiply = self.rounds[index]
+            target = index % 2
+            np.multiply(halves[1 - target], multiply, out=hashed)
+            hashed += add
+            np.right_shift(hashed, middle, out=shifted)
+            hashed ^= shifted
+            hashed *= remultiply
+            hashed >>= kept[target]
+            halves[target] ^= hashed
+        halves[0] <<= word(low)
+        halves[0] |= halves[1]
+        return halves[0]
 
 
-def _feistel(values: Any, bits: int, keys: RoundKeys, forward: bool) -> Any:
-    word = values.dtype.type
-    width = values.dtype.itemsize * 8
-    high, low = bits // 2, bits - bits // 2
-    halves = [values >> word(low), values & word((1 << low) - 1)]
-    hashed, shifted = np.empty_like(values), np.empty_like(values)
-    order = range(ROUNDS) if forward else range(ROUNDS - 1, -1, -1)
-    for index in order:
-        multiply, add, remultiply = (word(key % (1 << width)) for key in keys[index])
-        target = index % 2
-        np.multiply(halves[1 - target], multiply, out=hashed)
-        hashed += add
-        np.right_shift(hashed, word(width // 2 - 1), out=shifted)
-        hashed ^= shifted
-        hashed *= remultiply
-        hashed >>= word(width - (high, low)[target])
-        halves[target] ^= hashed
-    halves[0] <<= word(low)
-    halves[0] |= halves[1]
-    return halves[0]
+@lru_cache(maxsize=128)  # what is sorted takes 64 KB at most
+def _permutation(length: int, version: int, seed: int, epoch: int) -> _Sorted | _Network:
+    bits = (length - 1).bit_length()
+    if version == 1:
+        bits, keys, swaps = max(bits, _FIRST_BITS), first_keys("order", seed, epoch), False
+    elif length <= _MOST_SORTED:
+        return _sorted(length, *keyed_words(1, "sorted", length, seed, epoch).tolist())
+    else:
+        last, *words = keyed_words(1 + 3 * _ROUNDS, "order 2", length, seed, epoch).tolist()
+        keys, swaps = np.array(words, np.uint64).reshape(-1, 3) | _ODD, last % 2 == 1
+    word = np.uint32 if bits <= 32 else np.uint64
+    return _Network(length, bits, tuple(map(tuple, keys.astype(word))), swaps)
+
+
+def _sorted(length: int, key: int) -> _Sorted:
+    # One sort of words, with a hash above and a number below, is a stable argsort of the hashes, and several
+    # times as fast.
+    low = np.uint64(_SORTED_BITS)
+    numbers = np.arange(length, dtype=np.uint64)
+    words = np.sort(random_words(key, length) >> low << low | numbers)
+    rows = (words & np.uint64(2**_SORTED_BITS - 1)).astype(np.int64)
+    places = np.empty(length, np.int64)
+    places[rows] = numbers
+    return _Sorted(rows, places)
 
 
 @dataclass(frozen=True)
