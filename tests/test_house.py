@@ -70,6 +70,7 @@ HOUSE = [
     "trainers",
     "ranks",
     "sampler",
+    "skipping",
     "moving",
     "loader",
     "device",

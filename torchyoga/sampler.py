@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from .blocks import BlockOrder, Locality, Shuffle, make_order
 from .cursor import Cursor, Run
@@ -25,9 +25,15 @@ from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
-from .trainers import batches_of_torch, is_only_looked_at, is_read_by_accelerate, num_skipped
+from .trainers import (
+    batches_of_torch,
+    is_evaluated,
+    is_only_looked_at,
+    is_read_by_accelerate,
+    num_skipped,
+)
 
-__all__ = ["ResumableBatchSampler", "ResumableSampler"]
+__all__ = ["ResumableBatchSampler", "ResumableSampler", "are_skipped", "in_sequence", "kind_for"]
 
 _STEP_BYTES = 16 * 2**20  # of rows that a DataRef is told of at once
 
@@ -119,9 +125,10 @@ class ResumableSampler(DistributedSampler[int]):
         self.shuffle: Any = order.shuffle
         self.drop_last = shard.remainder == "drop"
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
+        self.seed_rows: bool | None = None  # what its loader was told, for one that is made anew around it
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Handed] = []
-        self._begun: Callable[[], _Handed | None] = _nothing  # the iterator that has begun last
+        self._begun: Callable[[], _Handed | BatchRun | None] = _nothing  # the iterator that has begun last
         self._has_warned = False
         self._has_warned_of_workers = False
 
@@ -156,6 +163,11 @@ class ResumableSampler(DistributedSampler[int]):
     def remainder(self) -> Remainder:
         """What happens to rows that the ranks cannot divide evenly."""
         return self.cursor.shard.remainder
+
+    @property
+    def data_source(self) -> Any:
+        """The dataset, as torch's samplers call it."""
+        return self.dataset
 
     @property
     def locality(self) -> Locality:
@@ -327,6 +339,7 @@ class ResumableSampler(DistributedSampler[int]):
         self._warn_of_trainers()
         cursor.fix_seed()
         run = Run(cursor, batch_size, drop_last, in_order, made)
+        run.may_be_left = is_evaluated()
         cursor.warn_of_rows_left_out(run)
         cursor.begun(run)
         source = flattened(self.dataset)
@@ -390,13 +403,28 @@ class ResumableSampler(DistributedSampler[int]):
         return {**self.__dict__, "_latest": None, "_running": [], "_begun": _nothing}
 
 
+class ShuffledSampler(ResumableSampler, RandomSampler):  # type: ignore[misc]
+    """What a loader makes of `shuffle`: trainers ask whether a loader's sampler is a RandomSampler."""
+
+    replacement, generator = False, None
+
+
+class SequenceSampler(ResumableSampler, SequentialSampler):  # type: ignore[misc]
+    """What a loader makes of `shuffle=False`: trainers ask whether its sampler is a SequentialSampler."""
+
+
+def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
+    """The class of the sampler that a loader makes, as torch's loaders do."""
+    return ShuffledSampler if shuffle else SequenceSampler
+
+
 def _nothing() -> None:
     """What has begun, if nothing has."""
 
 
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
     """The same rows in the same order, as Lightning's overfit_batches wants it."""
-    return ResumableSampler(len(sampler), shuffle=False)
+    return SequenceSampler(len(sampler), shuffle=False)
 
 
 class _Indices(chain[int]):
@@ -510,8 +538,7 @@ class _Handed:
     @property
     def is_ahead(self) -> bool:
         """True if torch has asked for rows that it has not delivered."""
-        fetcher = self._fetcher()
-        return fetcher is not None and fetcher._rcvd_idx < fetcher._send_idx
+        return _is_ahead(self._fetcher())
 
     def stop(self) -> None:
         """Hands out nothing more: a list iterator ends where its list does."""
@@ -521,17 +548,7 @@ class _Handed:
     def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
         """The state after so many batches."""
         assert self._run is not None
-        run = copy(self._run)
-        most = self.taken // batch_size if drop_last else -(-self.taken // batch_size)
-        if not 0 <= as_int("steps", steps) <= most:
-            raise ValueError(
-                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
-                f"handed out, found {steps}"
-            )
-        self._run.is_saved = True
-        run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
-        run.steps_before = self._run.entry.steps if run.start == run.entry.place else 0
-        return self.sampler.cursor.state_of(run)
+        return _state_after(self._run, self.taken, steps, batch_size, drop_last)
 
     def settled(self) -> Run | None:
         """The iteration as it stands; None before it has begun."""
@@ -544,6 +561,26 @@ class _Handed:
         run = self.settled()
         if run is not None and not self.over:
             run.report()
+
+
+def _is_ahead(fetcher: Any) -> bool:
+    """True if an iterator of torch's has asked for batches that it has not delivered."""
+    return fetcher is not None and fetcher._rcvd_idx < fetcher._send_idx
+
+
+def _state_after(begun: Run, handed: int, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+    """The state after so many batches of an iteration that has handed out so many rows."""
+    most = handed // batch_size if drop_last else -(-handed // batch_size)
+    if not 0 <= as_int("steps", steps) <= most:
+        raise ValueError(
+            f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
+            f"handed out, found {steps}"
+        )
+    begun.is_saved = True
+    run = copy(begun)
+    run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
+    run.steps_before = begun.entry.steps if begun.start == begun.entry.place else 0
+    return begun.cursor.state_of(run)
 
 
 class ResumableBatchSampler(BatchSampler):
@@ -572,6 +609,7 @@ class ResumableBatchSampler(BatchSampler):
         self.sampler: ResumableSampler = sampler
         self.batch_size = as_int("batch_size", batch_size, low=1)
         self.drop_last = bool(drop_last)
+        self.is_seeded = False  # True if a loader of ours seeds the rows
 
     def __len__(self) -> int:
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
@@ -598,6 +636,10 @@ class ResumableBatchSampler(BatchSampler):
     def state_dict(self) -> dict[str, Any]:
         """See `ResumableSampler.state_dict`."""
         return self.sampler.state_dict()
+
+    def state_after(self, steps: int) -> dict[str, Any]:
+        """The state after so many batches of this iteration; see `ResumableSampler.state_after`."""
+        return self.sampler.state_after(steps, self.batch_size, self.drop_last)
 
     def receipt(self) -> dict[str, Any]:
         """See `ResumableSampler.receipt`."""
@@ -631,6 +673,22 @@ class ResumableBatchSampler(BatchSampler):
         return self.sampler.rows_at(positions, epoch)
 
 
+def are_skipped(run: Run, skipped: int) -> bool:
+    """True if the batches that a trainer skips are those that a state has skipped already.
+
+    Raises:
+        StateError: the state has skipped others.
+    """
+    if not skipped or not run.start.position:
+        return False
+    if skipped != run.steps_before:
+        raise StateError(
+            f"a state was loaded after {run.steps_before} batches of the epoch, and {skipped} are to be "
+            "skipped as well; leave out skip_first_batches, the loader continues by itself"
+        )
+    return True
+
+
 class BatchRun(Iterator[list[int]]):
     """One iteration in batches; it begins when its first batch is asked for."""
 
@@ -640,6 +698,7 @@ class BatchRun(Iterator[list[int]]):
         self._run: Run | None = None
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
         self._done = 0  # batches that the caller will throw away, for it has done them before
+        self._fetcher: Callable[[], Any] = _nothing  # torch's iterator that asks ahead for its workers
 
     def __next__(self) -> list[int]:
         run, source = self._run, self._source
@@ -647,7 +706,19 @@ class BatchRun(Iterator[list[int]]):
         if run is None:
             self._run = run = source.sampler._begin(source.batch_size, source.drop_last, made=self._made)
             run.hold(self)
-            self._done = self._check_skipped(run)
+            _, fetcher = batches_of_torch()
+            if fetcher is not None:
+                self._fetcher = weakref.ref(fetcher)
+                run.first_rows += fetcher._prefetch_factor * fetcher._num_workers
+            source.sampler._begun = weakref.ref(self)
+            skipped = num_skipped()
+            if skipped and source.is_seeded:
+                raise StateError(
+                    "skip_first_batches would make rows without the random numbers that the loader gives them, so "
+                    "augmentation would differ from that of a whole run; delete that line, and load the loader's "
+                    "state_dict() or make it with start_offset=..., or with seed_rows=False"
+                )
+            self._done = skipped if are_skipped(run, skipped) else 0
             self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)
         cursor.check_generation(run.generation)
         if self._done:
@@ -661,18 +732,17 @@ class BatchRun(Iterator[list[int]]):
         run.report()
         return cast("list[int]", batch.tolist())
 
-    @staticmethod
-    def _check_skipped(run: Run) -> int:
-        """Batches that a trainer skips although a state has skipped them already."""
-        skipped = num_skipped()
-        if not skipped or not run.start.position:
-            return 0
-        if skipped != run.steps_before:
-            raise StateError(
-                f"a state was loaded after {run.steps_before} batches of the epoch, and {skipped} are to be "
-                "skipped as well; leave out skip_first_batches, the loader continues by itself"
-            )
-        return skipped
+    @property
+    def is_ahead(self) -> bool:
+        """True if torch has asked for batches that it has not delivered."""
+        return _is_ahead(self._fetcher())
+
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+        """The state after so many batches."""
+        run = self._run
+        assert run is not None
+        handed = min(run.taken * run.batch_size, run.shard.count(run.cursor.length, run.start.position))
+        return _state_after(run, handed, steps, batch_size, drop_last)
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batches that this iterator has handed out."""

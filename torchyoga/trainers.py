@@ -12,14 +12,18 @@ __all__ = [
     "accelerate_mesh",
     "batches_of_torch",
     "gradient_state",
+    "is_evaluated",
     "is_only_looked_at",
     "is_planning_epochs",
     "is_read_by_accelerate",
     "is_sharded_by_caller",
+    "is_skipping_batches",
     "left_by_lightning",
+    "name_arguments",
     "num_skipped",
 ]
 
+_GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
 
 
@@ -63,6 +67,31 @@ def num_skipped() -> int:
     return 0
 
 
+def is_skipping_batches() -> bool:
+    """True if Accelerate's skip_first_batches asks a loader of what it is to make another one."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(2):  # before Python 3.12 a comprehension has a frame of its own
+        if frame is not None and frame.f_code.co_name == "skip_first_batches":
+            return _module_of(frame) == "accelerate.data_loader"
+        frame = frame and frame.f_back
+    return False
+
+
+def name_arguments(loader: Any) -> None:
+    """Names the arguments that Lightning has noted by position, from those on that it gives again by name.
+
+    It does so to make a loader anew around another sampler, and both would be given (seen with Lightning
+    2.6.6).
+    """
+    given, names = (getattr(loader, f"__pl_saved_{kind}", ()) for kind in ("args", "arg_names"))
+    again = min((names.index(name) for name in _GIVEN_AGAIN if name in names), default=len(names))
+    if again < len(names) == len(given):
+        named = dict(zip(names[again:], given[again:], strict=True))
+        named = {**named, **getattr(loader, "__pl_saved_kwargs", {})}
+        for kind, found in (("args", given[:again]), ("arg_names", names[:again]), ("kwargs", named)):
+            object.__setattr__(loader, f"__pl_saved_{kind}", found)
+
+
 def is_planning_epochs() -> bool:
     """True if Lightning's fit asks how long epochs are: it does so once, and means all of them."""
     if not _is_lightning_here():
@@ -100,17 +129,28 @@ def is_read_by_accelerate() -> bool:
 def is_only_looked_at() -> bool:
     """True if what is asked for will not be trained on.
 
-    Keras takes a batch to build a model with it; torchdata's StatefulDataLoader, given a state of the end of
-    an epoch, an iterator with all that it prefetches, to find that it is at its end.
+    Keras takes a batch to build a model with it, and on TensorFlow two, to see what they look like.
+    Lightning's sanity check takes two, before the first validation. torchdata's StatefulDataLoader, given a
+    state of the end of an epoch, takes an iterator with all that it prefetches, to find that it is at its end.
     """
     for frame in _callers():
         module, name = _module_of(frame), frame.f_code.co_name
-        if module.startswith("keras.") and name == "_symbolic_build":
+        if module.startswith("keras.") and name in ("_symbolic_build", "get_tf_dataset"):
+            return True
+        if name == "_run_sanity_check" and "lightning" in module:
             return True
         if module.startswith("torchdata.stateful") and name == "__init__":
             state = frame.f_locals.get("next_iter_state")
             return bool(state and state.get("_iterator_finished"))
     return False
+
+
+def is_evaluated() -> bool:
+    """True if Keras evaluates or predicts: after as many steps as it is told, anew from the first batch."""
+    return "keras" in sys.modules and any(
+        frame.f_code.co_name in ("evaluate", "predict") and _module_of(frame).startswith("keras.")
+        for frame in _callers()
+    )
 
 
 def _is_lightning_here() -> bool:
