@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -128,7 +128,7 @@ class ResumableSampler(DistributedSampler[int]):
         self.seed_rows: bool | None = None  # what its loader was told, for one that is made anew around it
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Handed] = []
-        self._begun: Callable[[], _Handed | BatchRun | None] = _nothing  # the iterator that has begun last
+        self._begun: _Begun | None = None  # the iteration that has begun last
         self._has_warned = False
         self._has_warned_of_workers = False
 
@@ -206,12 +206,14 @@ class ResumableSampler(DistributedSampler[int]):
         self._settle()
         self._latest = None
         self.cursor.set_epoch(epoch)
+        if self._begun is not None and self._begun.run.start.epoch != self.cursor.epoch:
+            self._begun = None
 
     def state_dict(self) -> dict[str, Any]:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         self._settle()
-        begun = self._begun()
-        if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
+        begun = self._begun
+        if begun is not None and begun.tasks and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warnings.warn(
                 "torch's DataLoader with worker processes asks its sampler for rows before they are delivered "
@@ -239,7 +241,7 @@ class ResumableSampler(DistributedSampler[int]):
             >>> sampler.state_after(2, batch_size=16)["position"]  # of 40 rows handed out
             32
         """
-        begun = self._begun()
+        begun = self._begun
         if begun is None:
             raise StateError("no iteration of this sampler has begun since; take state_dict()")
         return begun.state_after(steps, as_int("batch_size", batch_size, low=1), drop_last)
@@ -255,7 +257,7 @@ class ResumableSampler(DistributedSampler[int]):
         self._latest = None
         for handed in self._running:
             handed.stop()
-        self._running, self._begun = [], _nothing
+        self._running, self._begun = [], None
 
     def receipt(self) -> dict[str, Any]:
         """What this rank has delivered of the epoch under way, or of the last one if none is.
@@ -400,7 +402,7 @@ class ResumableSampler(DistributedSampler[int]):
 
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
-        return {**self.__dict__, "_latest": None, "_running": [], "_begun": _nothing}
+        return {**self.__dict__, "_latest": None, "_running": [], "_begun": None}
 
 
 class ShuffledSampler(ResumableSampler, RandomSampler):  # type: ignore[misc]
@@ -419,7 +421,7 @@ def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
 
 
 def _nothing() -> None:
-    """What has begun, if nothing has."""
+    """Nothing is to be done."""
 
 
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
@@ -481,20 +483,16 @@ class _Handed:
         self._handed: Any = iter(())  # the list iterator under way
         self._rows: list[int] = []  # what it iterates over
         self._before = 0  # rows up to its end
-        self._fetcher: Callable[[], Any] = _nothing  # torch's iterator that asks ahead for its workers
 
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
-        size, fetcher = batches_of_torch()
+        size, ahead, tasks = batches_of_torch()
         self._run = run = sampler._begin(progress=self._progress())
         run.steps_before = None  # it hands out rows, and others make batches of them
         run.hold(self.iterator())
-        run.first_rows = size
-        if fetcher is not None:
-            self._fetcher = weakref.ref(fetcher)
-            run.first_rows *= 1 + fetcher._prefetch_factor * fetcher._num_workers
-        sampler._begun = weakref.ref(self)
+        run.first_rows = size * (1 + ahead)
+        sampler._begun = _Begun(run, tasks, self.settled)
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
@@ -535,20 +533,10 @@ class _Handed:
         """Rows handed out."""
         return self._before - int(self._handed.__length_hint__())
 
-    @property
-    def is_ahead(self) -> bool:
-        """True if torch has asked for rows that it has not delivered."""
-        return _is_ahead(self._fetcher())
-
     def stop(self) -> None:
         """Hands out nothing more: a list iterator ends where its list does."""
         self._before = self.taken
         self._rows.clear()
-
-    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
-        """The state after so many batches."""
-        assert self._run is not None
-        return _state_after(self._run, self.taken, steps, batch_size, drop_last)
 
     def settled(self) -> Run | None:
         """The iteration as it stands; None before it has begun."""
@@ -563,24 +551,34 @@ class _Handed:
             run.report()
 
 
-def _is_ahead(fetcher: Any) -> bool:
-    """True if an iterator of torch's has asked for batches that it has not delivered."""
-    return fetcher is not None and fetcher._rcvd_idx < fetcher._send_idx
+class _Begun(NamedTuple):
+    """An iteration that has begun, for states of what was handed out in it.
 
+    Attributes:
+        run: the iteration.
+        tasks: the batches that torch has asked for, for its workers, and has not delivered.
+        settle: notes in `run` what was handed out.
+    """
 
-def _state_after(begun: Run, handed: int, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
-    """The state after so many batches of an iteration that has handed out so many rows."""
-    most = handed // batch_size if drop_last else -(-handed // batch_size)
-    if not 0 <= as_int("steps", steps) <= most:
-        raise ValueError(
-            f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
-            f"handed out, found {steps}"
-        )
-    begun.is_saved = True
-    run = copy(begun)
-    run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
-    run.steps_before = begun.entry.steps if begun.start == begun.entry.place else 0
-    return begun.cursor.state_of(run)
+    run: Run
+    tasks: Mapping[int, Any]
+    settle: Callable[[], Any]
+
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+        """The state after so many batches."""
+        self.settle()
+        run = copy(self.run)
+        rows = min(run.taken * run.batch_size, run.shard.count(run.cursor.length, run.start.position))
+        most = rows // batch_size if drop_last else -(-rows // batch_size)
+        if not 0 <= as_int("steps", steps) <= most:
+            raise ValueError(
+                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
+                f"handed out, found {steps}"
+            )
+        self.run.is_saved = True
+        run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
+        run.steps_before = run.entry.steps if run.start == run.entry.place else 0
+        return run.cursor.state_of(run)
 
 
 class ResumableBatchSampler(BatchSampler):
@@ -698,7 +696,6 @@ class BatchRun(Iterator[list[int]]):
         self._run: Run | None = None
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
         self._done = 0  # batches that the caller will throw away, for it has done them before
-        self._fetcher: Callable[[], Any] = _nothing  # torch's iterator that asks ahead for its workers
 
     def __next__(self) -> list[int]:
         run, source = self._run, self._source
@@ -706,11 +703,9 @@ class BatchRun(Iterator[list[int]]):
         if run is None:
             self._run = run = source.sampler._begin(source.batch_size, source.drop_last, made=self._made)
             run.hold(self)
-            _, fetcher = batches_of_torch()
-            if fetcher is not None:
-                self._fetcher = weakref.ref(fetcher)
-                run.first_rows += fetcher._prefetch_factor * fetcher._num_workers
-            source.sampler._begun = weakref.ref(self)
+            _, ahead, tasks = batches_of_torch()
+            run.first_rows += ahead
+            source.sampler._begun = _Begun(run, tasks, _nothing)
             skipped = num_skipped()
             if skipped and source.is_seeded:
                 raise StateError(
@@ -731,18 +726,6 @@ class BatchRun(Iterator[list[int]]):
         run.taken += 1
         run.report()
         return cast("list[int]", batch.tolist())
-
-    @property
-    def is_ahead(self) -> bool:
-        """True if torch has asked for batches that it has not delivered."""
-        return _is_ahead(self._fetcher())
-
-    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
-        """The state after so many batches."""
-        run = self._run
-        assert run is not None
-        handed = min(run.taken * run.batch_size, run.shard.count(run.cursor.length, run.start.position))
-        return _state_after(run, handed, steps, batch_size, drop_last)
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batches that this iterator has handed out."""

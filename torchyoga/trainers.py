@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -27,21 +27,22 @@ _GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
 
 
-def batches_of_torch() -> tuple[int, Any]:
+def batches_of_torch() -> tuple[int, int, Mapping[int, Any]]:
     """What asks for rows: torch's BatchSampler, of so many rows a batch (1 if it is another), and its iterator.
 
-    That is None unless it asks ahead, for worker processes.
+    Of an iterator with worker processes also how many batches it asks for ahead, and those that it has asked
+    for and not delivered: torch notes them in a dictionary, which outlives an iterator that is dropped.
     """
-    size, fetcher = 1, None
+    size, ahead, tasks = 1, 0, {}
     for frame in _callers():
-        asking: Any = frame.f_locals.get("self")
         if not _module_of(frame).startswith("torch.utils.data."):
             continue
+        asking: Any = frame.f_locals.get("self")
         if type(asking).__name__ == "BatchSampler":
             size = asking.batch_size
         elif type(asking).__name__ == "_MultiProcessingDataLoaderIter":
-            fetcher = asking
-    return size, fetcher
+            ahead, tasks = asking._prefetch_factor * asking._num_workers, asking._task_info
+    return size, ahead, tasks
 
 
 def is_sharded_by_caller() -> bool:
