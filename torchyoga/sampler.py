@@ -395,8 +395,9 @@ class ResumableSampler(DistributedSampler[int]):
 
     def __repr__(self) -> str:
         cursor = self._located()
+        name = "ResumableSampler" if type(self).__module__ == __name__ else type(self).__name__
         return (
-            f"{type(self).__name__}({cursor.length} rows, shuffle={self.shuffle!r}, seed={self.seed}, "
+            f"{name}({cursor.length} rows, shuffle={self.shuffle!r}, seed={self.seed}, "
             f"rank {cursor.shard.rank} of {cursor.shard.num_replicas}, remainder={self.remainder!r})"
         )
 
@@ -405,13 +406,13 @@ class ResumableSampler(DistributedSampler[int]):
         return {**self.__dict__, "_latest": None, "_running": [], "_begun": None}
 
 
-class ShuffledSampler(ResumableSampler, RandomSampler):  # type: ignore[misc]
+class ShuffledSampler(ResumableSampler, RandomSampler):  # type: ignore[override]
     """What a loader makes of `shuffle`: trainers ask whether a loader's sampler is a RandomSampler."""
 
     replacement, generator = False, None
 
 
-class SequenceSampler(ResumableSampler, SequentialSampler):  # type: ignore[misc]
+class SequenceSampler(ResumableSampler, SequentialSampler):  # type: ignore[override]
     """What a loader makes of `shuffle=False`: trainers ask whether its sampler is a SequentialSampler."""
 
 
@@ -709,9 +710,9 @@ class BatchRun(Iterator[list[int]]):
             skipped = num_skipped()
             if skipped and source.is_seeded:
                 raise StateError(
-                    "skip_first_batches would make rows without the random numbers that the loader gives them, so "
-                    "augmentation would differ from that of a whole run; delete that line, and load the loader's "
-                    "state_dict() or make it with start_offset=..., or with seed_rows=False"
+                    "skip_first_batches would make rows without the random numbers that the loader gives "
+                    "them, so augmentation would differ from that of a whole run; delete that line, and load "
+                    "the loader's state_dict() or make it with start_offset=..., or with seed_rows=False"
                 )
             self._done = skipped if are_skipped(run, skipped) else 0
             self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)

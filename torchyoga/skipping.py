@@ -18,7 +18,7 @@ __all__ = ["show_to_accelerate"]
 
 
 def show_to_accelerate(kind: type) -> None:
-    """Lets `skip_first_batches` see other attributes of such loaders; everybody else sees the loader's own."""
+    """Shows `skip_first_batches` other attributes of such loaders; everybody else sees the loader's own."""
     for name in _shown(None):
         setattr(kind, name, _Attribute(name, getattr(kind, name, None)))
 

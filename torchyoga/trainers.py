@@ -28,10 +28,11 @@ _DEPTH = 24  # frames between a loader and the function of a trainer that asks i
 
 
 def batches_of_torch() -> tuple[int, int, Mapping[int, Any]]:
-    """What asks for rows: torch's BatchSampler, of so many rows a batch (1 if it is another), and its iterator.
+    """What is known of torch's loader, if it asks for rows.
 
-    Of an iterator with worker processes also how many batches it asks for ahead, and those that it has asked
-    for and not delivered: torch notes them in a dictionary, which outlives an iterator that is dropped.
+    The rows of a batch, 1 if another batch sampler than torch's asks; and of an iterator with worker
+    processes how many batches it asks for ahead, and those that it has asked for and not delivered. Torch
+    notes these in a dictionary, which outlives an iterator that is dropped.
     """
     size, ahead, tasks = 1, 0, {}
     for frame in _callers():
@@ -132,7 +133,7 @@ def is_only_looked_at() -> bool:
 
     Keras takes a batch to build a model with it, and on TensorFlow two, to see what they look like.
     Lightning's sanity check takes two, before the first validation. torchdata's StatefulDataLoader, given a
-    state of the end of an epoch, takes an iterator with all that it prefetches, to find that it is at its end.
+    state of the end of an epoch, takes an iterator with all that it prefetches, to find that it has ended.
     """
     for frame in _callers():
         module, name = _module_of(frame), frame.f_code.co_name

@@ -115,9 +115,9 @@ def test_at_the_end_of_an_epoch_no_state_is_ahead(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sampler", "batch sampler"])
 def test_a_look_at_a_batch_of_workers_moves_nothing(kind: str) -> None:
-    sampler, loader = batches_of(kind, 0)
+    _, loader = batches_of(kind, 0)
     whole = [batch.tolist() for batch in loader]
-    sampler, loader = batches_of(kind, 2)
+    _, loader = batches_of(kind, 2)
     gc.disable()  # the workers end when the iterator is dropped, not when somebody looks for circles
     try:
         looked = iter(loader)

@@ -53,7 +53,8 @@ class Trainer:
         for epoch in range(self.epochs_run, TASK.epochs):
             self.run_epoch(epoch)
             proof = self.train_data.sampler.prove()
-            assert proof and (proof.epoch, proof.rows) == (epoch, TASK.length), str(proof)
+            assert proof, str(proof)
+            assert (proof.epoch, proof.rows) == (epoch, TASK.length)
 
 
 def main() -> None:
