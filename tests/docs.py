@@ -32,14 +32,15 @@ FRAMEWORK_MODULES = [
     "torchyoga.compat.yogadl.tensorflow",
 ]
 PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES]
-# The programs in examples/, by what they need: a backend of Keras, trainers or a store, and what they say.
+# The programs in examples/, by what they need: a backend of Keras, trainers or a store, and a pattern of what
+# they say.
 FRAMEWORK_EXAMPLES = {
     "keras_from_tfdata": "tensorflow",
     "torch_from_keras_sequence": "torch",
     "custom_dataref": "torch",
 }
 TRAINER_EXAMPLES = {
-    "ddp_resume": "epoch 0: 1797 of 1797 rows delivered since it began, each exactly once",
+    "ddp_resume": r"epoch 0: 1797 of 1797 rows delivered since it began( \(\d+ of them .*?\))?, each exactly once",
     "lightning_resume": "all 141 losses are equal",
     "accelerate_resume": "all 94 losses are equal",
 }

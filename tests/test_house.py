@@ -71,6 +71,7 @@ HOUSE = [
     "trainers",
     "ranks",
     "sampler",
+    "skipping",
     "moving",
     "loader",
     "device",

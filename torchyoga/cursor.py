@@ -214,7 +214,7 @@ class Cursor:
     def warn_of_rows_left_out(self, run: Run) -> None:
         """Warns, once, if an iteration that begins now leaves out the rest of the one before."""
         last = self._run
-        if not self._running or self._has_warned or last is None or last.is_held:
+        if not self._running or self._has_warned or last is None or last.is_held or last.may_be_left:
             return
         rows = self._rest(self._place, run)
         if rows and run.start.epoch != self._place.epoch:
@@ -618,7 +618,8 @@ class Run:
         again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
         first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
-        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it.
+        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
+            who began it leaves it early on purpose.
     """
 
     def __init__(
@@ -645,6 +646,7 @@ class Run:
         self.steps_before = self.entry.steps if self.start == self.entry.place else 0
         self.again, self.peeked = self.entry.again, 0
         self.counts, self.is_begun, self.is_saved, self.first_rows = True, False, False, 1
+        self.may_be_left = False
         self._holder: Callable[[], Any] = _nobody
         self._in_order = in_order
         self._previous: Run | None = None  # what it was before it began again
@@ -683,6 +685,13 @@ class Run:
         if not self._in_order:
             self._came.append(-1 - step)
         self._count_in(step)
+
+    def skip(self, steps: int) -> None:
+        """Leaves so many batches to somebody who has trained on them before: they count as delivered."""
+        place = _after(self.shard, self._length, self.start, steps * self.batch_size)
+        before = None if self.steps_before is None else self.steps_before + min(steps, self.num_steps)
+        self.start, self.entry, self.steps_before = place, _Entry(place, before), before
+        self._begin((0, 0) if self.shard.rank else (place.position, weight_until(self._seed, place)), 0)
 
     def restart(self) -> None:
         """Begins again where it stands: its batches are counted from there on."""

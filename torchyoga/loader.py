@@ -41,7 +41,7 @@ from .order import Remainder, as_int
 from .place import Place, batches, chunks, first_positions
 from .proof import Proof
 from .ring import Parcel, Ring, packed
-from .sampler import ResumableBatchSampler, ResumableSampler, in_sequence
+from .sampler import ResumableBatchSampler, ResumableSampler, are_skipped, in_sequence, kind_for
 from .seeding import (
     ROW_SEEDS_VERSION,
     Seeding,
@@ -51,12 +51,14 @@ from .seeding import (
     seeder,
     worker_seed,
 )
+from .skipping import show_to_accelerate
 from .stream import Window, windows_of
 from .trainers import (
     accelerate_device,
     gradient_state,
     is_planning_epochs,
     left_by_lightning,
+    name_arguments,
 )
 from .warned import warn_user
 
@@ -153,7 +155,9 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         if torch_arguments.get("in_order") is False and batch_size is None:
             raise ValueError("in_order=False needs batches; give a batch_size")
         if batch_sampler is not None:
-            if sampler is not None or shuffle or batch_size not in (1, None) or drop_last:
+            is_own = type(getattr(batch_sampler, "_batch_sampler", batch_sampler)) is _OwnBatchSampler
+            is_told_more = sampler is not None or shuffle or batch_size not in (1, None) or drop_last
+            if is_told_more and not is_own:
                 raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
             if not isinstance(getattr(batch_sampler, "sampler", None), ResumableSampler):
                 raise ValueError(f"batch_sampler must be a ResumableBatchSampler, {_found(batch_sampler)}")
@@ -163,7 +167,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
                 batch_sampler.drop_last,
             )
         elif sampler is None:
-            sampler = ResumableSampler(
+            sampler = kind_for(shuffle)(
                 dataset,
                 num_replicas,
                 rank,
@@ -187,7 +191,13 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
                 f"the sampler is of {len(sampler.dataset)} rows, the dataset has {len(dataset)}; "
                 "make it from this dataset"
             )
-        self.seed_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
+        if seed_rows is None:
+            seed_rows = sampler.seed_rows
+        else:
+            sampler.seed_rows = seed_rows
+        # As it was told: Lightning makes loaders anew by what it finds here.
+        self.__dict__["seed_rows"] = seed_rows
+        self._seeds_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
         source = flattened(dataset)
         is_quick = not self.seed_rows and (collate_fn is None or _is_ours(collate_fn))
         together = None if num_workers and is_quick else 1
@@ -203,12 +213,11 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         self._turn = 0  # of those who use persistent workers, one after the other
         self._latest: Run | None = None  # the iteration that has begun last
         self._has_warned = False  # of other random numbers than a state's
-        self._prefetch = 2
         # If no row needs Python, torch's machinery would cost more than reading.
         is_plain = num_workers == 0 and batch_size is not None and not self.seed_rows
         self._reads_here = is_plain and source is not None
-        if self._reads_here and torch_arguments.get("prefetch_factor") is not None:
-            self._prefetch = as_int("prefetch_factor", torch_arguments.pop("prefetch_factor"), low=0)
+        ahead = torch_arguments.pop("prefetch_factor", None) if self._reads_here else None
+        self._prefetch = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
         super().__init__(
             dataset,
             batch_size=batch_size,
@@ -223,13 +232,17 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             generator=generator,
             **torch_arguments,
         )
+        if ahead is not None:
+            self.prefetch_factor = self._prefetch  # likewise
+        name_arguments(self)
         self._seeds_collation = (seed_rows is None or bool(seed_rows)) and not _is_ours(self.collate_fn)
         if self.seed_rows or self._seeds_collation:
             sampler.cursor.needs_seed = True
             sampler.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
         if batch_size is not None:
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
-            ours = ResumableBatchSampler(sampler, batch_size, drop_last)
+            ours = _OwnBatchSampler(sampler, batch_size, drop_last)
+            ours.is_seeded = self.seed_rows or self._seeds_collation
             self.__dict__["batch_sampler"] = self._plan.seen_by or ours
 
     def __len__(self) -> int:
@@ -244,6 +257,11 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         if state is not None:
             resumed.load_state_dict(state)
         return max(now, cursor.steps(*step), resumed.steps_under_way(*step))
+
+    @property
+    def seed_rows(self) -> bool:
+        """True if each row is made with random numbers of its own."""
+        return self._seeds_rows
 
     # -- what Accelerate expects of a loader that it has prepared: it would put one of its own in its place
 
@@ -482,6 +500,16 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         return self._plan.sampler.position_of(row, epoch)
 
 
+show_to_accelerate(DataLoader)
+
+
+class _OwnBatchSampler(ResumableBatchSampler):
+    """What a loader has made for itself. If it comes as an argument, Lightning makes the loader anew.
+
+    Then it decides alone: subclasses may turn what Lightning passes besides, `batch_size=1`, into anything.
+    """
+
+
 class _Plan:
     """The indices of one epoch from a place on, for torch's iterators to take as early as they like."""
 
@@ -603,7 +631,11 @@ class Delivery(Iterator[Any]):
             self._loader.end_of_dataloader = True
         return batch
 
-    def _begin(self) -> tuple[Run, Iterator[Any]]:
+    def skip(self, steps: int) -> None:
+        """Begins behind so many batches, which somebody has trained on before: they count as delivered."""
+        self._begin(steps)
+
+    def _begin(self, skipped: int = 0) -> tuple[Run, Iterator[Any]]:
         if self._over:
             raise StopIteration
         loader, run = self._loader, self._run
@@ -611,6 +643,9 @@ class Delivery(Iterator[Any]):
             self._run = run = loader._begin(self._made)
             run.hold(self)
             loader._latest = run
+            if skipped and not are_skipped(run, skipped):
+                run.skip(skipped)
+                run.report()
             if loader._is_accelerated:
                 self._tell_accelerate(run)
         else:

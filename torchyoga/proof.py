@@ -84,7 +84,8 @@ class Proof:
         rows: rows delivered, over all ranks.
         length: rows of the dataset. With `pad` a few more are delivered, with `drop` or `drop_last` fewer.
         problem: what is wrong, or "".
-        since: rows of these that were delivered before this process, as the state says that it has loaded.
+        since: rows of these that were delivered before, as the state says that was loaded, `start_offset`, or
+            a trainer that skips batches.
         peeked: rows that were looked at before, and came again.
         left_out: rows of epochs before, that were left before their end; with the last of these epochs.
     """
@@ -115,7 +116,7 @@ class Proof:
             f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
         )
         rows = min(self.rows, self.length)
-        since = f" ({self.since} of them before the state that was loaded)" if self.since else ""
+        since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
         return (
             f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, each exactly "
             f"once{more}{told}"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from copy import copy
 from dataclasses import replace
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from .blocks import BlockOrder, Locality, Shuffle, make_order
 from .cursor import Cursor, Run
@@ -24,10 +24,16 @@ from .order import Remainder, Shard, as_int
 from .place import batches, chunks
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
-from .trainers import batches_of_torch, is_only_looked_at, is_read_by_accelerate, num_skipped
+from .trainers import (
+    batches_of_torch,
+    is_evaluated,
+    is_only_looked_at,
+    is_read_by_accelerate,
+    num_skipped,
+)
 from .warned import warn_user
 
-__all__ = ["ResumableBatchSampler", "ResumableSampler"]
+__all__ = ["ResumableBatchSampler", "ResumableSampler", "are_skipped", "in_sequence", "kind_for"]
 
 _STEP_BYTES = 16 * 2**20  # of rows that a DataRef is told of at once
 
@@ -119,9 +125,10 @@ class ResumableSampler(DistributedSampler[int]):
         self.shuffle: Any = order.shuffle
         self.drop_last = shard.remainder == "drop"
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
+        self.seed_rows: bool | None = None  # what its loader was told, for one that is made anew around it
         self._latest: Any = None  # the iteration, with its `report`, that has moved last
         self._running: list[_Handed] = []
-        self._begun: _Handed | None = None  # what the iterator that has begun last has handed out
+        self._begun: _Begun | None = None  # the iteration that has begun last
         self._has_warned = False
         self._has_warned_of_workers = False
 
@@ -156,6 +163,11 @@ class ResumableSampler(DistributedSampler[int]):
     def remainder(self) -> Remainder:
         """What happens to rows that the ranks cannot divide evenly."""
         return self.cursor.shard.remainder
+
+    @property
+    def data_source(self) -> Any:
+        """The dataset, as torch's samplers call it."""
+        return self.dataset
 
     @property
     def locality(self) -> Locality:
@@ -194,12 +206,14 @@ class ResumableSampler(DistributedSampler[int]):
         self._settle()
         self._latest = None
         self.cursor.set_epoch(epoch)
+        if self._begun is not None and self._begun.run.start.epoch != self.cursor.epoch:
+            self._begun = None
 
     def state_dict(self) -> dict[str, Any]:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         self._settle()
         begun = self._begun
-        if begun is not None and begun.is_ahead and not self._has_warned_of_workers:
+        if begun is not None and begun.tasks and not self._has_warned_of_workers:
             self._has_warned_of_workers = True
             warn_user(
                 "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, "
@@ -326,6 +340,7 @@ class ResumableSampler(DistributedSampler[int]):
         self._warn_of_trainers()
         cursor.fix_seed()
         run = Run(cursor, batch_size, drop_last, in_order, made)
+        run.may_be_left = is_evaluated()
         cursor.warn_of_rows_left_out(run)
         cursor.begun(run)
         source = flattened(self.dataset)
@@ -379,8 +394,9 @@ class ResumableSampler(DistributedSampler[int]):
 
     def __repr__(self) -> str:
         cursor = self._located()
+        name = "ResumableSampler" if type(self).__module__ == __name__ else type(self).__name__
         return (
-            f"{type(self).__name__}({cursor.length} rows, shuffle={self.shuffle!r}, seed={self.seed}, "
+            f"{name}({cursor.length} rows, shuffle={self.shuffle!r}, seed={self.seed}, "
             f"rank {cursor.shard.rank} of {cursor.shard.num_replicas}, remainder={self.remainder!r})"
         )
 
@@ -389,13 +405,28 @@ class ResumableSampler(DistributedSampler[int]):
         return {**self.__dict__, "_latest": None, "_running": [], "_begun": None}
 
 
+class ShuffledSampler(ResumableSampler, RandomSampler):  # type: ignore[override]
+    """What a loader makes of `shuffle`: trainers ask whether a loader's sampler is a RandomSampler."""
+
+    replacement, generator = False, None
+
+
+class SequenceSampler(ResumableSampler, SequentialSampler):  # type: ignore[override]
+    """What a loader makes of `shuffle=False`: trainers ask whether its sampler is a SequentialSampler."""
+
+
+def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
+    """The class of the sampler that a loader makes, as torch's loaders do."""
+    return ShuffledSampler if shuffle else SequenceSampler
+
+
 def _nothing() -> None:
-    """What has begun, if nothing has."""
+    """Nothing is to be done."""
 
 
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
     """The same rows in the same order, as Lightning's overfit_batches wants it."""
-    return ResumableSampler(len(sampler), shuffle=False)
+    return SequenceSampler(len(sampler), shuffle=False)
 
 
 class _Indices(chain[int]):
@@ -452,20 +483,16 @@ class _Handed:
         self._handed: Any = iter(())  # the list iterator under way
         self._rows: list[int] = []  # what it iterates over
         self._before = 0  # rows up to its end
-        self._fetcher: Callable[[], Any] = _nothing  # torch's iterator that asks ahead for its workers
 
     def lists(self) -> Iterator[Iterator[int]]:
         """The rows, as iterators over lists."""
         sampler, cursor = self.sampler, self.sampler.cursor
-        size, fetcher = batches_of_torch()
+        size, ahead, tasks = batches_of_torch()
         self._run = run = sampler._begin(progress=self._progress())
         run.steps_before = None  # it hands out rows, and others make batches of them
         run.hold(self.iterator())
-        run.first_rows = size
-        if fetcher is not None:
-            self._fetcher = weakref.ref(fetcher)
-            run.first_rows *= 1 + fetcher._prefetch_factor * fetcher._num_workers
-        sampler._begun = self
+        run.first_rows = size * (1 + ahead)
+        sampler._begun = _Begun(run, tasks, self.settled)
         is_second = bool(sampler._running)
         sampler._running.append(self)
         dataset = sampler.dataset if isinstance(sampler.dataset, DataRef) else None
@@ -507,32 +534,11 @@ class _Handed:
         """Rows handed out."""
         return self._before - int(self._handed.__length_hint__())
 
-    @property
-    def is_ahead(self) -> bool:
-        """True if torch has asked for rows that it has not delivered."""
-        fetcher = self._fetcher()
-        return fetcher is not None and fetcher._rcvd_idx < fetcher._send_idx
-
     def stop(self) -> None:
         """Hands out nothing more: a list iterator ends where its list does."""
         self._before = self.taken
         self._rows.clear()
         self._handed = iter(())
-
-    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
-        """The state after so many batches."""
-        assert self._run is not None
-        run = copy(self._run)
-        most = self.taken // batch_size if drop_last else -(-self.taken // batch_size)
-        if not 0 <= as_int("steps", steps) <= most:
-            raise ValueError(
-                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
-                f"handed out, found {steps}"
-            )
-        self._run.is_saved = True
-        run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
-        run.steps_before = self._run.entry.steps if run.start == run.entry.place else 0
-        return self.sampler.cursor.state_of(run)
 
     def settled(self) -> Run | None:
         """The iteration as it stands; None before it has begun."""
@@ -545,6 +551,36 @@ class _Handed:
         run = self.settled()
         if run is not None and not self.over:
             run.report()
+
+
+class _Begun(NamedTuple):
+    """An iteration that has begun, for states of what was handed out in it.
+
+    Attributes:
+        run: the iteration.
+        tasks: the batches that torch has asked for, for its workers, and has not delivered.
+        settle: notes in `run` what was handed out.
+    """
+
+    run: Run
+    tasks: Mapping[int, Any]
+    settle: Callable[[], Any]
+
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+        """The state after so many batches."""
+        self.settle()
+        run = copy(self.run)
+        rows = min(run.taken * run.batch_size, run.shard.count(run.cursor.length, run.start.position))
+        most = rows // batch_size if drop_last else -(-rows // batch_size)
+        if not 0 <= as_int("steps", steps) <= most:
+            raise ValueError(
+                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
+                f"handed out, found {steps}"
+            )
+        self.run.is_saved = True
+        run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
+        run.steps_before = run.entry.steps if run.start == run.entry.place else 0
+        return run.cursor.state_of(run)
 
 
 class ResumableBatchSampler(BatchSampler):
@@ -573,6 +609,7 @@ class ResumableBatchSampler(BatchSampler):
         self.sampler: ResumableSampler = sampler
         self.batch_size = as_int("batch_size", batch_size, low=1)
         self.drop_last = bool(drop_last)
+        self.is_seeded = False  # True if a loader of ours seeds the rows
 
     def __len__(self) -> int:
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
@@ -599,6 +636,10 @@ class ResumableBatchSampler(BatchSampler):
     def state_dict(self) -> dict[str, Any]:
         """See `ResumableSampler.state_dict`."""
         return self.sampler.state_dict()
+
+    def state_after(self, steps: int) -> dict[str, Any]:
+        """The state after so many batches of this iteration; see `ResumableSampler.state_after`."""
+        return self.sampler.state_after(steps, self.batch_size, self.drop_last)
 
     def receipt(self) -> dict[str, Any]:
         """See `ResumableSampler.receipt`."""
@@ -632,6 +673,22 @@ class ResumableBatchSampler(BatchSampler):
         return self.sampler.rows_at(positions, epoch)
 
 
+def are_skipped(run: Run, skipped: int) -> bool:
+    """True if the batches that a trainer skips are those that a state has skipped already.
+
+    Raises:
+        StateError: the state has skipped others.
+    """
+    if not skipped or not run.start.position:
+        return False
+    if skipped != run.steps_before:
+        raise StateError(
+            f"a state was loaded after {run.steps_before} batches of the epoch, and {skipped} are to be "
+            "skipped as well; leave out skip_first_batches, the loader continues by itself"
+        )
+    return True
+
+
 class BatchRun(Iterator[list[int]]):
     """One iteration in batches; it begins when its first batch is asked for."""
 
@@ -648,7 +705,17 @@ class BatchRun(Iterator[list[int]]):
         if run is None:
             self._run = run = source.sampler._begin(source.batch_size, source.drop_last, made=self._made)
             run.hold(self)
-            self._done = self._check_skipped(run)
+            _, ahead, tasks = batches_of_torch()
+            run.first_rows += ahead
+            source.sampler._begun = _Begun(run, tasks, _nothing)
+            skipped = num_skipped()
+            if skipped and source.is_seeded:
+                raise StateError(
+                    "skip_first_batches would make rows without the random numbers that the loader gives "
+                    "them, so augmentation would differ from that of a whole run; delete that line, and load "
+                    "the loader's state_dict() or make it with start_offset=..., or with seed_rows=False"
+                )
+            self._done = skipped if are_skipped(run, skipped) else 0
             self._batches = batches(cursor.order, run.shard, run.start, source.batch_size, source.drop_last)
         cursor.check_generation(run.generation)
         if self._done:
@@ -661,19 +728,6 @@ class BatchRun(Iterator[list[int]]):
         run.taken += 1
         run.report()
         return cast("list[int]", batch.tolist())
-
-    @staticmethod
-    def _check_skipped(run: Run) -> int:
-        """Batches that a trainer skips although a state has skipped them already."""
-        skipped = num_skipped()
-        if not skipped or not run.start.position:
-            return 0
-        if skipped != run.steps_before:
-            raise StateError(
-                f"a state was loaded after {run.steps_before} batches of the epoch, and {skipped} are to be "
-                "skipped as well; leave out skip_first_batches, the loader continues by itself"
-            )
-        return skipped
 
     def state_dict(self) -> dict[str, Any]:
         """The state after the batches that this iterator has handed out."""

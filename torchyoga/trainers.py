@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -12,32 +12,38 @@ __all__ = [
     "accelerate_mesh",
     "batches_of_torch",
     "gradient_state",
+    "is_evaluated",
     "is_only_looked_at",
     "is_planning_epochs",
     "is_read_by_accelerate",
     "is_sharded_by_caller",
+    "is_skipping_batches",
     "left_by_lightning",
+    "name_arguments",
     "num_skipped",
 ]
 
+_GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
 
 
-def batches_of_torch() -> tuple[int, Any]:
-    """The batch size of torch's BatchSampler, if it is what asks for rows, else 1; and torch's iterator.
+def batches_of_torch() -> tuple[int, int, Mapping[int, Any]]:
+    """What is known of torch's loader, if it asks for rows.
 
-    That is None unless it asks ahead, for worker processes.
+    The rows of a batch, 1 if another batch sampler than torch's asks; and of an iterator with worker
+    processes how many batches it asks for ahead, and those that it has asked for and not delivered. Torch
+    notes these in a dictionary, which outlives an iterator that is dropped.
     """
-    size, fetcher = 1, None
+    size, ahead, tasks = 1, 0, {}
     for frame in _callers():
-        asking: Any = frame.f_locals.get("self")
         if not _module_of(frame).startswith("torch.utils.data."):
             continue
+        asking: Any = frame.f_locals.get("self")
         if type(asking).__name__ == "BatchSampler":
             size = asking.batch_size
         elif type(asking).__name__ == "_MultiProcessingDataLoaderIter":
-            fetcher = asking
-    return size, fetcher
+            ahead, tasks = asking._prefetch_factor * asking._num_workers, asking._task_info
+    return size, ahead, tasks
 
 
 def is_sharded_by_caller() -> bool:
@@ -61,6 +67,31 @@ def num_skipped() -> int:
         if type(asking).__name__ == "SkipBatchSampler":
             return int(asking.skip_batches)
     return 0
+
+
+def is_skipping_batches() -> bool:
+    """True if Accelerate's skip_first_batches asks a loader of what it is to make another one."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(2):  # before Python 3.12 a comprehension has a frame of its own
+        if frame is not None and frame.f_code.co_name == "skip_first_batches":
+            return _module_of(frame) == "accelerate.data_loader"
+        frame = frame and frame.f_back
+    return False
+
+
+def name_arguments(loader: Any) -> None:
+    """Names the arguments that Lightning has noted by position, from those on that it gives again by name.
+
+    It does so to make a loader anew around another sampler, and both would be given (seen with Lightning
+    2.6.6).
+    """
+    given, names = (getattr(loader, f"__pl_saved_{kind}", ()) for kind in ("args", "arg_names"))
+    again = min((names.index(name) for name in _GIVEN_AGAIN if name in names), default=len(names))
+    if again < len(names) == len(given):
+        named = dict(zip(names[again:], given[again:], strict=True))
+        named = {**named, **getattr(loader, "__pl_saved_kwargs", {})}
+        for kind, found in (("args", given[:again]), ("arg_names", names[:again]), ("kwargs", named)):
+            object.__setattr__(loader, f"__pl_saved_{kind}", found)
 
 
 def is_planning_epochs() -> bool:
@@ -100,17 +131,28 @@ def is_read_by_accelerate() -> bool:
 def is_only_looked_at() -> bool:
     """True if what is asked for will not be trained on.
 
-    Keras takes a batch to build a model with it; torchdata's StatefulDataLoader, given a state of the end of
-    an epoch, an iterator with all that it prefetches, to find that it is at its end.
+    Keras takes a batch to build a model with it, and on TensorFlow two, to see what they look like.
+    Lightning's sanity check takes two, before the first validation. torchdata's StatefulDataLoader, given a
+    state of the end of an epoch, takes an iterator with all that it prefetches, to find that it has ended.
     """
     for frame in _callers():
         module, name = _module_of(frame), frame.f_code.co_name
-        if module.startswith("keras.") and name == "_symbolic_build":
+        if module.startswith("keras.") and name in ("_symbolic_build", "get_tf_dataset"):
+            return True
+        if name == "_run_sanity_check" and "lightning" in module:
             return True
         if module.startswith("torchdata.stateful") and name == "__init__":
             state = frame.f_locals.get("next_iter_state")
             return bool(state and state.get("_iterator_finished"))
     return False
+
+
+def is_evaluated() -> bool:
+    """True if Keras evaluates or predicts: after as many steps as it is told, anew from the first batch."""
+    return "keras" in sys.modules and any(
+        frame.f_code.co_name in ("evaluate", "predict") and _module_of(frame).startswith("keras.")
+        for frame in _callers()
+    )
 
 
 def _is_lightning_here() -> bool:

@@ -34,6 +34,8 @@ _IMPORTS = {
     "accelerate_loop": ["accelerate"],
     "transformers_trainer": ["transformers.trainer"],
     "keras_fit": ["keras"],
+    "tutorial": [],
+    "ahead": [],
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,20 @@ def rows_of(batches: Any) -> list[list[int]]:
 
 
 WHOLE = rows_of(loader())
+
+
+class Noisy(torch.utils.data.Dataset[torch.Tensor]):
+    """Rows with noise."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return row + torch.rand(1)
+
+
+def mixed(rows: Sequence[Any]) -> torch.Tensor:
+    return torch.stack([torch.as_tensor(row) for row in rows]) * random.random()
 
 
 # -- Accelerate
@@ -69,7 +85,8 @@ class TestAccelerate:
         assert seen == [(4, True, False), (4, True, False), (2, True, True)] * 2
         assert not state.in_dataloader
         next(iter(outer))  # left early
-        assert len(rows_of(outer)) == 3
+        with pytest.warns(UserWarning, match="was left after 4 of 10 rows"):
+            assert len(rows_of(outer)) == 3
         assert not state.in_dataloader
 
     def test_batches_are_skipped(self, accelerator: Any) -> None:
@@ -78,6 +95,75 @@ class TestAccelerate:
         for one in (loader(), accelerator.prepare(loader())):
             with pytest.warns(UserWarning, match="finds its place by skipping batches"):
                 assert rows_of(skip_first_batches(one, 2)) == WHOLE[2:]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"collate_fn": mixed},
+            {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True, "timeout": 60},
+        ],
+        ids=["rows", "collate function", "workers"],
+    )
+    @pytest.mark.filterwarnings("ignore:the trainer finds its place")
+    def test_skipped_batches_are_those_of_the_whole_run(
+        self, accelerator: Any, options: dict[str, Any]
+    ) -> None:
+        from accelerate import skip_first_batches
+
+        def make() -> Any:
+            return accelerator.prepare(yoga.DataLoader(Noisy(), 4, True, seed=5, **options))
+
+        whole = make()
+        for epoch in (0, 1):
+            expected = [batch.tolist() for batch in whole]
+            for skipped in (1, 2, 3):
+                one, found, ends = make(), [], []
+                one.set_epoch(epoch)
+                torch.manual_seed(3)
+                numbers = torch.rand(3)
+                torch.manual_seed(3)
+                rest = skip_first_batches(one, skipped)
+                assert (len(rest), len(rest.dataset)) == (3 - skipped, LENGTH)
+                for step, batch in enumerate(rest, skipped + 1):
+                    found.append(batch.tolist())
+                    ends.append(accelerator.gradient_state.end_of_dataloader)
+                    expected_place = (epoch, 4 * step) if step < 3 else (epoch + 1, 0)
+                    assert tuple(one.state_dict()[name] for name in ("epoch", "position")) == expected_place
+                assert found == expected[skipped:]
+                assert ends == [False, False, True][skipped:]
+                assert torch.equal(torch.rand(3), numbers)  # nobody has drawn from the loop's generator
+                assert one.prove()
+                assert one.prove().rows == LENGTH
+                assert isinstance(one.dataset, Noisy)
+                assert one.num_workers == options.get("num_workers", 0)
+
+    @pytest.mark.filterwarnings("ignore:the trainer finds its place")
+    def test_an_epoch_of_which_some_was_skipped_is_stopped_and_resumed(self, accelerator: Any) -> None:
+        from accelerate import skip_first_batches
+
+        one = yoga.DataLoader(Noisy(), 2, True, seed=5, num_workers=2)
+        whole = [batch.tolist() for batch in one]
+        for rank in (0, 1):
+            one = yoga.DataLoader(Noisy(), 1, True, seed=5, num_workers=2, num_replicas=2, rank=rank)
+            batches = iter(skip_first_batches(one, 2))
+            assert next(batches).tolist() == whole[2][rank : rank + 1]
+            later = yoga.DataLoader(Noisy(), 2, True, seed=5)
+            later.load_state_dict(one.state_dict())
+            assert [batch.tolist() for batch in later] == whole[3:]
+            assert later.prove()
+            assert one.state_after(0)["position"] == 4  # what was skipped is of no iteration of ours
+
+    def test_rows_that_would_lose_their_seeds_are_refused(self, accelerator: Any) -> None:
+        from accelerate.data_loader import SkipBatchSampler
+
+        one = yoga.DataLoader(Noisy(), 4, True, seed=5)
+        theirs = TorchLoader(one.dataset, batch_sampler=SkipBatchSampler(one.batch_sampler, 2))
+        with (
+            pytest.warns(UserWarning, match="finds its place by skipping batches"),
+            pytest.raises(StateError, match=r"delete that line, and load the loader's state_dict\(\)"),
+        ):
+            list(theirs)
 
     def test_what_a_state_has_skipped_is_not_skipped_again(self, accelerator: Any, tmp_path: Path) -> None:
         from accelerate import skip_first_batches
@@ -179,6 +265,33 @@ def test_the_mesh_of_accelerate_says_who_sees_the_same_rows(tmp_path: Path) -> N
 # -- Lightning
 
 
+class WithMore(yoga.DataLoader):
+    """A loader with an argument of its own, and all of ours."""
+
+    def __init__(self, dataset: Any, more: str = "more", **options: Any) -> None:
+        self.more = more
+        super().__init__(dataset, **options)
+
+
+class WithItsOwn(yoga.DataLoader):
+    """A loader that names what it takes, in an order of its own."""
+
+    def __init__(self, dataset: Any, batch_size: int, more: str, **options: Any) -> None:
+        self.more = more
+        options.setdefault("shuffle", True)
+        super().__init__(dataset, batch_size, **options)
+
+
+class Forcing(yoga.DataLoader):
+    """A loader that knows better."""
+
+    def __init__(self, dataset: Any, batch_size: int = 8, **options: Any) -> None:
+        super().__init__(dataset, max(batch_size, 4), **{**options, "shuffle": True})
+
+
+KINDS = {"ours": yoga.DataLoader, "with more": WithMore, "with its own": WithItsOwn, "forcing": Forcing}
+
+
 @pytest.mark.xdist_group("lightning_trainer")
 @pytest.mark.filterwarnings("ignore")
 class TestLightning:
@@ -191,6 +304,13 @@ class TestLightning:
                 super().__init__()
                 self.layer = torch.nn.Linear(1, 1)
                 self.seen: list[Any] = []
+                self.validated: list[Any] = []
+
+            def validation_step(self, batch: Any, _: int) -> None:
+                self.validated.append(batch)
+
+            def test_step(self, batch: Any, _index: int) -> None:
+                self.validated.append(batch)
 
             def training_step(self, batch: Any, _: int) -> Any:
                 self.seen.append(batch)
@@ -227,6 +347,106 @@ class TestLightning:
     def test_overfit_batches_has_the_first_rows(self, module: Any) -> None:
         self.trainer(overfit_batches=2, max_epochs=2).fit(module, loader())
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
+
+    def test_a_loader_in_order_is_overfitted_as_it_is(self, module: Any) -> None:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            self.trainer(overfit_batches=2, max_epochs=2).fit(module, yoga.DataLoader(list(range(LENGTH)), 4))
+        assert not [one for one in told if "overfit" in str(one.message)]
+        assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
+
+    @pytest.mark.parametrize("shuffle", [False, True, "block"])
+    @pytest.mark.parametrize("is_hook", [False, True])
+    def test_it_says_that_evaluation_should_not_shuffle(
+        self, module: Any, shuffle: Any, is_hook: bool
+    ) -> None:
+        one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            if is_hook:
+                module.test_dataloader = lambda: yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
+                self.trainer().test(module)
+            else:
+                self.trainer().test(module, one)
+        assert any("turn shuffling off" in str(found.message) for found in told) == bool(shuffle)
+
+    @pytest.mark.parametrize("steps", [1, 2, 5])
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_after_a_sanity_check_validation_has_all_rows(
+        self, module: Any, steps: int, shuffle: bool
+    ) -> None:
+        one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle, seed=5)
+        order = one.batch_sampler.sampler.rows_at(range(LENGTH), 0).tolist()
+        trainer = self.trainer(max_epochs=2, num_sanity_val_steps=steps)
+        proofs = []
+
+        def ended() -> None:
+            assert trainer.sanity_checking or one.prove()
+            proofs.append(one.prove().rows)
+
+        module.on_validation_epoch_end = ended
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*left out")
+            trainer.fit(module, loader(), one)
+        rows = sum((batch.tolist() for batch in module.validated), [])[min(4 * steps, LENGTH) :]
+        assert rows[:LENGTH] == order
+        assert sorted(rows[LENGTH:]) == list(range(LENGTH))
+        assert proofs == [0, LENGTH, LENGTH]
+
+    @pytest.mark.parametrize("given", ["by position", "by name"])
+    def test_a_loader_of_a_hook_is_made_anew_however_it_was_made(self, module: Any, given: str) -> None:
+        def make() -> Any:
+            if given == "by position":
+                return yoga.DataLoader(list(range(LENGTH)), 4, True, seed=5)
+            return yoga.DataLoader(dataset=list(range(LENGTH)), batch_size=4, shuffle=True, seed=5)
+
+        module.train_dataloader = module.predict_dataloader = make
+        assert rows_of(self.trainer().predict(module)) == WHOLE
+        self.trainer(overfit_batches=2, max_epochs=1).fit(module)
+        assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+    @pytest.mark.parametrize("is_hook", [False, True])
+    @pytest.mark.parametrize("stage", ["fit", "predict"])
+    @pytest.mark.parametrize("name", ["ours", "with more", "with its own", "forcing"])
+    def test_a_loader_that_is_made_anew_is_the_same(self, name: str, stage: str, is_hook: bool) -> None:
+        from lightning.fabric.utilities.data import _replace_dunder_methods
+        from lightning.pytorch.trainer.states import RunningStage
+        from lightning.pytorch.utilities.data import _update_dataloader
+
+        def make(data: Any, draws: bool = False, **options: Any) -> Any:
+            if draws:
+                options["generator"] = torch.Generator().manual_seed(4)
+            if name == "with its own":
+                return KINDS[name](data, 4, "more", **options)
+            return KINDS[name](data, batch_size=4, shuffle=True, **options)
+
+        arrays = yoga.from_arrays(np.arange(LENGTH))
+        mode = {"fit": RunningStage.TRAINING, "predict": RunningStage.PREDICTING}[stage]
+        for data, options in (
+            (Noisy(), {"seed": 5, "remainder": "keep", "num_replicas": 2, "rank": 1}),
+            (Noisy(), {"seed": 5, "start_offset": 4, "num_workers": 2, "prefetch_factor": 3}),
+            (Noisy(), {"draws": True}),
+            (list(range(LENGTH)), {"seed": 5, "seed_rows": False, "collate_fn": torch.tensor}),
+            (arrays, {"seed": 5, "seed_rows": True}),
+            (arrays, {"seed": 5, "prefetch_factor": 0}),
+            (arrays, {"seed": 5, "prefetch_factor": 5, "collate_fn": mixed}),
+        ):
+            first, *rest = [batch.tolist() for batch in make(data, **options)]
+            if is_hook:
+                with _replace_dunder_methods(TorchLoader, "dataset"), _replace_dunder_methods(BatchSampler):
+                    one = make(data, **options)
+            else:
+                one = make(data, **options)
+            batches = iter(one)
+            assert next(batches).tolist() == first
+            one.load_state_dict(one.state_dict())
+            anew = _update_dataloader(one, one.sampler, mode)
+            assert type(anew) is type(one)
+            for attribute in ("num_workers", "batch_size", "collate_fn", "seed_rows", "prefetch_factor"):
+                assert getattr(anew, attribute) == getattr(one, attribute), attribute
+            assert getattr(anew, "more", None) == getattr(one, "more", None)
+            assert anew.sampler is one.sampler
+            assert [batch.tolist() for batch in anew] == rest
 
     def test_two_loaders_at_once_and_epochs_that_are_cut_short(self, module: Any) -> None:
         pair = [loader(), yoga.DataLoader(list(range(30)), 4, True, seed=6)]
@@ -329,3 +549,24 @@ def test_keras_may_look_at_a_batch_first(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = [rows_of(whole) for _ in range(3)]
     assert seen == expected[1][1:] + expected[2]
     assert resumed.prove()
+
+
+@pytest.mark.xdist_group("keras_fit")
+def test_what_keras_leaves_after_some_steps_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    import keras
+
+    data = [(torch.full((2,), float(row)), torch.tensor([float(row)])) for row in range(LENGTH)]
+    one = yoga.DataLoader(data, 4)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", ".*left out")
+        model.fit(one, epochs=3, verbose=0, validation_data=one, validation_steps=1, steps_per_epoch=1)
+        found = [model.evaluate(one, steps=2, verbose=0) for _ in range(3)]
+        assert found == found[:1] * 3  # each time from the first row on
+        model.predict(one, steps=2, verbose=0)
+    next(iter(one))
+    with pytest.warns(UserWarning, match="left out"):
+        rows_of(x for x, _ in one)

@@ -18,9 +18,8 @@ STEPS = 11  # batches of an epoch on one rank
 OURS = [
     name for name in ROWS if name not in ("stateful", "nodes")
 ]  # train with our loader, others our sampler
-# Those skip batches, or make rows by themselves, so random numbers of rows are not seeded.
-QUIET = {"noise": False}
-OPTIONS: dict[str, dict[str, Any]] = {name: QUIET for name in ("stateful", "nodes", "transformers_trainer")}
+# Those make rows by themselves, so random numbers of rows are not seeded.
+OPTIONS: dict[str, dict[str, Any]] = {name: {"noise": False} for name in ("stateful", "nodes")}
 DISTRIBUTED = ["plain", "dcp", "lightning_trainer", "fabric", "accelerate_loop"]
 ISSUE = "[#22580](https://github.com/huggingface/transformers/issues/22580)"
 
@@ -266,7 +265,7 @@ def test_gradients_that_are_accumulated(trainer: str, tmp_path: Path) -> None:
 def transformers_warns(stops: list[int], worlds: list[int], folder: Path, **task: Any) -> None:
     said = ""
     for run, (stop, world) in enumerate(zip([*stops, None], worlds, strict=True)):
-        one = {**QUIET, **task, "folder": str(folder), "run": run, "stop_after": stop, "resume": run > 0}
+        one = {**task, "folder": str(folder), "run": run, "stop_after": stop, "resume": run > 0}
         said = launch("transformers_trainer", one, world)
     assert "finds its place by skipping batches" in said
     assert "huggingface/transformers#22580" in said
@@ -274,8 +273,7 @@ def transformers_warns(stops: list[int], worlds: list[int], folder: Path, **task
 
 @each("ranks", ["transformers_trainer"], f"as many as before; else it warns ({ISSUE})")
 def test_transformers_with_as_many_ranks_as_before(trainer: str, whole: Any, tmp_path: Path) -> None:
-    options = {**QUIET, "remainder": "pad"}
-    assert trained(trainer, tmp_path / "same", [4, 4], world=2, **options) == whole(trainer, 2)
+    assert trained(trainer, tmp_path / "same", [4, 4], world=2, remainder="pad") == whole(trainer, 2)
     transformers_warns([4], [2, 1], tmp_path / "other")
 
 

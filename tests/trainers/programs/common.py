@@ -47,6 +47,8 @@ class Task:
     validate: bool = False
     noise: bool = True
     uneven: bool = False  # some rows take longer than others
+    ours: bool = True  # False: torch's DataLoader over a sampler of ours
+    loop: str = ""  # of those that are a batch ahead
 
     @property
     def checkpoint(self) -> Path:
