@@ -11,10 +11,12 @@ __all__ = [
     "accelerate_device",
     "accelerate_mesh",
     "gradient_state",
+    "is_keras_building",
     "is_only_looked_at",
     "is_planning_epochs",
     "is_read_by_accelerate",
     "is_sharded_by_caller",
+    "keras_plans",
     "left_by_lightning",
     "num_skipped",
 ]
@@ -93,6 +95,32 @@ def is_only_looked_at() -> bool:
             state = frame.f_locals.get("next_iter_state")
             return bool(state and state.get("_iterator_finished"))
     return False
+
+
+def is_keras_building() -> bool:
+    """True if Keras, in whatever thread, takes a batch to build a model with it.
+
+    For data that TensorFlow's threads ask for while Keras waits.
+    """
+    names = ("_maybe_symbolic_build", "_symbolic_build")
+    return any(frame.f_code.co_name in names for frame in _frames_of_keras())
+
+
+def keras_plans() -> Iterator[tuple[int | None, int | None]]:
+    """The batches of an epoch that each `fit` under way was told, and those that it goes by, if it knows."""
+    for frame in _frames_of_keras():
+        planned = frame.f_locals.get("epoch_iterator") if frame.f_code.co_name == "fit" else None
+        if planned is not None:
+            yield planned.steps_per_epoch or planned.data_adapter.num_batches, planned.num_batches
+
+
+def _frames_of_keras() -> Iterator[FrameType]:
+    for frame in sys._current_frames().values() if "keras" in sys.modules else ():
+        caller: FrameType | None = frame
+        while caller is not None:
+            if _module_of(caller).startswith("keras."):
+                yield caller
+            caller = caller.f_back
 
 
 def _is_lightning_here() -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +22,7 @@ from ..errors import SchemaError, StateError
 from ..order import as_int
 from ..schema import Column, Node, Schema, path_name
 from ..stream import Stream
+from ..trainers import is_keras_building, keras_plans
 
 __all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
 
@@ -29,10 +33,12 @@ _PLAIN = {
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 }
-_NO_TENSOR = type(tf.data.Dataset.from_tensors((0, None)).element_spec[1])  # of None
+_NO_TENSOR = type(tf.type_spec_from_value(None))  # making a dataset would fix the devices
 _MOST_DIMENSIONS = 8  # of a row of unknown rank
 _VARYING_ROWS, _TEXT_ROWS, _MOST_ROWS = 32, 256, 4096  # of a batch that crosses the border
 _EXPORT_BYTES = 4 * 2**20
+_MOST_LEFT = 4096  # single rows that an iteration may leave and still counts
+_MOST_GIVEN_UP = 2  # iterations in a row before a warning
 
 
 # -- tf.data -> blocks
@@ -236,21 +242,36 @@ def _stored(column: Column, tensor: Any) -> Any:
 # -- streams -> tf.data
 
 
-def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, drop_last: bool = False) -> Any:
+def make_tf_dataset(
+    stream: Stream | DataRef,
+    batch_size: int | None = None,
+    drop_last: bool = False,
+    *,
+    one_epoch: bool = False,
+) -> Any:
     """A stream as a `tf.data.Dataset`; each iteration of it is the next epoch of the stream.
 
     Args:
         stream: gives the rows and their order; a DataRef streams in its own.
         batch_size: batches of so many rows, B first; None for single rows, which `.batch` takes slower.
         drop_last: leave out a shorter last batch.
+        one_epoch: the dataset is the epoch under way or about to begin, or what is left of it, and no other.
 
     Columns become tensors of their shape and dtype. Of ragged columns those of one dimension are
     `tf.RaggedTensor` in batches, and can be batched; rows of more are dense tensors of unknown shape. Text
     and bytes are `tf.string`, bfloat16 stays bfloat16.
 
-    The dataset knows its cardinality unless the stream begins within an epoch, for then the first iteration
-    is shorter than the others. TensorFlow asks for rows ahead of your loop, so ask
-    `stream.state_after(steps, batch_size)` for the state to save, not `stream.state_dict()`.
+    An iteration counts as an epoch once its last batch was asked for. One that ends before, as `.take(5)`
+    does, or Keras that looks at a batch to build a model, does not: the next one begins where it began.
+    Single rows may be batched with `drop_remainder`, so of them up to half, and 4,096, may be left.
+
+    TensorFlow asks for rows ahead of your loop, and nobody can tell how far, so count the steps of your
+    training, over all epochs since the stream was made or loaded, and save `stream.state_after(steps,
+    batch_size, drop_last)`. `stream.state_dict()` is the beginning of the epoch under way.
+
+    The dataset knows its cardinality, unless the stream begins within an epoch and the first iteration is
+    shorter than the others. Keras would take the first for the length of all: pass `one_epoch=True`, and
+    give what is left of an epoch a `fit` of its own.
 
     Raises:
         ValueError: the stream has no rows, or `batch_size` is less than 1.
@@ -258,9 +279,12 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
 
     Example:
         >>> ref = storage.submit([{"x": n, "y": [n, n]} for n in range(10)], "pairs", "1.0")
-        >>> dataset = make_tf_dataset(ref.stream(start_offset=4), batch_size=3)
+        >>> stream = ref.stream(start_offset=4)
+        >>> dataset = make_tf_dataset(stream, batch_size=3, one_epoch=True)
         >>> [batch["x"].numpy().tolist() for batch in dataset]
         [[4, 5, 6], [7, 8, 9]]
+        >>> stream.epoch
+        1
     """
     if isinstance(stream, DataRef):
         stream = stream.stream()
@@ -270,33 +294,161 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
     export = _Export(stream, batch_size is None)
-    cursor = stream.cursor
-    full = cursor.begin(step, drop_last).position == 0
-    at_once = export.rows_at_once // step * step or step
+    epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
-    def blocks() -> Iterator[Any]:
-        if full and cursor.begin(step, drop_last).position:
-            raise StateError(
-                "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
-            )
-        if cursor.begin(step, drop_last) != cursor.begin():
-            cursor.finished(Run(cursor))  # what is left of this epoch is less than a batch
-        for rows in stream.batches(at_once):
-            yield export.arrays(block_of(rows, export.schema))
-
-    dataset = tf.data.Dataset.from_generator(blocks, output_signature=export.signature).prefetch(1)
-    dataset = dataset.map(export.batch)
-    if not export.by_row:
-        dataset = dataset.rebatch(batch_size, drop_remainder=drop_last)
-    else:
+    def batches(part: Any, number: Any) -> Any:
+        dataset = tf.data.Dataset.from_generator(part, args=(number,), output_signature=export.signature)
+        if part == epochs.most:
+            dataset = dataset.prefetch(1)
+        dataset = dataset.map(export.batch)
+        if not export.by_row:
+            return dataset.rebatch(step, drop_remainder=drop_last)
         dataset = dataset.unbatch()
         if export.has_parts:
             dataset = dataset.map(export.row)
         if batch_size is not None:
             dataset = dataset.ragged_batch(batch_size, drop_remainder=drop_last)
-    if full:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cursor.steps(step, drop_last)))
+        return dataset
+
+    # The end is a part of its own, for what is asked for of one part says nothing of what was used of it.
+    numbers = tf.data.Dataset.from_generator(epochs.begin, output_signature=tf.TensorSpec([], tf.int64))
+    dataset = numbers.flat_map(lambda n: batches(epochs.most, n).concatenate(batches(epochs.last, n)))
+    if epochs.num_steps is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(epochs.num_steps))
+    if stream.cursor.shard.num_replicas > 1:  # it is a shard already
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        dataset = dataset.with_options(options)
     return dataset
+
+
+@dataclass(eq=False)
+class _Iteration:
+    """One iteration of a dataset: its rows, and how many of them come before its last part."""
+
+    run: Run
+    rows: Iterator[Sequence[Any]]
+    num_most: int
+    counts: bool
+    taken: int = 0
+    rest: Sequence[Any] = ()  # of the last part, read with what came before
+    is_over: bool = False
+
+
+class _Epochs:
+    """Which epoch each iteration of a dataset is, and its blocks: most of them, and those of its last part.
+
+    Attributes:
+        num_steps: elements of each iteration; None if the first is shorter than the others.
+    """
+
+    def __init__(
+        self, stream: Stream, export: _Export, batch_size: int | None, drop_last: bool, one_epoch: bool
+    ) -> None:
+        self._stream, self._export = stream, export
+        self._batch_size, self._drop_last = batch_size, drop_last
+        self._one_epoch = one_epoch
+        first = Run(stream.cursor, batch_size or 1, drop_last)
+        self._start = first.start
+        self.num_steps = None if first.start.position and not one_epoch else first.num_steps
+        self._lock = threading.Lock()
+        self._under_way: dict[int, _Iteration] = {}
+        self._begun = 0
+        self._was_rest = False  # of the last iteration that counted: it began within an epoch
+        self._given_up = 0  # iterations since then that ended early
+
+    def begin(self) -> Iterator[int]:
+        """The number of an iteration that begins, and ends with this."""
+        run = self._stream.begin(self._batch_size or 1, self._drop_last)
+        self._check(run)
+        # What Keras builds a model with is not trained on, even if it is all there is.
+        found = self._iteration(run, counts=not is_keras_building())
+        with self._lock:
+            number = self._begun
+            self._begun += 1
+            self._under_way[number] = found
+        try:
+            yield number
+        finally:
+            with self._lock:
+                del self._under_way[number]
+                self._given_up += found.counts and not found.is_over
+
+    def most(self, number: int) -> Iterator[tuple[Any, ...]]:
+        """The blocks of an iteration before its last part."""
+        found = self._under_way[number]
+        while found.taken < found.num_most:
+            rows = next(found.rows)
+            cut = found.num_most - found.taken
+            found.taken += len(rows)
+            found.rest = rows[cut:]
+            yield self._arrays(rows[:cut])
+
+    def last(self, number: int) -> Iterator[tuple[Any, ...]]:
+        """The blocks of the last part of an iteration, which counts once they are asked for."""
+        found = self._under_way[number]
+        if not len(found.rest):
+            found.rest = next(found.rows, ())
+        with self._lock:
+            if found.counts:
+                self._stream.finish(found.run)
+                self._was_rest, self._given_up = found.run.start.position > 0, 0
+            found.is_over = True
+        if len(found.rest):
+            yield self._arrays(found.rest)
+            yield from map(self._arrays, found.rows)
+
+    def _arrays(self, rows: Sequence[Any]) -> tuple[Any, ...]:
+        return self._export.arrays(block_of(rows, self._export.schema))
+
+    def _iteration(self, run: Run, counts: bool) -> _Iteration:
+        step = run.batch_size
+        num_rows = run.num_steps * step
+        # Keras leaves the rows that `.batch(drop_remainder=True)` drops, in batches of nobody knows what size.
+        num_last = step if self._batch_size else max(1, min(_MOST_LEFT, num_rows // 2))
+        at_once = self._export.rows_at_once // step * step or step
+        return _Iteration(run, self._stream.read(run, at_once), max(0, num_rows - num_last), counts)
+
+    def _check(self, run: Run) -> None:
+        """Raises StateError if an iteration that begins so is not what the dataset has promised, or Keras
+        would cut it short; warns of what the user cannot want."""
+        start, first = run.start, self._start
+        if self._one_epoch and start != first:
+            raise StateError(
+                f"this dataset was made with one_epoch=True for epoch {first.epoch} from position "
+                f"{first.position} on, but the stream is in epoch {start.epoch} at {start.position} by now; "
+                "make another one"
+            )
+        if self.num_steps is not None and not self._one_epoch and start.position:
+            raise StateError(
+                "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
+            )
+        plans = [planned for told, planned in keras_plans() if told is None]
+        if self._was_rest and any(planned is not None for planned in plans):
+            raise StateError(
+                f"this fit began within an epoch, so Keras takes the {plans[0]} batches that were left of it "
+                f"for all epochs, but epoch {start.epoch} has {run.num_steps}; train what is left of an epoch "
+                "by a fit of its own, with make_tf_dataset(stream, ..., one_epoch=True). Nothing is lost: go "
+                f"on with another dataset and initial_epoch={start.epoch}"
+            )
+        if start.position and not self._one_epoch and plans:
+            _warn(
+                "this dataset begins within an epoch and does not know how long it is, so Keras finds its "
+                "end by a step too many, which moves the optimizer and the random numbers; pass "
+                "one_epoch=True to make_tf_dataset"
+            )
+        order = self._stream.cursor.order
+        if self._given_up == _MOST_GIVEN_UP and order.shuffle and order.reshuffle:
+            _warn(
+                f"{self._given_up} iterations of this dataset ended before epoch {start.epoch} did, so each "
+                "began with the same rows. If these were epochs of yours, keep one iterator over "
+                "dataset.repeat(), or call stream.set_epoch(epoch) before each"
+            )
+
+
+def _warn(message: str) -> None:
+    # By a thread of TensorFlow's, so there is no caller to name.
+    warnings.warn(f"make_tf_dataset: {message}", stacklevel=2)
 
 
 class _Export:
