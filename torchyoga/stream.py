@@ -167,26 +167,11 @@ class Stream:
         self.cursor.finished(run)
 
     def begin(self, batch_size: int = 1, drop_last: bool = False) -> Run:
-        """An iteration that begins now, for whoever reads its rows and says when they count."""
+        """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
         run = Run(self.cursor, batch_size, drop_last)
         if hasattr(self.source, "foresee"):
             self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
         return run
-
-    def read(self, run: Run, size: int) -> Iterator[Sequence[Any]]:
-        """The rows of an iteration, `size` at once, for whoever takes them before anyone uses them.
-
-        Its beginning stays the place of the stream; see `finish`.
-        """
-        given, total = 0, run.num_steps * run.batch_size if run.drop_last else None
-        whole = batches(self.cursor.order, run.shard, run.start, size, drop_last=False)
-        for rows in read_batches(self.source, whole):
-            self.cursor.check_generation(run.generation)
-            rows = rows if total is None else rows[: total - given]
-            given += len(rows)
-            run.taken = max(run.taken, given // run.batch_size)  # all of it once it is finished
-            if len(rows):
-                yield rows
 
     def finish(self, run: Run) -> None:
         """All rows of an iteration count as delivered, unless the stream has moved on since it began."""

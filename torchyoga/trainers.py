@@ -10,13 +10,13 @@ from typing import Any
 __all__ = [
     "accelerate_device",
     "accelerate_mesh",
+    "epochs_without_length",
     "gradient_state",
     "is_keras_building",
     "is_only_looked_at",
     "is_planning_epochs",
     "is_read_by_accelerate",
     "is_sharded_by_caller",
-    "keras_plans",
     "left_by_lightning",
     "num_skipped",
 ]
@@ -103,24 +103,34 @@ def is_keras_building() -> bool:
     For data that TensorFlow's threads ask for while Keras waits.
     """
     names = ("_maybe_symbolic_build", "_symbolic_build")
-    return any(frame.f_code.co_name in names for frame in _frames_of_keras())
+    return any(frame.f_code.co_name in names for frames in _frames_of_keras() for frame in frames)
 
 
-def keras_plans() -> Iterator[tuple[int | None, int | None]]:
-    """The batches of an epoch that each `fit` under way was told, and those that it goes by, if it knows."""
-    for frame in _frames_of_keras():
-        planned = frame.f_locals.get("epoch_iterator") if frame.f_code.co_name == "fit" else None
-        if planned is not None:
-            yield planned.steps_per_epoch or planned.data_adapter.num_batches, planned.num_batches
+def epochs_without_length() -> int:
+    """Epochs that a Keras fit under way, in whatever thread, plans over data that does not say its length.
+
+    Keras takes the length of the first for that of all. 0 if there is no such fit.
+    """
+    for frames in _frames_of_keras():
+        found = next((frame for frame in frames if "epoch_iterator" in frame.f_locals), None)
+        if found is not None and found.f_code.co_name == "fit":
+            fit = found.f_locals
+            epochs: Any = fit["epoch_iterator"]
+            if not epochs.steps_per_epoch and epochs.data_adapter.num_batches is None:
+                return int(fit["epochs"]) - int(fit["initial_epoch"])
+    return 0
 
 
-def _frames_of_keras() -> Iterator[FrameType]:
+def _frames_of_keras() -> Iterator[list[FrameType]]:
+    """Keras's frames of each thread, innermost first."""
     for frame in sys._current_frames().values() if "keras" in sys.modules else ():
+        found: list[FrameType] = []
         caller: FrameType | None = frame
         while caller is not None:
             if _module_of(caller).startswith("keras."):
-                yield caller
+                found.append(caller)
             caller = caller.f_back
+        yield found
 
 
 def _is_lightning_here() -> bool:

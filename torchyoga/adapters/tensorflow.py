@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import torch
 
+from ..ahead import Ahead, Task
 from ..batches import as_numpy, nested, sample_of
 from ..build import BlockSource
 from ..columns import Block, Data, block_of, joined
@@ -20,9 +22,10 @@ from ..cursor import Run
 from ..dataref import DataRef
 from ..errors import SchemaError, StateError
 from ..order import as_int
+from ..place import batches
 from ..schema import Column, Node, Schema, path_name
-from ..stream import Stream
-from ..trainers import is_keras_building, keras_plans
+from ..stream import Stream, windows_of
+from ..trainers import epochs_without_length, is_keras_building
 
 __all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
 
@@ -296,23 +299,17 @@ def make_tf_dataset(
     export = _Export(stream, batch_size is None)
     epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
-    def batches(part: Any, number: Any) -> Any:
-        dataset = tf.data.Dataset.from_generator(part, args=(number,), output_signature=export.signature)
-        if part == epochs.most:
-            dataset = dataset.prefetch(1)
-        dataset = dataset.map(export.batch)
-        if not export.by_row:
-            return dataset.rebatch(step, drop_remainder=drop_last)
+    # No prefetch, and no map, which TensorFlow would make parallel: `blocks` sees what is asked for.
+    dataset = tf.data.Dataset.from_generator(epochs.blocks, output_signature=export.signature)
+    dataset = dataset.flat_map(lambda *parts: tf.data.Dataset.from_tensors(export.batch(*parts)))
+    if not export.by_row:
+        dataset = dataset.rebatch(step, drop_remainder=drop_last)
+    else:
         dataset = dataset.unbatch()
         if export.has_parts:
             dataset = dataset.map(export.row)
         if batch_size is not None:
             dataset = dataset.ragged_batch(batch_size, drop_remainder=drop_last)
-        return dataset
-
-    # The end is a part of its own, for what is asked for of one part says nothing of what was used of it.
-    numbers = tf.data.Dataset.from_generator(epochs.begin, output_signature=tf.TensorSpec([], tf.int64))
-    dataset = numbers.flat_map(lambda n: batches(epochs.most, n).concatenate(batches(epochs.last, n)))
     if epochs.num_steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(epochs.num_steps))
     if stream.cursor.shard.num_replicas > 1:  # it is a shard already
@@ -322,21 +319,8 @@ def make_tf_dataset(
     return dataset
 
 
-@dataclass(eq=False)
-class _Iteration:
-    """One iteration of a dataset: its rows, and how many of them come before its last part."""
-
-    run: Run
-    rows: Iterator[Sequence[Any]]
-    num_most: int
-    counts: bool
-    taken: int = 0
-    rest: Sequence[Any] = ()  # of the last part, read with what came before
-    is_over: bool = False
-
-
 class _Epochs:
-    """Which epoch each iteration of a dataset is, and its blocks: most of them, and those of its last part.
+    """Which epoch each iteration of a dataset is, and its blocks.
 
     Attributes:
         num_steps: elements of each iteration; None if the first is shorter than the others.
@@ -352,62 +336,61 @@ class _Epochs:
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
-        self._under_way: dict[int, _Iteration] = {}
-        self._begun = 0
-        self._was_rest = False  # of the last iteration that counted: it began within an epoch
-        self._given_up = 0  # iterations since then that ended early
+        self._given_up = 0  # iterations that ended early since the last that counted
 
-    def begin(self) -> Iterator[int]:
-        """The number of an iteration that begins, and ends with this."""
+    def blocks(self) -> Iterator[tuple[Any, ...]]:
+        """The arrays of each block of an iteration, which counts once its last part is asked for."""
         run = self._stream.begin(self._batch_size or 1, self._drop_last)
         self._check(run)
+        cursor, num_most, given = self._stream.cursor, self._num_most(run), 0
         # What Keras builds a model with is not trained on, even if it is all there is.
-        found = self._iteration(run, counts=not is_keras_building())
-        with self._lock:
-            number = self._begun
-            self._begun += 1
-            self._under_way[number] = found
+        is_open = counts = not is_keras_building()
+        is_thread_safe = getattr(self._stream.source, "is_thread_safe", False)
         try:
-            yield number
+            for num_rows, arrays in Ahead(self._tasks(run), most=1 if is_thread_safe else 0):
+                cursor.check_generation(run.generation)
+                if is_open and given >= num_most:
+                    is_open = self._finish(run)
+                given += num_rows
+                run.taken = max(run.taken, given // run.batch_size)
+                yield arrays
+            if is_open:  # there were none
+                is_open = self._finish(run)
         finally:
-            with self._lock:
-                del self._under_way[number]
-                self._given_up += found.counts and not found.is_over
+            self._given_up += counts and is_open
 
-    def most(self, number: int) -> Iterator[tuple[Any, ...]]:
-        """The blocks of an iteration before its last part."""
-        found = self._under_way[number]
-        while found.taken < found.num_most:
-            rows = next(found.rows)
-            cut = found.num_most - found.taken
-            found.taken += len(rows)
-            found.rest = rows[cut:]
-            yield self._arrays(rows[:cut])
+    def _tasks(self, run: Run) -> Iterator[Task[tuple[int, tuple[Any, ...]]]]:
+        for window in windows_of(self._stream.source, self._numbers(run), most=1):
+            yield Task(partial(self._read, window.numbers), 1)
 
-    def last(self, number: int) -> Iterator[tuple[Any, ...]]:
-        """The blocks of the last part of an iteration, which counts once they are asked for."""
-        found = self._under_way[number]
-        if not len(found.rest):
-            found.rest = next(found.rows, ())
-        with self._lock:
-            if found.counts:
-                self._stream.finish(found.run)
-                self._was_rest, self._given_up = found.run.start.position > 0, 0
-            found.is_over = True
-        if len(found.rest):
-            yield self._arrays(found.rest)
-            yield from map(self._arrays, found.rows)
+    def _read(self, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Any, ...]]:
+        block = block_of(self._stream.source.take(rows), self._export.schema)
+        return len(rows), self._export.arrays(block)
 
-    def _arrays(self, rows: Sequence[Any]) -> tuple[Any, ...]:
-        return self._export.arrays(block_of(rows, self._export.schema))
-
-    def _iteration(self, run: Run, counts: bool) -> _Iteration:
-        step = run.batch_size
-        num_rows = run.num_steps * step
-        # Keras leaves the rows that `.batch(drop_remainder=True)` drops, in batches of nobody knows what size.
-        num_last = step if self._batch_size else max(1, min(_MOST_LEFT, num_rows // 2))
+    def _numbers(self, run: Run) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each block; the last part is apart."""
+        step, order = run.batch_size, self._stream.cursor.order
         at_once = self._export.rows_at_once // step * step or step
-        return _Iteration(run, self._stream.read(run, at_once), max(0, num_rows - num_last), counts)
+        ends = [self._num_most(run), run.num_steps * step]
+        given = 0
+        for rows in batches(order, run.shard, run.start, at_once, drop_last=False):
+            cuts = [max(0, end - given) for end in ends]
+            given += len(rows)
+            yield from (some for some in (rows[: cuts[0]], rows[cuts[0] : cuts[1]]) if len(some))
+
+    def _num_most(self, run: Run) -> int:
+        """The rows of an iteration before its last part."""
+        if self._batch_size is not None:
+            return max(0, run.num_steps - 1) * self._batch_size
+        # They may be batched with `drop_remainder`, nobody says how, and Keras leaves what that drops.
+        return run.num_steps - max(1, min(_MOST_LEFT, run.num_steps // 2))
+
+    def _finish(self, run: Run) -> bool:
+        """Counts an iteration; returns that it need not be counted any more."""
+        with self._lock:
+            self._stream.finish(run)
+            self._given_up = 0
+        return False
 
     def _check(self, run: Run) -> None:
         """Raises StateError if an iteration that begins so is not what the dataset has promised, or Keras
@@ -423,19 +406,20 @@ class _Epochs:
             raise StateError(
                 "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
             )
-        plans = [planned for told, planned in keras_plans() if told is None]
-        if self._was_rest and any(planned is not None for planned in plans):
+        epochs = epochs_without_length() if start.position and not self._one_epoch else 0
+        if epochs > 1:
             raise StateError(
-                f"this fit began within an epoch, so Keras takes the {plans[0]} batches that were left of it "
-                f"for all epochs, but epoch {start.epoch} has {run.num_steps}; train what is left of an epoch "
-                "by a fit of its own, with make_tf_dataset(stream, ..., one_epoch=True). Nothing is lost: go "
-                f"on with another dataset and initial_epoch={start.epoch}"
+                f"this dataset begins within epoch {start.epoch}, of which {run.num_steps} batches are left, "
+                f"and Keras would give each of the {epochs} epochs of this fit as many; train what is left "
+                "by a fit of its own, on make_tf_dataset(stream, ..., one_epoch=True) with epochs="
+                f"{start.epoch + 1}, and then the others on another dataset, with initial_epoch="
+                f"{start.epoch + 1}"
             )
-        if start.position and not self._one_epoch and plans:
+        if epochs:
             _warn(
-                "this dataset begins within an epoch and does not know how long it is, so Keras finds its "
+                "this dataset begins within an epoch and does not say how long it is, so Keras finds its "
                 "end by a step too many, which moves the optimizer and the random numbers; pass "
-                "one_epoch=True to make_tf_dataset"
+                "one_epoch=True"
             )
         order = self._stream.cursor.order
         if self._given_up == _MOST_GIVEN_UP and order.shuffle and order.reshuffle:
