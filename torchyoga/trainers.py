@@ -19,6 +19,7 @@ __all__ = [
     "is_sharded_by_caller",
     "left_by_lightning",
     "num_skipped",
+    "told_by_keras",
 ]
 
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
@@ -119,6 +120,23 @@ def epochs_without_length() -> int:
             if not epochs.steps_per_epoch and epochs.data_adapter.num_batches is None:
                 return int(fit["epochs"]) - int(fit["initial_epoch"])
     return 0
+
+
+def told_by_keras() -> tuple[bool, bool] | None:
+    """Whether Keras trains on an epoch that it begins or ends here, and whether it has used all of it.
+
+    None if it is not Keras that begins or ends one.
+    """
+    epochs: Any = None
+    for frame in _callers():
+        name, module = frame.f_code.co_name, _module_of(frame)
+        if epochs is None and module == "keras.src.trainers.epoch_iterator":
+            epochs = frame.f_locals["self"]
+            # A reset drops what was read; the steps begin from 0 again when all were done.
+            is_used_up = name != "reset" and not 0 < epochs._steps_seen < (epochs._num_batches or 0)
+        elif epochs is not None and module.startswith("keras.") and "epoch_iterator" in frame.f_locals:
+            return name == "fit", is_used_up
+    return None
 
 
 def _frames_of_keras() -> Iterator[list[FrameType]]:

@@ -41,7 +41,7 @@ _MOST_DIMENSIONS = 8  # of a row of unknown rank
 _VARYING_ROWS, _TEXT_ROWS, _MOST_ROWS = 32, 256, 4096  # of a batch that crosses the border
 _EXPORT_BYTES = 4 * 2**20
 _MOST_LEFT = 4096  # single rows that an iteration may leave and still counts
-_MOST_GIVEN_UP = 2  # iterations in a row before a warning
+_MOST_GIVEN_UP = 3  # iterations in a row before a warning
 
 
 # -- tf.data -> blocks
@@ -299,17 +299,19 @@ def make_tf_dataset(
     export = _Export(stream, batch_size is None)
     epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
-    # No prefetch, and no map, which TensorFlow would make parallel: `blocks` sees what is asked for.
-    dataset = tf.data.Dataset.from_generator(epochs.blocks, output_signature=export.signature)
-    dataset = dataset.flat_map(lambda *parts: tf.data.Dataset.from_tensors(export.batch(*parts)))
-    if not export.by_row:
-        dataset = dataset.rebatch(step, drop_remainder=drop_last)
-    else:
-        dataset = dataset.unbatch()
+    def elements(*parts: Any) -> Any:
+        """Those of a block, which is of whole batches."""
+        block = tf.data.Dataset.from_tensors(export.batch(*parts))
+        if not export.by_row:
+            return block.rebatch(step, drop_remainder=drop_last)
+        found = block.unbatch()
         if export.has_parts:
-            dataset = dataset.map(export.row)
-        if batch_size is not None:
-            dataset = dataset.ragged_batch(batch_size, drop_remainder=drop_last)
+            found = found.map(export.row)
+        return found if batch_size is None else found.ragged_batch(batch_size, drop_remainder=drop_last)
+
+    # TensorFlow makes maps parallel, and then asks for blocks before anyone wants them: here it has none.
+    dataset = tf.data.Dataset.from_generator(epochs.blocks, output_signature=export.signature)
+    dataset = dataset.flat_map(elements)
     if epochs.num_steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(epochs.num_steps))
     if stream.cursor.shard.num_replicas > 1:  # it is a shard already
@@ -336,7 +338,7 @@ class _Epochs:
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
-        self._given_up = 0  # iterations that ended early since the last that counted
+        self._given_up = (first.start, 0)  # where the last that ended early began, and how many did there
 
     def blocks(self) -> Iterator[tuple[Any, ...]]:
         """The arrays of each block of an iteration, which counts once its last part is asked for."""
@@ -357,7 +359,9 @@ class _Epochs:
             if is_open:  # there were none
                 is_open = self._finish(run)
         finally:
-            self._given_up += counts and is_open
+            if counts and is_open:
+                at, count = self._given_up
+                self._given_up = run.start, count + 1 if at == run.start else 1
 
     def _tasks(self, run: Run) -> Iterator[Task[tuple[int, tuple[Any, ...]]]]:
         for window in windows_of(self._stream.source, self._numbers(run), most=1):
@@ -389,7 +393,6 @@ class _Epochs:
         """Counts an iteration; returns that it need not be counted any more."""
         with self._lock:
             self._stream.finish(run)
-            self._given_up = 0
         return False
 
     def _check(self, run: Run) -> None:
@@ -422,9 +425,9 @@ class _Epochs:
                 "one_epoch=True"
             )
         order = self._stream.cursor.order
-        if self._given_up == _MOST_GIVEN_UP and order.shuffle and order.reshuffle:
+        if self._given_up == (start, _MOST_GIVEN_UP) and order.shuffle and order.reshuffle:
             _warn(
-                f"{self._given_up} iterations of this dataset ended before epoch {start.epoch} did, so each "
+                f"{_MOST_GIVEN_UP} iterations of this dataset ended before epoch {start.epoch} did, so each "
                 "began with the same rows. If these were epochs of yours, keep one iterator over "
                 "dataset.repeat(), or call stream.set_epoch(epoch) before each"
             )
