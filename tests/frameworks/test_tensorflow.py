@@ -321,8 +321,7 @@ def test_rows_batched_with_the_remainder_dropped_are_an_epoch(ref: yoga.DataRef,
     assert stream.epoch == 3  # less than half of the rows
 
 
-@pytest.mark.parametrize("stop", [0, 1, 5, 6, 7, 13])
-@pytest.mark.parametrize("again", [0, 3, 6])
+@pytest.mark.parametrize(("stop", "again"), [(0, 6), (1, 3), (5, 1), (6, 3), (13, 0)])
 def test_a_training_with_looks_is_resumed_exactly(ref: yoga.DataRef, stop: int, again: int) -> None:
     whole = sum(epochs_of(ref, 4), [])
 
