@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import json
 import os
 import pickle
@@ -560,14 +561,16 @@ def test_the_nesting_and_dtypes_of_batches(tmp_path: Path) -> None:
 # -- what Keras takes and does not train on; and tf.data under Keras
 
 
-# One, for collectives of several get into each other's way.
-MIRRORED = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]) if IS_TENSORFLOW else None
+@functools.cache
+def mirrored() -> Any:
+    """Two devices; once, for the collectives of several strategies get into each other's way."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 @pytest.fixture(params=["alone", "mirrored"] if IS_TENSORFLOW else ["alone"])
 def strategy(request: pytest.FixtureRequest) -> Any:
     """What models are made under; on TensorFlow also over two devices, which reads far ahead."""
-    return contextlib.nullcontext if request.param == "alone" or MIRRORED is None else MIRRORED.scope
+    return contextlib.nullcontext if request.param == "alone" else mirrored().scope
 
 
 class Steps(keras.callbacks.Callback):
@@ -613,7 +616,7 @@ def exported(ref: yoga.DataRef, look: str) -> tuple[yoga.Stream, Any, Any]:
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-@pytest.mark.parametrize("num_rows", [4, 6, 22])  # replicas take equal parts of a batch
+@pytest.mark.parametrize("num_rows", [4, 22])  # replicas take equal parts of a batch
 def test_only_what_is_trained_on_is_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
     rows = {"x": X[:num_rows], "y": Y[:num_rows]}
     ref = yoga.Storage(tmp_path).submit(rows, "few", "1")
@@ -671,7 +674,7 @@ def weights_of(model: Any) -> list[Any]:
     return [keras.ops.convert_to_numpy(weight) for weight in model.weights]
 
 
-@pytest.mark.parametrize("stop", [1, 5, 6, 9])
+@pytest.mark.parametrize("stop", [5, 6, 9])
 def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, stop: int) -> None:
     def made() -> Any:
         with strategy():
