@@ -69,11 +69,58 @@ def test_a_ref_of_ones_own(storage: yogadl.Storage) -> None:
 
 
 @pytest.mark.parametrize("kind", ["S3", "GCS"])
-def test_buckets(kind: str) -> None:
+def test_buckets(kind: str, tmp_path: Path) -> None:
     configurations = getattr(yogadl.storage, f"{kind}Configurations")
     with pytest.warns(UserWarning, match="url, skip_verify ignored, for there is no lock server") as told:
-        configurations("bucket", "a/b", "https://lock", skip_verify=True)
+        told_of = configurations("bucket", "a/b", "https://lock", skip_verify=True)
     assert told[0].filename == __file__
-    plain = configurations("bucket", "a/b/")
+    assert (told_of.url, told_of.skip_verify) == ("https://lock", True)
+    plain = configurations("bucket", "a/b/", local_cache_dir=str(tmp_path))
+    # What programs read from it: yogadl's attributes, of yogadl's types.
+    assert (plain.bucket, plain.cache_format, plain.url) == ("bucket", "LMDB", None)
+    assert plain.bucket_directory_path.joinpath("mnist", "1") == Path("a/b/mnist/1")
+    assert plain.local_cache_dir == tmp_path
+    assert configurations("bucket", Path("a")).local_cache_dir == Path("/tmp/")
+    assert (plain.coordinator_cert_file, plain.coordinator_cert_name) == (None, None)
+    assert isinstance(plain, yogadl.storage.BaseCloudConfigurations)
     assert plain.storage_url == f"{'s3' if kind == 'S3' else 'gs'}://bucket/a/b"
-    assert getattr(yogadl.storage, f"{kind}Storage")(plain).storage.url == plain.storage_url
+    made = getattr(yogadl.storage, f"{kind}Storage")(configurations=plain, tensorflow_config=None)
+    assert isinstance(made, yogadl.storage.BaseCloudStorage)
+    assert made.storage.url == plain.storage_url
+
+
+def test_names_of_yogadl_are_there(storage: yogadl.Storage) -> None:
+    def make() -> yogadl.Submittable:
+        return range(3)
+
+    data: yogadl.Submittable = make()
+    storage.submit(data=data, dataset_id="x", dataset_version="1")
+    found: yogadl.dataref.LMDBDataRef = storage.fetch(dataset_id="x", dataset_version="1")
+    assert type(found) is yogadl.dataref.LMDBDataRef
+    assert yogadl.storage.LFSConfigurations("folder").cache_format == "LMDB"
+    assert set(yogadl.__all__) <= set(vars(yogadl))
+
+
+def test_keys_of_a_ref_of_ones_own() -> None:
+    keys = [b"%d" % i for i in range(8)]
+    for sequential in (False, True):
+        for drop in (False, True):
+            shards = [yogadl.shard_keys(keys, i, 3, sequential, drop) for i in range(3)]
+            assert sorted(sum(shards, [])) == keys[: 6 if drop else 8]
+            assert [len(shard) for shard in shards] == ([2, 2, 2] if drop else [3, 3, 2])
+    assert yogadl.sequential_shard(keys, 1, 3) == keys[3:6]
+    assert yogadl.non_sequential_shard(keys, 1, 3) == keys[1::3]
+    with pytest.raises(ValueError, match=r"shard_index must be in 0..2, found 3"):
+        yogadl.shard_keys(keys, 3, 3)
+    with pytest.raises(ValueError, match="2 keys do not give 3 shards one each"):
+        yogadl.shard_keys(keys[:2], 0, 3, drop_shard_remainder=True)
+    shuffled = yogadl.shuffle_keys(keys.copy(), 5)
+    assert sorted(shuffled) == keys != shuffled == yogadl.shuffle_keys(keys.copy(), 5)
+    made = yogadl.GeneratorFromKeys(keys, 8 + 5, int, True, True, 4)
+    epochs = [list(made.instantiate_generator()) for _ in range(2)]
+    whole = [[int(key) for key in yogadl.shuffle_keys(keys.copy(), seed)] for seed in (5, 6)]
+    assert epochs == [whole[0][5:], whole[1]]
+    with pytest.raises(ValueError, match="needs shuffle_at_start=True and a shuffle_seed"):
+        yogadl.GeneratorFromKeys(keys, 0, int, True, True, None)
+    with pytest.raises(ValueError, match="expected keys and an offset of at least 0, found 0 and 0"):
+        yogadl.GeneratorFromKeys([], 0, int, False, False, None)

@@ -89,7 +89,11 @@ HOUSE = [
     "storage",
     "testing",
     "compat",
+    "compat.yogadl.keys",
     "compat.yogadl",
+    "compat.yogadl.records",
+    "compat.yogadl.tensors",
+    "compat.yogadl.dataref",
     "compat.yogadl.storage",
     "compat.yogadl.tensorflow",
 ]

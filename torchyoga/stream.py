@@ -146,7 +146,7 @@ class Stream:
         return self.cursor.shard.count(self.cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
-        run = self._begin()
+        run = self.begin()
         run.steps_before = None  # rows are no steps
         for rows in read_batches(self.source, self._numbers(run, _WINDOW)):
             for row in rows:
@@ -160,17 +160,26 @@ class Stream:
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
         one into tensors without taking it apart, and `batch.block` has its columns as arrays.
         """
-        run = self._begin(as_int("batch_size", batch_size, low=1), drop_last)
+        run = self.begin(as_int("batch_size", batch_size, low=1), drop_last)
         for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
             self._deliver(run)
             yield rows
         self.cursor.finished(run)
 
-    def _begin(self, batch_size: int = 1, drop_last: bool = False) -> Run:
+    def begin(self, batch_size: int = 1, drop_last: bool = False) -> Run:
+        """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
         run = Run(self.cursor, batch_size, drop_last)
         if hasattr(self.source, "foresee"):
             self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
         return run
+
+    def finish(self, run: Run) -> None:
+        """All rows of an iteration count as delivered, unless the stream has moved on since it began."""
+        cursor = self.cursor
+        if run.generation == cursor.generation and run.start == cursor.begin(run.batch_size, run.drop_last):
+            run.taken = run.num_steps
+            cursor.reached(run)
+            cursor.finished(run)
 
     def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:
         return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)

@@ -11,8 +11,10 @@ __all__ = [
     "accelerate_device",
     "accelerate_mesh",
     "batches_of_torch",
+    "epochs_without_length",
     "gradient_state",
     "is_evaluated",
+    "is_keras_building",
     "is_only_looked_at",
     "is_planning_epochs",
     "is_read_by_accelerate",
@@ -21,6 +23,7 @@ __all__ = [
     "left_by_lightning",
     "name_arguments",
     "num_skipped",
+    "told_by_keras",
 ]
 
 _GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
@@ -153,6 +156,59 @@ def is_evaluated() -> bool:
         frame.f_code.co_name in ("evaluate", "predict") and _module_of(frame).startswith("keras.")
         for frame in _callers()
     )
+
+
+def is_keras_building() -> bool:
+    """True if Keras, in whatever thread, takes a batch to build a model with it.
+
+    For data that TensorFlow's threads ask for while Keras waits.
+    """
+    names = ("_maybe_symbolic_build", "_symbolic_build")
+    return any(frame.f_code.co_name in names for frames in _frames_of_keras() for frame in frames)
+
+
+def epochs_without_length() -> int:
+    """Epochs that a Keras fit under way, in whatever thread, plans over data that does not say its length.
+
+    Keras takes the length of the first for that of all. 0 if there is no such fit.
+    """
+    for frames in _frames_of_keras():
+        found = next((frame for frame in frames if "epoch_iterator" in frame.f_locals), None)
+        if found is not None and found.f_code.co_name == "fit":
+            fit = found.f_locals
+            epochs: Any = fit["epoch_iterator"]
+            if not epochs.steps_per_epoch and epochs.data_adapter.num_batches is None:
+                return int(fit["epochs"]) - int(fit["initial_epoch"])
+    return 0
+
+
+def told_by_keras() -> tuple[bool, bool] | None:
+    """Whether Keras trains on an epoch that it begins or ends here, and whether it has used all of it.
+
+    None if it is not Keras that begins or ends one.
+    """
+    epochs: Any = None
+    for frame in _callers():
+        name, module = frame.f_code.co_name, _module_of(frame)
+        if epochs is None and module == "keras.src.trainers.epoch_iterator":
+            epochs = frame.f_locals["self"]
+            # A reset drops what was read; the steps begin from 0 again when all were done.
+            is_used_up = name != "reset" and not 0 < epochs._steps_seen < (epochs._num_batches or 0)
+        elif epochs is not None and module.startswith("keras.") and "epoch_iterator" in frame.f_locals:
+            return name == "fit", is_used_up
+    return None
+
+
+def _frames_of_keras() -> Iterator[list[FrameType]]:
+    """Keras's frames of each thread, innermost first."""
+    for frame in sys._current_frames().values() if "keras" in sys.modules else ():
+        found: list[FrameType] = []
+        caller: FrameType | None = frame
+        while caller is not None:
+            if _module_of(caller).startswith("keras."):
+                found.append(caller)
+            caller = caller.f_back
+        yield found
 
 
 def _is_lightning_here() -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import json
 import os
 import pickle
@@ -17,11 +19,19 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import torchyoga as yoga
 from torchyoga.adapters.keras import Checkpoint, KerasDataset, as_dataref, make_keras_dataset
+from torchyoga.adapters.tensorflow import make_tf_dataset
 from torchyoga.errors import CorruptError, SchemaError, StateError
 from torchyoga.testing import assert_rows_equal, check_export, check_source
+
+# After the imports, as users do: no import may fix TensorFlow's devices.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 N, BATCH = 22, 4
 X = np.random.default_rng(0).random((N, 3), np.float32)
@@ -365,10 +375,10 @@ def test_it_resumes_at_every_step_and_once_more(ref: yoga.DataRef, stop: int) ->
         assert found == whole
 
 
-def network() -> Any:
+def network(dropout: float = 0.3) -> Any:
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dense(8), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+        [keras.Input((3,)), keras.layers.Dense(8), keras.layers.Dropout(dropout), keras.layers.Dense(1)]
     )
     model.compile("adam", "mse")
     return model
@@ -546,6 +556,166 @@ def test_the_nesting_and_dtypes_of_batches(tmp_path: Path) -> None:
     assert_rows_equal((y, weight), (np.arange(3), None))
     alone = make_keras_dataset(storage.submit(X, "alone", "1"), 3)[0]
     assert_rows_equal(alone, (X[:3],))
+
+
+# -- what Keras takes and does not train on; and tf.data under Keras
+
+
+@functools.cache
+def mirrored() -> Any:
+    """Two devices; once, for the collectives of several strategies get into each other's way."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture(params=["alone", "mirrored"] if IS_TENSORFLOW else ["alone"])
+def strategy(request: pytest.FixtureRequest) -> Any:
+    """What models are made under; on TensorFlow also over two devices, which reads far ahead."""
+    return contextlib.nullcontext if request.param == "alone" else mirrored().scope
+
+
+class Steps(keras.callbacks.Callback):
+    """Counts the steps that were trained, notes their rows by their losses, and stops where it is told to."""
+
+    def __init__(self, stop: int = -1) -> None:
+        super().__init__()
+        self.num_steps, self.stop, self.sums = 0, stop, []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.num_steps += 1
+        self.sums.append(round(float(logs["loss"]), 3))
+        self.model.stop_training = self.num_steps == self.stop
+
+
+def summing() -> Any:
+    """A model whose loss is the mean of its batch's y, whatever it learns."""
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", loss=lambda y, found: y + 0 * keras.ops.sum(found, axis=-1))
+    return model
+
+
+def means_of(ref: yoga.DataRef, epochs: int) -> list[float]:
+    stream = ref.stream(shuffle=True, shuffle_seed=3)
+    batches = [[row["y"] for row in batch] for _ in range(epochs) for batch in stream.batches(BATCH)]
+    return [round(float(np.mean(batch)), 3) for batch in batches]
+
+
+def exported(ref: yoga.DataRef, look: str) -> tuple[yoga.Stream, Any, Any]:
+    """A stream, a function that makes a dataset of it, and the dataset."""
+    stream = ref.stream(shuffle=True, shuffle_seed=3)
+    if look == "keras":
+        dataset = make_keras_dataset(stream, BATCH, fields=("x", "y"))
+        return stream, lambda: dataset, dataset
+
+    def make(**options: Any) -> Any:
+        return make_tf_dataset(stream, BATCH, **options).map(lambda row: (row["x"], row["y"]))
+
+    return stream, make, make()
+
+
+@pytest.mark.parametrize("look", ["tf.data", "keras"])
+@pytest.mark.parametrize("num_rows", [4, 22])  # replicas take equal parts of a batch
+def test_only_what_is_trained_on_is_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
+    rows = {"x": X[:num_rows], "y": Y[:num_rows]}
+    ref = yoga.Storage(tmp_path).submit(rows, "few", "1")
+    stream, _, dataset = exported(ref, look)
+    _, _, validation = exported(ref, look)
+    steps = Steps()
+    with strategy():
+        model = summing()
+    means = means_of(ref, 4)
+    model.fit(dataset, epochs=2, shuffle=False, verbose=0, callbacks=[steps], validation_data=validation)
+    assert stream.epoch == 2
+    model.fit(dataset, epochs=1, shuffle=False, verbose=0, callbacks=[steps])
+    if look == "keras":
+        model.evaluate(dataset, verbose=0)
+        model.predict(dataset, verbose=0)
+    assert stream.epoch == 3
+    model.fit(dataset, epochs=1, shuffle=False, verbose=0, callbacks=[steps])
+    assert steps.sums == means
+    assert stream.state_dict()["epoch"] == 4 == stream.state_after(steps.num_steps, BATCH)["epoch"]
+
+
+@pytest.mark.parametrize("look", ["tf.data", "keras"])
+def test_what_validates_on_a_part_has_the_same_part_each_time(
+    tmp_path: Path, strategy: Any, look: str
+) -> None:
+    rows = {"x": np.tile(X, (8, 1)), "y": np.tile(Y, 8)}  # more than TensorFlow reads ahead
+    ref = yoga.Storage(tmp_path).submit(rows, "many", "1")
+    _, _, dataset = exported(ref, look)
+    stream, _, validation = exported(ref, look)
+    with strategy():
+        model = summing()
+    arguments: Any = {"shuffle": False, "verbose": 0, "validation_data": validation, "validation_steps": 2}
+    history = model.fit(dataset, epochs=3, **arguments).history["val_loss"]
+    assert history == pytest.approx([np.mean(means_of(ref, 1)[:2])] * 3, rel=1e-5)
+    assert stream.epoch == 0
+
+
+@pytest.mark.parametrize("look", ["tf.data", "keras"])
+def test_steps_per_epoch_are_of_one_row_of_epochs(ref: yoga.DataRef, strategy: Any, look: str) -> None:
+    stream, _, dataset = exported(ref, look)
+    steps = Steps()
+    with strategy():
+        model = summing()
+    model.fit(dataset, epochs=4, steps_per_epoch=3, shuffle=False, verbose=0, callbacks=[steps])
+    assert steps.sums == means_of(ref, 2)
+    assert stream.epoch == 2
+    if look == "tf.data":
+        endless = exported(ref, look)[2].repeat()
+        steps = Steps()
+        model.fit(endless, epochs=3, steps_per_epoch=4, verbose=0, shuffle=False, callbacks=[steps])
+        assert steps.sums == means_of(ref, 2)
+
+
+def weights_of(model: Any) -> list[Any]:
+    return [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+
+
+@pytest.mark.parametrize("stop", [5, 6, 9])
+def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, stop: int) -> None:
+    def made() -> Any:
+        with strategy():
+            # torch has no seed of a layer's own, and building draws numbers.
+            return network(0.3 if keras.backend.backend() != "torch" else 0.0)
+
+    stream, make, dataset = exported(ref, "tf.data")
+    whole = made()
+    whole.fit(dataset, epochs=3, shuffle=False, verbose=0)
+    stream, make, dataset = exported(ref, "tf.data")
+    model, steps = made(), Steps(stop)
+    model.fit(dataset, epochs=3, shuffle=False, verbose=0, callbacks=[steps])
+    state = json.dumps(stream.state_after(stop, BATCH))
+    stream, make, _ = exported(ref, "tf.data")  # as in another process, which has loaded the model
+    stream.load_state_dict(json.loads(state))
+    while (epoch := stream.epoch) < 3:
+        rest = make(one_epoch=True)
+        assert int(rest.cardinality()) == (6 - stop % 6 if epoch == stop // 6 else 6)
+        model.fit(rest, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=0, callbacks=[steps])
+    assert steps.num_steps == 18
+    for expected, found in zip(weights_of(whole), weights_of(model), strict=True):
+        assert np.array_equal(expected, found)
+
+
+def test_a_fit_is_not_cut_short_in_silence(ref: yoga.DataRef) -> None:
+    stream, make, _ = exported(ref, "tf.data")
+    stream.load_state_dict(stream.state_after(4, BATCH))
+    model = summing()
+    for epochs, message in [
+        (3, "StateError: this dataset begins within epoch 0, of which 2 batches are left, and Keras would"),
+        (1, "UserWarning: make_tf_dataset: this dataset begins within an epoch and does not say how long"),
+    ]:
+        with pytest.raises(tf.errors.OpError, match=message):
+            model.fit(make(), epochs=epochs, shuffle=False, verbose=0)
+    steps = Steps()
+    model.fit(make(one_epoch=True), shuffle=False, verbose=0, callbacks=[steps])
+    with pytest.raises(tf.errors.OpError, match="made with one_epoch=True for epoch 1 from position 0 on"):
+        model.fit(make(one_epoch=True), epochs=2, shuffle=False, verbose=0, callbacks=[steps])
+    assert steps.sums == means_of(ref, 2)[4:]
+    endless = make().repeat()
+    model.fit(endless, steps_per_epoch=4, epochs=2, shuffle=False, verbose=0)
 
 
 if __name__ == "__main__":

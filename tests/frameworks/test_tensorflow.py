@@ -237,6 +237,177 @@ def test_it_resumes_by_the_state_of_the_stream(ref: yoga.DataRef, stop: int) -> 
     assert before + more + rest == whole
 
 
+def take(dataset: Any, count: int = -1) -> list[list[int]]:
+    """The rows of so many batches of one iteration."""
+    return [batch["y"].tolist() for batch in rows(dataset.take(count))]
+
+
+def epochs_of(ref: yoga.DataRef, count: int, **options: Any) -> list[list[list[int]]]:
+    stream = ref.stream(shuffle=True, shuffle_seed=5, **options)
+    return [[[int(row["y"]) for row in batch] for batch in stream.batches(4)] for _ in range(count)]
+
+
+@pytest.mark.parametrize("look", ["plain", "ragged"])
+@pytest.mark.parametrize("stop", range(7))
+def test_an_iteration_counts_once_its_last_batch_is_asked_for(tmp_path: Path, look: str, stop: int) -> None:
+    data = [
+        {"y": np.int64(i), "r": varying(i)} if look == "ragged" else {"y": np.int64(i)} for i in range(23)
+    ]
+    ref = yoga.Storage(tmp_path).submit(data, "rows", "1")
+    first, second = epochs_of(ref, 2)
+    stream = ref.stream(shuffle=True, shuffle_seed=5)
+    dataset = make_tf_dataset(stream, 4)
+    assert take(dataset, stop) == first[:stop]
+    assert stream.epoch == (stop == 6)
+    assert take(dataset) == (second if stop == 6 else first)
+    assert stream.state_dict() == stream.state_after(12 if stop == 6 else 6, 4)  # what was trained on, whole
+
+
+def test_who_looks_loses_nothing(ref: yoga.DataRef) -> None:
+    stream = ref.stream(shuffle=True, shuffle_seed=5)
+    dataset = make_tf_dataset(stream, 4)
+    first, second, third = epochs_of(ref, 3)
+    assert take(dataset, 5) == first[:5]
+    assert take(dataset.prefetch(2), 3) == first[:3]
+    assert (stream.epoch, stream.state_dict()["position"]) == (0, 0)
+    assert take(dataset) == first
+    next(iter(dataset))
+    assert take(dataset) == second
+    assert take(dataset.repeat(), 3) == third[:3]
+    assert stream.epoch == 2
+
+
+def test_iterators_at_once_are_of_one_epoch(ref: yoga.DataRef) -> None:
+    stream = ref.stream(shuffle=True, shuffle_seed=5)
+    dataset = make_tf_dataset(stream, 4)
+    first, second = epochs_of(ref, 2)
+    left, right = rows(dataset), rows(dataset)
+    assert [next(left)["y"].tolist(), next(right)["y"].tolist()] == [first[0]] * 2
+    assert [batch["y"].tolist() for batch in left] == first[1:]
+    assert stream.epoch == 1
+    assert [batch["y"].tolist() for batch in right] == first[1:]
+    assert stream.epoch == 1  # once
+    pairs = tf.data.Dataset.zip((dataset, dataset)).as_numpy_iterator()
+    assert [a["y"].tolist() for a, b in pairs if (a["y"] == b["y"]).all()] == second
+    kept, others = rows(dataset), rows(dataset)
+    kept_first = next(kept)["y"].tolist()
+    list(others)
+    list(rows(dataset))
+    assert stream.epoch == 4
+    assert [kept_first] + [batch["y"].tolist() for batch in kept] == epochs_of(ref, 3)[2]
+    assert stream.epoch == 4  # it moves nothing back
+
+
+def test_who_keeps_an_iterator_goes_on(ref: yoga.DataRef) -> None:
+    first, second, third = epochs_of(ref, 3)
+    stream = ref.stream(shuffle=True, shuffle_seed=5)
+    kept = rows(make_tf_dataset(stream, 4).repeat())
+    assert [next(kept)["y"].tolist() for _ in range(14)] == first + second + third[:2]
+    assert stream.state_after(14, 4)["epoch"] == 2
+
+
+@pytest.mark.parametrize("batch_size", [3, 4, 7, 11])
+def test_rows_batched_with_the_remainder_dropped_are_an_epoch(ref: yoga.DataRef, batch_size: int) -> None:
+    # As Keras reads them: so many batches as there are, and no look whether there is another.
+    stream = ref.stream(shuffle=True, shuffle_seed=5)
+    dataset = make_tf_dataset(stream).batch(batch_size, drop_remainder=True)
+    for epoch in range(3):
+        assert stream.epoch == epoch
+        steps = int(dataset.cardinality())
+        place = stream.state_after((epoch + 1) * steps, batch_size, drop_last=True)
+        assert len(take(dataset, steps)) == steps == 23 // batch_size
+        assert place == stream.state_dict()
+    assert len(take(make_tf_dataset(stream), 11)) == 11
+    assert stream.epoch == 3  # less than half of the rows
+
+
+@pytest.mark.parametrize(("stop", "again"), [(0, 6), (1, 3), (5, 1), (6, 3), (13, 0)])
+def test_a_training_with_looks_is_resumed_exactly(ref: yoga.DataRef, stop: int, again: int) -> None:
+    whole = sum(epochs_of(ref, 4), [])
+
+    def run(state: Any, steps: int) -> tuple[list[list[int]], Any]:
+        stream = ref.stream(shuffle=True, shuffle_seed=5)
+        if state is not None:
+            stream.load_state_dict(json.loads(json.dumps(state)))
+        found: list[list[int]] = []
+        while len(found) < steps:
+            dataset = make_tf_dataset(stream, 4, one_epoch=True)
+            left = int(dataset.cardinality())
+            take(dataset, min(2, left - 1))
+            found += take(dataset, steps - len(found))
+            assert len(found) == steps or left == 6 or state is not None
+        return found, stream.state_after(steps, 4)
+
+    before, state = run(None, stop)
+    more, state = run(state, again)
+    rest, state = run(state, 24 - stop - again)
+    assert before + more + rest == whole
+    assert (state["epoch"], state["position"]) == (4, 0)
+
+
+def test_one_epoch_is_what_is_left_of_it_and_no_other(ref: yoga.DataRef) -> None:
+    stream = ref.stream(shuffle=True, shuffle_seed=5, start_offset=8)
+    first, second = epochs_of(ref, 2)
+    dataset = make_tf_dataset(stream, 4, one_epoch=True)
+    assert int(dataset.cardinality()) == 4
+    assert take(dataset, 1) == first[2:3]
+    assert take(dataset) == first[2:]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="made with one_epoch=True for epoch 0 from position 8 on, but"
+    ):
+        take(dataset)
+    assert take(make_tf_dataset(stream, 4, one_epoch=True)) == second
+    for batch_size, drop_last, left in [(None, False, 8), (4, True, 2), (5, False, 2), (9, True, 2)]:
+        stream = ref.stream(start_offset=15)
+        dataset = make_tf_dataset(stream, batch_size, drop_last, one_epoch=True)
+        assert int(dataset.cardinality()) == left == len(list(dataset))
+        assert stream.epoch == (2 if batch_size == 9 else 1)  # where less than a batch is left, the next one
+
+
+def test_set_epoch_says_which_is_next(ref: yoga.DataRef) -> None:
+    stream = ref.stream(shuffle=True, shuffle_seed=5)
+    dataset = make_tf_dataset(stream, 4)
+    epochs = epochs_of(ref, 4)
+    for epoch in (0, 1, 3):
+        stream.set_epoch(epoch)
+        assert take(dataset, 3) == epochs[epoch][:3]
+
+
+def test_the_same_rows_again_and_again_are_told_of(ref: yoga.DataRef) -> None:
+    dataset = make_tf_dataset(ref.stream(shuffle=True, shuffle_seed=5), 4)
+    for _ in range(3):
+        take(dataset, 3)
+    with pytest.raises(tf.errors.UnknownError, match="UserWarning: make_tf_dataset: 3 iterations of this da"):
+        take(dataset, 3)
+    plain = make_tf_dataset(ref.stream(), 4)
+    assert take(plain, 1) == take(plain, 1) == take(plain, 1) == [[0, 1, 2, 3]]
+
+
+def test_a_shard_is_not_sharded_again(ref: yoga.DataRef) -> None:
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    whole, part = (make_tf_dataset(ref.stream(num_shards=n), 4).options() for n in (1, 2))
+    assert part.experimental_distribute.auto_shard_policy == off
+    assert whole.experimental_distribute.auto_shard_policy != off
+
+
+def test_reading_fails_at_the_batch_that_cannot_be_read() -> None:
+    class Broken(yoga.DataRef):
+        def __len__(self) -> int:
+            return 12
+
+        def take(self, rows: Any) -> Any:
+            if 9 in rows and len(rows) < 12:
+                raise OSError("row 9 cannot be read")
+            return [{"y": np.int64(row)} for row in rows]
+
+    stream = Broken().stream()
+    found = rows(make_tf_dataset(stream, 4))
+    assert [next(found)["y"].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(tf.errors.UnknownError, match="row 9 cannot be read"):
+        next(found)
+    assert stream.epoch == 0
+
+
 def test_a_state_loaded_too_late_is_refused(ref: yoga.DataRef) -> None:
     stream = ref.stream()
     dataset = make_tf_dataset(stream)

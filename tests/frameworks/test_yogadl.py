@@ -149,6 +149,69 @@ def test_a_cached_stream_says_its_types_and_resumes(storage: yogadl.Storage) -> 
     assert [row["n"] for row in again] == [row["n"] for row in stream][4:]
 
 
+def element(i: Any) -> dict[str, Any]:
+    return {
+        "tokens": tf.range(i % 4),
+        "texts": tf.stack([tf.strings.as_string(i), ""]),
+        "half": tf.cast(i, tf.bfloat16),
+        "nested": (i, {"image": tf.fill([i % 3, 2], i)}),
+    }
+
+
+def test_records_are_what_tensorflow_gave(storage: yogadl.Storage) -> None:
+    data = tf.data.Dataset.range(9).map(element)
+    storage.submit(data, "records", "1.0")
+    stream = storage.fetch("records", "1.0").stream()
+    for expected, found in zip(data.as_numpy_iterator(), stream, strict=True):
+        tf.nest.assert_same_structure(expected, found)
+        for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+            assert type(a) is type(b)
+            assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist())
+    records = yogadl.tensorflow.make_tf_dataset(stream)
+    assert stream.output_types == tf.compat.v1.data.get_output_types(data)
+    for expected, found in zip(data, records, strict=True):
+        for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+            assert isinstance(b, tf.Tensor)
+            assert (a.dtype, a.numpy().tolist()) == (b.dtype, b.numpy().tolist())
+
+
+def test_padded_batches_of_rows_of_any_length(storage: yogadl.Storage) -> None:
+    data = tf.data.Dataset.range(9).map(lambda i: (tf.range(i % 4), tf.fill([i % 3, 2], i), i))
+    storage.submit(data, "varying", "1.0")
+    records = yogadl.tensorflow.make_tf_dataset(storage.fetch("varying", "1.0").stream())
+    shapes = ([None], [None, 2], [])
+    for expected, found in zip(data.padded_batch(4, shapes), records.padded_batch(4, shapes), strict=True):
+        for a, b in zip(expected, found, strict=True):
+            assert a.numpy().tolist() == b.numpy().tolist()
+    alone = tf.data.Dataset.range(5).map(tf.range)  # a record that is one tensor
+    storage.submit(alone, "alone", "1.0")
+    records = yogadl.tensorflow.make_tf_dataset(storage.fetch("alone", "1.0").stream())
+    assert [batch.shape for batch in records.padded_batch(3)] == [(3, 2), (2, 4)]
+
+
+def test_sparse_and_ragged_records(storage: yogadl.Storage) -> None:
+    sparse = tf.data.Dataset.from_tensor_slices(tf.sparse.from_dense(np.eye(4, 3)))
+    storage.submit(sparse, "sparse", "1.0")
+    stream = storage.fetch("sparse", "1.0").stream()
+    assert np.array_equal(list(stream), np.eye(4, 3))
+    records = yogadl.tensorflow.make_tf_dataset(stream)
+    assert np.array_equal(next(iter(records.batch(4))), np.eye(4, 3))
+    ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[[1], [2, 3]], [[4]], []]))
+    storage.submit(ragged, "ragged", "1.0")
+    found = list(storage.fetch("ragged", "1.0").stream())
+    assert [[part.tolist() for part in row] for row in found] == [[[1], [2, 3]], [[4]], []]
+
+
+def test_a_rest_knows_its_length(storage: yogadl.Storage) -> None:
+    storage.submit(tf.data.Dataset.range(10), "range", "1.0")
+    stream = storage.fetch("range", "1.0").stream(start_offset=4)
+    records = yogadl.tensorflow.make_tf_dataset(stream, one_epoch=True).batch(4)
+    assert int(records.cardinality()) == 2 == len(list(records))
+    own = yogadl.Stream(lambda: iter("ab"), 2, tf.string, tf.TensorShape([]))
+    with pytest.raises(ValueError, match="one_epoch=True is for streams of cached datasets"):
+        yogadl.tensorflow.make_tf_dataset(own, one_epoch=True)
+
+
 def test_files_that_yogadl_wrote_are_read(tmp_path: Path) -> None:
     import pickle
 

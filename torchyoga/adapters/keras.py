@@ -21,6 +21,7 @@ from ..order import as_int
 from ..place import Place
 from ..pool import Pool
 from ..stream import Stream
+from ..trainers import told_by_keras
 from .sequence import as_dataref
 
 __all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
@@ -105,8 +106,9 @@ def make_keras_dataset(
 class _Pass:
     """One pass over the batches of an epoch, from wherever it began."""
 
-    def __init__(self, run: Run, steps: int) -> None:
+    def __init__(self, run: Run, steps: int, is_trained_on: bool = True) -> None:
         self.run = run
+        self.is_trained_on = is_trained_on
         self.start = run.start
         self.steps = steps
         self.delivered = 0
@@ -132,8 +134,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     Where it begins within an epoch, `fit` it for the rest of that epoch alone and then for the others, as
     `Checkpoint.fit` does: Keras gives all epochs of a fit as many batches as the first.
 
-    What Keras reads to the end is an epoch, whether it trains or evaluates: give `evaluate` a dataset of its
-    own.
+    An epoch is over when Keras has trained on all of it. What it takes to build a model, evaluates, predicts
+    or leaves in the middle moves nothing: the next pass begins where that one did.
 
     Keras's own queue of workers is not used, for on some backends it hands out batches twice (Keras 3.15,
     where the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
@@ -195,7 +197,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         batches = self._batches
         run = Run(self._stream.cursor, batches.batch_size, batches.drop_last)
         start = run.start
-        self._pass = _Pass(run, batches.steps(start))
+        told = told_by_keras()
+        self._pass = _Pass(run, batches.steps(start), is_trained_on=told is None or told[0])
         if self._planned not in (None, self._pass.steps):
             raise StateError(
                 f"this fit began within an epoch, so Keras gives each of its epochs {self._planned} batches, "
@@ -204,13 +207,19 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             )
 
     def on_epoch_end(self) -> None:
-        """The next epoch is due, if all batches of this one were asked for."""
+        """The next epoch is due, if all batches of this one were trained on.
+
+        Where Keras does not tell, if they were asked for; it reads ahead.
+        """
         begins, self._begins = self._begins, False
-        if begins:
+        found, told = self._pass, told_by_keras()
+        if begins or found is None:
             self._pass = None
-        elif self._pass is not None and self._pass.is_over:
-            self._planned = self._pass.steps
-            self._stream.cursor.finished(self._pass.run)
+        elif told is not None and not told[0]:
+            self._pass = found if found.is_trained_on else None
+        elif found.is_over if found.delivered or told is None else told[1]:
+            self._planned = found.run.taken = found.steps
+            self._stream.cursor.finished(found.run)
             self._pass = None
 
     def _follow(self) -> None:

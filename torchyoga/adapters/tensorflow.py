@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import torch
 
+from ..ahead import Ahead, Task
 from ..batches import as_numpy, nested, sample_of
 from ..build import BlockSource
 from ..columns import Block, Data, block_of, joined
@@ -17,8 +22,10 @@ from ..cursor import Run
 from ..dataref import DataRef
 from ..errors import SchemaError, StateError
 from ..order import as_int
+from ..place import batches
 from ..schema import Column, Node, Schema, path_name
-from ..stream import Stream
+from ..stream import Stream, windows_of
+from ..trainers import epochs_without_length, is_keras_building
 
 __all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
 
@@ -29,10 +36,12 @@ _PLAIN = {
         *("float16", "float32", "float64", "complex64", "complex128"),
     )
 }
-_NO_TENSOR = type(tf.data.Dataset.from_tensors((0, None)).element_spec[1])  # of None
+_NO_TENSOR = type(tf.type_spec_from_value(None))  # making a dataset would fix the devices
 _MOST_DIMENSIONS = 8  # of a row of unknown rank
 _VARYING_ROWS, _TEXT_ROWS, _MOST_ROWS = 32, 256, 4096  # of a batch that crosses the border
 _EXPORT_BYTES = 4 * 2**20
+_MOST_LEFT = 4096  # single rows that an iteration may leave and still counts
+_MOST_GIVEN_UP = 3  # iterations in a row before a warning
 
 
 # -- tf.data -> blocks
@@ -236,21 +245,36 @@ def _stored(column: Column, tensor: Any) -> Any:
 # -- streams -> tf.data
 
 
-def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, drop_last: bool = False) -> Any:
+def make_tf_dataset(
+    stream: Stream | DataRef,
+    batch_size: int | None = None,
+    drop_last: bool = False,
+    *,
+    one_epoch: bool = False,
+) -> Any:
     """A stream as a `tf.data.Dataset`; each iteration of it is the next epoch of the stream.
 
     Args:
         stream: gives the rows and their order; a DataRef streams in its own.
         batch_size: batches of so many rows, B first; None for single rows, which `.batch` takes slower.
         drop_last: leave out a shorter last batch.
+        one_epoch: the dataset is the epoch under way or about to begin, or what is left of it, and no other.
 
     Columns become tensors of their shape and dtype. Of ragged columns those of one dimension are
     `tf.RaggedTensor` in batches, and can be batched; rows of more are dense tensors of unknown shape. Text
     and bytes are `tf.string`, bfloat16 stays bfloat16.
 
-    The dataset knows its cardinality unless the stream begins within an epoch, for then the first iteration
-    is shorter than the others. TensorFlow asks for rows ahead of your loop, so ask
-    `stream.state_after(steps, batch_size)` for the state to save, not `stream.state_dict()`.
+    An iteration counts as an epoch once its last batch was asked for. One that ends before, as `.take(5)`
+    does, or Keras that looks at a batch to build a model, does not: the next one begins where it began.
+    Single rows may be batched with `drop_remainder`, so of them up to half, and 4,096, may be left.
+
+    TensorFlow asks for rows ahead of your loop, and nobody can tell how far, so count the steps of your
+    training, over all epochs since the stream was made or loaded, and save `stream.state_after(steps,
+    batch_size, drop_last)`. `stream.state_dict()` is the beginning of the epoch under way.
+
+    The dataset knows its cardinality, unless the stream begins within an epoch and the first iteration is
+    shorter than the others. Keras would take the first for the length of all: pass `one_epoch=True`, and
+    give what is left of an epoch a `fit` of its own.
 
     Raises:
         ValueError: the stream has no rows, or `batch_size` is less than 1.
@@ -258,9 +282,12 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
 
     Example:
         >>> ref = storage.submit([{"x": n, "y": [n, n]} for n in range(10)], "pairs", "1.0")
-        >>> dataset = make_tf_dataset(ref.stream(start_offset=4), batch_size=3)
+        >>> stream = ref.stream(start_offset=4)
+        >>> dataset = make_tf_dataset(stream, batch_size=3, one_epoch=True)
         >>> [batch["x"].numpy().tolist() for batch in dataset]
         [[4, 5, 6], [7, 8, 9]]
+        >>> stream.epoch
+        1
     """
     if isinstance(stream, DataRef):
         stream = stream.stream()
@@ -270,33 +297,145 @@ def make_tf_dataset(stream: Stream | DataRef, batch_size: int | None = None, dro
         )
     step = 1 if batch_size is None else as_int("batch_size", batch_size, low=1)
     export = _Export(stream, batch_size is None)
-    cursor = stream.cursor
-    full = cursor.begin(step, drop_last).position == 0
-    at_once = export.rows_at_once // step * step or step
+    epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
-    def blocks() -> Iterator[Any]:
-        if full and cursor.begin(step, drop_last).position:
+    def elements(*parts: Any) -> Any:
+        """Those of a block, which is of whole batches."""
+        block = tf.data.Dataset.from_tensors(export.batch(*parts))
+        if not export.by_row:
+            return block.rebatch(step, drop_remainder=drop_last)
+        found = block.unbatch()
+        if export.has_parts:
+            found = found.map(export.row)
+        return found if batch_size is None else found.ragged_batch(batch_size, drop_remainder=drop_last)
+
+    # TensorFlow makes maps parallel, and then asks for blocks before anyone wants them: here it has none.
+    dataset = tf.data.Dataset.from_generator(epochs.blocks, output_signature=export.signature)
+    dataset = dataset.flat_map(elements)
+    if epochs.num_steps is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(epochs.num_steps))
+    if stream.cursor.shard.num_replicas > 1:  # it is a shard already
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        dataset = dataset.with_options(options)
+    return dataset
+
+
+class _Epochs:
+    """Which epoch each iteration of a dataset is, and its blocks.
+
+    Attributes:
+        num_steps: elements of each iteration; None if the first is shorter than the others.
+    """
+
+    def __init__(
+        self, stream: Stream, export: _Export, batch_size: int | None, drop_last: bool, one_epoch: bool
+    ) -> None:
+        self._stream, self._export = stream, export
+        self._batch_size, self._drop_last = batch_size, drop_last
+        self._one_epoch = one_epoch
+        first = Run(stream.cursor, batch_size or 1, drop_last)
+        self._start = first.start
+        self.num_steps = None if first.start.position and not one_epoch else first.num_steps
+        self._lock = threading.Lock()
+        self._given_up = (first.start, 0)  # where the last that ended early began, and how many did there
+
+    def blocks(self) -> Iterator[tuple[Any, ...]]:
+        """The arrays of each block of an iteration, which counts once its last part is asked for."""
+        run = self._stream.begin(self._batch_size or 1, self._drop_last)
+        self._check(run)
+        cursor, num_most, given = self._stream.cursor, self._num_most(run), 0
+        # What Keras builds a model with is not trained on, even if it is all there is.
+        is_open = counts = not is_keras_building()
+        is_thread_safe = getattr(self._stream.source, "is_thread_safe", False)
+        try:
+            for num_rows, arrays in Ahead(self._tasks(run), most=1 if is_thread_safe else 0):
+                cursor.check_generation(run.generation)
+                if is_open and given >= num_most:
+                    is_open = self._finish(run)
+                given += num_rows
+                run.taken = max(run.taken, given // run.batch_size)
+                yield arrays
+            if is_open:  # there were none
+                is_open = self._finish(run)
+        finally:
+            if counts and is_open:
+                at, count = self._given_up
+                self._given_up = run.start, count + 1 if at == run.start else 1
+
+    def _tasks(self, run: Run) -> Iterator[Task[tuple[int, tuple[Any, ...]]]]:
+        for window in windows_of(self._stream.source, self._numbers(run), most=1):
+            yield Task(partial(self._read, window.numbers), 1)
+
+    def _read(self, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Any, ...]]:
+        block = block_of(self._stream.source.take(rows), self._export.schema)
+        return len(rows), self._export.arrays(block)
+
+    def _numbers(self, run: Run) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each block; the last part is apart."""
+        step, order = run.batch_size, self._stream.cursor.order
+        at_once = self._export.rows_at_once // step * step or step
+        ends = [self._num_most(run), run.num_steps * step]
+        given = 0
+        for rows in batches(order, run.shard, run.start, at_once, drop_last=False):
+            cuts = [max(0, end - given) for end in ends]
+            given += len(rows)
+            yield from (some for some in (rows[: cuts[0]], rows[cuts[0] : cuts[1]]) if len(some))
+
+    def _num_most(self, run: Run) -> int:
+        """The rows of an iteration before its last part."""
+        if self._batch_size is not None:
+            return max(0, run.num_steps - 1) * self._batch_size
+        # They may be batched with `drop_remainder`, nobody says how, and Keras leaves what that drops.
+        return run.num_steps - max(1, min(_MOST_LEFT, run.num_steps // 2))
+
+    def _finish(self, run: Run) -> bool:
+        """Counts an iteration; returns that it need not be counted any more."""
+        with self._lock:
+            self._stream.finish(run)
+        return False
+
+    def _check(self, run: Run) -> None:
+        """Raises StateError if an iteration that begins so is not what the dataset has promised, or Keras
+        would cut it short; warns of what the user cannot want."""
+        start, first = run.start, self._start
+        if self._one_epoch and start != first:
+            raise StateError(
+                f"this dataset was made with one_epoch=True for epoch {first.epoch} from position "
+                f"{first.position} on, but the stream is in epoch {start.epoch} at {start.position} by now; "
+                "make another one"
+            )
+        if self.num_steps is not None and not self._one_epoch and start.position:
             raise StateError(
                 "a state was loaded after make_tf_dataset, which has promised full epochs; load first"
             )
-        if cursor.begin(step, drop_last) != cursor.begin():
-            cursor.finished(Run(cursor))  # what is left of this epoch is less than a batch
-        for rows in stream.batches(at_once):
-            yield export.arrays(block_of(rows, export.schema))
+        epochs = epochs_without_length() if start.position and not self._one_epoch else 0
+        if epochs > 1:
+            raise StateError(
+                f"this dataset begins within epoch {start.epoch}, of which {run.num_steps} batches are left, "
+                f"and Keras would give each of the {epochs} epochs of this fit as many; train what is left "
+                "by a fit of its own, on make_tf_dataset(stream, ..., one_epoch=True) with epochs="
+                f"{start.epoch + 1}, and then the others on another dataset, with initial_epoch="
+                f"{start.epoch + 1}"
+            )
+        if epochs:
+            _warn(
+                "this dataset begins within an epoch and does not say how long it is, so Keras finds its "
+                "end by a step too many, which moves the optimizer and the random numbers; pass "
+                "one_epoch=True"
+            )
+        order = self._stream.cursor.order
+        if self._given_up == (start, _MOST_GIVEN_UP) and order.shuffle and order.reshuffle:
+            _warn(
+                f"{_MOST_GIVEN_UP} iterations of this dataset ended before epoch {start.epoch} did, so each "
+                "began with the same rows. If these were epochs of yours, keep one iterator over "
+                "dataset.repeat(), or call stream.set_epoch(epoch) before each"
+            )
 
-    dataset = tf.data.Dataset.from_generator(blocks, output_signature=export.signature).prefetch(1)
-    dataset = dataset.map(export.batch)
-    if not export.by_row:
-        dataset = dataset.rebatch(batch_size, drop_remainder=drop_last)
-    else:
-        dataset = dataset.unbatch()
-        if export.has_parts:
-            dataset = dataset.map(export.row)
-        if batch_size is not None:
-            dataset = dataset.ragged_batch(batch_size, drop_remainder=drop_last)
-    if full:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cursor.steps(step, drop_last)))
-    return dataset
+
+def _warn(message: str) -> None:
+    # By a thread of TensorFlow's, so there is no caller to name.
+    warnings.warn(f"make_tf_dataset: {message}", stacklevel=2)
 
 
 class _Export:

@@ -1,17 +1,20 @@
 """yogadl's documented interface over torchyoga: change a program's imports, and it runs.
 
-    import torchyoga.compat.yogadl as yogadl  # its `storage` and `tensorflow` come with it
+    import torchyoga.compat.yogadl as yogadl  # its `dataref`, `storage` and `tensorflow` come with it
 
 What differs, for the better:
 
 - `start_offset` counts rows over all shards, so that any other number of shards continues there; in yogadl it
   counted the rows of one shard.
 - The whole dataset is shuffled before it is sharded, so a shard sees other rows each epoch. The order for a
-seed
-  is torchyoga's, and epochs are never shuffled as those of another seed are.
+  seed is torchyoga's, and epochs are never shuffled as those of another seed are.
+- An iteration of `make_tf_dataset` that ends early, as `.take(5)` does, uses up no epoch.
+- Any data that torchyoga takes can be submitted, not `tf.data.Dataset` alone.
 - A dataset is published when it is complete. `submit` still replaces what is there, in one step.
-- Records are no pickles, and files that yogadl wrote are read by `torchyoga.from_lmdb`.
-- `S3Storage` and `GCSStorage` say that this version of torchyoga keeps datasets in local directories only.
+- `S3Storage` and `GCSStorage` need no lock server, and warn that its `url` is ignored; there is no
+  `rw_coordinator`.
+- Records are no pickles: there is no `LmdbAccess`, and files that yogadl wrote are read by
+  `torchyoga.from_lmdb`.
 - Bad arguments raise ValueError and missing datasets `torchyoga.errors.NotFoundError`, where yogadl asserted.
 """
 
@@ -22,11 +25,25 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-__all__ = ["DataRef", "Storage", "Stream"]
+from .keys import GeneratorFromKeys, non_sequential_shard, sequential_shard, shard_keys, shuffle_keys
+
+__all__ = [
+    "DataRef",
+    "GeneratorFromKeys",
+    "Storage",
+    "Stream",
+    "Submittable",
+    "non_sequential_shard",
+    "sequential_shard",
+    "shard_keys",
+    "shuffle_keys",
+]
+
+Submittable = Any  # in yogadl a tf.data.Dataset, which is not loaded here to name it
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("storage", "tensorflow"):  # the second loads TensorFlow
+    if name in ("dataref", "storage", "tensorflow"):  # the last loads TensorFlow
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -90,7 +107,7 @@ class Storage(ABC):
     """Where datasets are kept."""
 
     @abstractmethod
-    def submit(self, data: Any, dataset_id: str, dataset_version: str) -> None:
+    def submit(self, data: Submittable, dataset_id: str, dataset_version: str) -> None:
         """Keeps a dataset; one that is there already is replaced."""
 
     @abstractmethod

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ... import dataref
 from ...storage import Storage as _Storage
-from ...stream import Stream as _Stream
 from ...warned import warn_user
-from . import DataRef, Storage, Stream
+from . import DataRef, Storage
+from .dataref import CachedDataRef
 
 __all__ = [
-    "CachedDataRef",
-    "CachedStream",
+    "BaseCloudConfigurations",
+    "BaseCloudStorage",
     "GCSConfigurations",
     "GCSStorage",
     "LFSConfigurations",
@@ -25,67 +23,6 @@ __all__ = [
     "S3Configurations",
     "S3Storage",
 ]
-
-
-class CachedStream(Stream):
-    """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save.
-
-    Its `output_types` and `output_shapes` are those of TensorFlow, which is loaded to name them.
-    """
-
-    def __init__(self, stream: _Stream) -> None:
-        self.iterator_fn = lambda: iter(stream)
-        self.length = len(stream)
-        self.stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        part = {"output_types": "dtype", "output_shapes": "shape"}.get(name)
-        if part is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        import tensorflow as tf
-
-        from ...adapters.tensorflow import make_tf_dataset
-
-        return tf.nest.map_structure(
-            lambda spec: getattr(spec, part), make_tf_dataset(self.stream).element_spec
-        )
-
-
-class CachedDataRef(DataRef):
-    """A cached dataset; `ref` is torchyoga's DataRef."""
-
-    def __init__(self, ref: dataref.DataRef) -> None:
-        self.ref = ref
-
-    def stream(
-        self,
-        start_offset: int = 0,
-        shuffle: bool = False,
-        skip_shuffle_at_epoch_end: bool = False,
-        shuffle_seed: int | None = None,
-        shard_rank: int = 0,
-        num_shards: int = 1,
-        drop_shard_remainder: bool = False,
-    ) -> CachedStream:
-        """The records in sequence; see `torchyoga.DataRef.stream`."""
-        if shuffle_seed is None and shuffle:
-            if not skip_shuffle_at_epoch_end:
-                raise ValueError("shuffle=True needs a shuffle_seed, unless skip_shuffle_at_epoch_end=True")
-            shuffle_seed = secrets.randbits(63)
-        return CachedStream(
-            self.ref.stream(
-                start_offset=start_offset,
-                shuffle=shuffle,
-                shuffle_seed=shuffle_seed or 0,
-                shard_rank=shard_rank,
-                num_shards=num_shards,
-                skip_shuffle_at_epoch_end=skip_shuffle_at_epoch_end,
-                drop_shard_remainder=drop_shard_remainder,
-            )
-        )
-
-    def __len__(self) -> int:
-        return len(self.ref)
 
 
 class _OverStorage(Storage):
@@ -132,6 +69,8 @@ def _ours(data: Any) -> Any:
 class LFSConfigurations:
     """A directory."""
 
+    cache_format = "LMDB"
+
     def __init__(self, storage_dir_path: str | os.PathLike[str]) -> None:
         self.storage_dir_path = Path(storage_dir_path)
 
@@ -148,34 +87,39 @@ class LFSStorage(_OverStorage):
         super().__init__(_Storage(configurations.storage_dir_path))
 
 
-class _BucketConfigurations:
+class BaseCloudConfigurations:
     """A folder of a bucket.
 
     Args:
         bucket: its name.
         bucket_directory_path: the folder within it.
         url: of yogadl's lock server; ignored, like the other arguments that have to do with it.
-        local_cache_dir: where files of the bucket are kept on this machine.
+        local_cache_dir: files of the bucket are kept below it, in `yogadl_local_cache`.
         skip_verify: ignored.
         coordinator_cert_file: ignored.
         coordinator_cert_name: ignored.
     """
 
     scheme: str
+    cache_format = "LMDB"
 
     def __init__(
         self,
         bucket: str,
-        bucket_directory_path: str,
+        bucket_directory_path: str | os.PathLike[str],
         url: str | None = None,
-        local_cache_dir: str | None = None,
+        local_cache_dir: str | os.PathLike[str] = "/tmp/",
         skip_verify: bool = False,
         coordinator_cert_file: str | None = None,
         coordinator_cert_name: str | None = None,
     ) -> None:
         self.bucket = bucket
-        self.bucket_directory_path = bucket_directory_path
-        self.local_cache_dir = local_cache_dir
+        self.bucket_directory_path = Path(bucket_directory_path)
+        self.url = url
+        self.local_cache_dir = Path(local_cache_dir)
+        self.skip_verify = skip_verify
+        self.coordinator_cert_file = coordinator_cert_file
+        self.coordinator_cert_name = coordinator_cert_name
         server = {
             "url": url,
             "skip_verify": skip_verify,
@@ -186,14 +130,14 @@ class _BucketConfigurations:
         if ignored:
             warn_user(
                 f"{type(self).__name__}: {', '.join(ignored)} ignored, for there is no lock server: a "
-                "published "
-                "version never changes, so readers need no lock, and builders coordinate through the storage"
+                "published version never changes, so readers need no lock, and builders coordinate through "
+                "the storage"
             )
 
     @property
     def storage_url(self) -> str:
         """What `torchyoga.Storage` is given."""
-        return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.strip('/')}"
+        return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.as_posix().strip('/')}"
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -202,11 +146,13 @@ class _BucketConfigurations:
     def storage(self) -> _Storage:
         """The storage itself."""
         return _Storage(
-            self.storage_url, storage_options=self._options or None, cache_dir=self.local_cache_dir or None
+            self.storage_url,
+            storage_options=self._options or None,
+            cache_dir=self.local_cache_dir / "yogadl_local_cache",
         )
 
 
-class S3Configurations(_BucketConfigurations):
+class S3Configurations(BaseCloudConfigurations):
     """A folder of an S3 bucket, with yogadl's arguments.
 
     Args:
@@ -216,7 +162,7 @@ class S3Configurations(_BucketConfigurations):
         access_key: credentials.
         secret_key: likewise.
         endpoint_url: of a store that is not Amazon's.
-        local_cache_dir: where files of the bucket are kept on this machine.
+        local_cache_dir: files of the bucket are kept below it, in `yogadl_local_cache`.
         skip_verify: ignored.
         coordinator_cert_file: ignored.
         coordinator_cert_name: ignored.
@@ -227,12 +173,12 @@ class S3Configurations(_BucketConfigurations):
     def __init__(
         self,
         bucket: str,
-        bucket_directory_path: str,
+        bucket_directory_path: str | os.PathLike[str],
         url: str | None = None,
         access_key: str | None = None,
         secret_key: str | None = None,
         endpoint_url: str | None = None,
-        local_cache_dir: str | None = None,
+        local_cache_dir: str | os.PathLike[str] = "/tmp/",
         skip_verify: bool = False,
         coordinator_cert_file: str | None = None,
         coordinator_cert_name: str | None = None,
@@ -256,21 +202,27 @@ class S3Configurations(_BucketConfigurations):
         return {name: value for name, value in found.items() if value is not None}
 
 
-class GCSConfigurations(_BucketConfigurations):
+class GCSConfigurations(BaseCloudConfigurations):
     """A folder of a bucket of Google Cloud Storage, with yogadl's arguments."""
 
     scheme = "gs"
 
 
-class S3Storage(_OverStorage):
+class BaseCloudStorage(_OverStorage):
+    """Datasets in a bucket.
+
+    Args:
+        configurations: says which.
+        tensorflow_config: ignored; datasets are read eagerly.
+    """
+
+    def __init__(self, configurations: BaseCloudConfigurations, tensorflow_config: Any = None) -> None:
+        super().__init__(configurations.storage())
+
+
+class S3Storage(BaseCloudStorage):
     """Datasets in an S3 bucket; needs the package s3fs."""
 
-    def __init__(self, configurations: S3Configurations, tensorflow_config: Any = None) -> None:
-        super().__init__(configurations.storage())
 
-
-class GCSStorage(_OverStorage):
+class GCSStorage(BaseCloudStorage):
     """Datasets in a bucket of Google Cloud Storage; needs the package gcsfs."""
-
-    def __init__(self, configurations: GCSConfigurations, tensorflow_config: Any = None) -> None:
-        super().__init__(configurations.storage())

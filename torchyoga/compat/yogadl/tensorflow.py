@@ -6,24 +6,32 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...adapters import tensorflow
 from . import Stream
-from .storage import CachedStream
+from .dataref import CachedStream
+from .tensors import tensor_records
 
 __all__ = ["make_tf_dataset"]
 
 
-def make_tf_dataset(stream: Stream) -> Any:
+def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> Any:
     """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.
 
     Streams of cached datasets cross into TensorFlow in blocks; those over a generator record by record, of
-    the `output_types` and `output_shapes` they were made with.
+    the `output_types` and `output_shapes` they were made with. Records are tensors, for `padded_batch` too;
+    those that are ragged in several dimensions are RaggedTensors.
+
+    Args:
+        stream: of a DataRef.
+        one_epoch: of a cached dataset: what is left of the epoch under way, and no other; it knows its
+            length, as Keras wants it where it begins within an epoch.
 
     Raises:
         ValueError: a stream over a generator has no `output_types`.
     """
     if isinstance(stream, CachedStream):
-        return tensorflow.make_tf_dataset(stream.stream)
+        return tensor_records(stream.stream, one_epoch)
+    if one_epoch:
+        raise ValueError("one_epoch=True is for streams of cached datasets; nothing says where others are")
     if stream.output_types is None:
         raise ValueError("the stream says no output_types; pass them, and output_shapes, to Stream")
     signature = _signature(stream.output_types, stream.output_shapes)

@@ -1,0 +1,74 @@
+"""yogadl's reference to a cached dataset, over `torchyoga.DataRef`."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from ... import dataref
+from ...stream import Stream as _Stream
+from . import DataRef, Stream
+from .records import record_of
+
+__all__ = ["CachedDataRef", "CachedStream", "LMDBDataRef"]
+
+
+class CachedStream(Stream):
+    """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save.
+
+    Its `output_types` and `output_shapes` are those of TensorFlow, which is loaded to name them.
+    """
+
+    def __init__(self, stream: _Stream) -> None:
+        self.iterator_fn = lambda: map(record_of, stream)
+        self.length = len(stream)
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("output_types", "output_shapes"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        import tensorflow as tf
+
+        from .tensors import tensor_records
+
+        return getattr(tf.compat.v1.data, f"get_{name}")(tensor_records(self.stream))
+
+
+class CachedDataRef(DataRef):
+    """A cached dataset; `ref` is torchyoga's DataRef."""
+
+    def __init__(self, ref: dataref.DataRef) -> None:
+        self.ref = ref
+
+    def stream(
+        self,
+        start_offset: int = 0,
+        shuffle: bool = False,
+        skip_shuffle_at_epoch_end: bool = False,
+        shuffle_seed: int | None = None,
+        shard_rank: int = 0,
+        num_shards: int = 1,
+        drop_shard_remainder: bool = False,
+    ) -> CachedStream:
+        """The records in sequence; see `torchyoga.DataRef.stream`."""
+        if shuffle_seed is None and shuffle:
+            if not skip_shuffle_at_epoch_end:
+                raise ValueError("shuffle=True needs a shuffle_seed, unless skip_shuffle_at_epoch_end=True")
+            shuffle_seed = secrets.randbits(63)
+        return CachedStream(
+            self.ref.stream(
+                start_offset=start_offset,
+                shuffle=shuffle,
+                shuffle_seed=shuffle_seed or 0,
+                shard_rank=shard_rank,
+                num_shards=num_shards,
+                skip_shuffle_at_epoch_end=skip_shuffle_at_epoch_end,
+                drop_shard_remainder=drop_shard_remainder,
+            )
+        )
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+
+LMDBDataRef = CachedDataRef  # what yogadl calls it, in annotations

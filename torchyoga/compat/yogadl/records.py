@@ -1,0 +1,51 @@
+"""Rows -> records as yogadl gives them: what `tf.data.Dataset.as_numpy_iterator` makes of an element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...columns import plain_row
+from ...compound import RaggedParts, SparseParts, StringParts
+
+__all__ = ["record_of"]
+
+
+def record_of(row: Any) -> Any:
+    """The record of a row: tensors of strings, ragged and sparse ones are arrays again, as is bfloat16.
+
+    Example:
+        >>> record_of((StringParts(b"catdoge", np.array([3, 4])), 7))
+        (array([b'cat', b'doge'], dtype=object), 7)
+    """
+    row = plain_row(row)
+    if isinstance(row, StringParts):
+        return row.to_numpy()
+    if isinstance(row, SparseParts):
+        return record_of(row.to_dense())
+    if isinstance(row, RaggedParts):
+        return _ragged(record_of(row.values), row.row_splits)
+    if isinstance(row, torch.Tensor) and row.dtype == torch.bfloat16:
+        import ml_dtypes  # comes with TensorFlow
+
+        return row.view(torch.int16).numpy().view(ml_dtypes.bfloat16)[()]
+    if isinstance(row, dict):
+        return {key: record_of(value) for key, value in row.items()}
+    if isinstance(row, (tuple, list)):
+        items = [record_of(value) for value in row]
+        return items if isinstance(row, list) else tuple.__new__(type(row), items)
+    return row
+
+
+def _ragged(values: Any, splits: Any) -> Any:
+    """One array if all parts are as long, else an array of them."""
+    if len(splits) == 1:
+        return values.reshape(0, 0, *values.shape[1:])
+    parts = np.split(values, splits[1:-1])
+    if len({part.shape for part in parts}) == 1:
+        return np.stack(parts)
+    found = np.empty(len(parts), object)
+    found[:] = parts
+    return found

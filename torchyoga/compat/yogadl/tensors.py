@@ -1,0 +1,38 @@
+"""torchyoga's streams -> tf.data, with the tensors that yogadl gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ...adapters.tensorflow import make_tf_dataset
+from ...stream import Stream
+
+__all__ = ["tensor_records"]
+
+
+def tensor_records(stream: Stream, one_epoch: bool = False) -> Any:
+    """The rows as a `tf.data.Dataset` of tensors; RaggedTensors only where several dimensions are ragged.
+
+    See `torchyoga.adapters.tensorflow.make_tf_dataset`.
+    """
+    dataset = make_tf_dataset(stream, one_epoch=one_epoch)
+    if all(map(_is_plain, tf.nest.flatten(dataset.element_spec))):
+        return dataset
+    return dataset.map(lambda *parts: tf.nest.map_structure(_plain, _element(dataset, parts)))
+
+
+def _is_plain(spec: Any) -> bool:
+    return not isinstance(spec, (tf.RaggedTensorSpec, tf.SparseTensorSpec))
+
+
+def _plain(tensor: Any) -> Any:
+    """A tensor that is one, where it can be; a ragged one of a single row is, within a map."""
+    return tf.sparse.to_dense(tensor) if isinstance(tensor, tf.SparseTensor) else tensor
+
+
+def _element(dataset: Any, parts: tuple[Any, ...]) -> Any:
+    """An element, of which a map gets the parts if it is a tuple."""
+    spec = dataset.element_spec
+    return tuple.__new__(type(spec), parts) if isinstance(spec, tuple) else parts[0]
