@@ -102,6 +102,10 @@ def windows_of(
         yield windows.popleft()
 
 
+class _Held:
+    """Lives as long as the generator that holds it."""
+
+
 class Stream:
     """One epoch of rows per iteration; iterating again is the next epoch, reshuffled. See `DataRef.stream`.
 
@@ -146,7 +150,10 @@ class Stream:
         return self.cursor.shard.count(self.cursor.length)
 
     def __iter__(self) -> Iterator[Any]:
-        run = self.begin()
+        return self._rows(self.cursor.num_begun)
+
+    def _rows(self, made: int) -> Iterator[Any]:
+        run, _held = self._iterating(1, False, made)
         run.steps_before = None  # rows are no steps
         for rows in read_batches(self.source, self._numbers(run, _WINDOW)):
             for row in rows:
@@ -160,15 +167,26 @@ class Stream:
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
         one into tensors without taking it apart, and `batch.block` has its columns as arrays.
         """
-        run = self.begin(as_int("batch_size", batch_size, low=1), drop_last)
+        return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
+
+    def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[Any]]:
+        run, _held = self._iterating(batch_size, drop_last, made)
         for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
             self._deliver(run)
             yield rows
         self.cursor.finished(run)
 
-    def begin(self, batch_size: int = 1, drop_last: bool = False) -> Run:
+    def _iterating(self, batch_size: int, drop_last: bool, made: int) -> tuple[Run, object]:
+        """An iteration of a generator that was made when `made` had begun; and what that generator holds."""
+        run, held = self.begin(batch_size, drop_last, made), _Held()
+        run.hold(held)
+        self.cursor.warn_of_rows_left_out(run)
+        self.cursor.begun(run)
+        return run, held
+
+    def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Run:
         """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
-        run = Run(self.cursor, batch_size, drop_last)
+        run = Run(self.cursor, batch_size, drop_last, made=made)
         if hasattr(self.source, "foresee"):
             self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
         return run
