@@ -222,7 +222,9 @@ def batches(loader: Any) -> dict[tuple[int, ...], Any]:
     return found
 
 
-@pytest.mark.parametrize("data", [Few(), list(range(45)), Subset(Few(), range(45))], ids=str)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "data", [Few(), list(range(45)), Subset(Few(), range(45))], ids=["a dataset", "a list", "a subset"]
+)  # type: ignore[arg-type]
 def test_a_collate_function_draws_the_same_under_any_workers_and_after_any_resume(data: Any) -> None:
     def loader(**options: Any) -> yoga.DataLoader:
         return yoga.DataLoader(data, 4, True, seed=3, collate_fn=mixed_up, **options)
