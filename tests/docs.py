@@ -40,7 +40,7 @@ FRAMEWORK_EXAMPLES = {
     "custom_dataref": "torch",
 }
 TRAINER_EXAMPLES = {
-    "ddp_resume": r"epoch 0: 1797 of 1797 rows delivered since it began( \(\d+ of them .*?\))?, each exactly once",
+    "ddp_resume": r"epoch 0: 1797 of 1797 rows delivered since it began( \(.*?\))?, each exactly once",
     "lightning_resume": "all 141 losses are equal",
     "accelerate_resume": "all 94 losses are equal",
 }

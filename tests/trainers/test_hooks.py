@@ -42,6 +42,15 @@ class Noisy(torch.utils.data.Dataset[torch.Tensor]):
         return row + torch.rand(1)
 
 
+class Broken(Noisy):
+    """Rows of which one cannot be read."""
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        if row == 5:
+            raise OSError("row 5")
+        return torch.tensor(row)
+
+
 def mixed(rows: Sequence[Any]) -> torch.Tensor:
     return torch.stack([torch.as_tensor(row) for row in rows]) * random.random()
 
@@ -153,6 +162,21 @@ class TestAccelerate:
             assert [batch.tolist() for batch in later] == whole[3:]
             assert later.prove()
             assert one.state_after(0)["position"] == 4  # what was skipped is of no iteration of ours
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.filterwarnings("ignore:the trainer finds its place")
+    def test_behind_skipped_batches_one_that_fails_does_not_end_the_epoch(
+        self, accelerator: Any, workers: int
+    ) -> None:
+        from accelerate import skip_first_batches
+
+        one = yoga.DataLoader(Broken(), 2, num_workers=workers)
+        batches = iter(skip_first_batches(one, 1))
+        assert next(batches).tolist() == [2, 3]
+        with pytest.raises(OSError, match="row 5"):
+            next(batches)
+        assert rows_of(batches) == [[6, 7], [8, 9]]
+        assert not one.prove()
 
     def test_rows_that_would_lose_their_seeds_are_refused(self, accelerator: Any) -> None:
         from accelerate.data_loader import SkipBatchSampler
@@ -309,7 +333,7 @@ class TestLightning:
             def validation_step(self, batch: Any, _: int) -> None:
                 self.validated.append(batch)
 
-            def test_step(self, batch: Any, _index: int) -> None:
+            def test_step(self, batch: Any, batch_idx: int) -> None:
                 self.validated.append(batch)
 
             def training_step(self, batch: Any, _: int) -> Any:
