@@ -55,7 +55,7 @@ def shard_keys(
 
 def shuffle_keys(keys: list[bytes], seed: int | None = None) -> list[bytes]:
     """The same list, shuffled in place as NumPy's RandomState does."""
-    np.random.RandomState(seed).shuffle(keys)  # type: ignore[arg-type]
+    np.random.RandomState(seed).shuffle(keys)
     return keys
 
 
