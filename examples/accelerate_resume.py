@@ -82,7 +82,7 @@ def losses_of(folder: Path, *stops: int | None) -> list[str]:
             __file__,
         ]
         command += [str(folder), *([str(stop)] if stop else [])]
-        subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300, check=True)
+        subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
     return [(folder / f"losses-{rank}.txt").read_text() for rank in (0, 1)]
 
 

@@ -219,7 +219,7 @@ class Stream:
         """The state after so many batches of this shard, over all epochs since it was made or loaded.
 
         For consumers that take rows before they are trained on, such as tf.data: count the steps of your
-        loop.
+        loop. Those of iterations that ended early and were begun again do not count.
 
         Example:
             >>> stream = Squares().stream(shuffle=True)
