@@ -70,6 +70,8 @@ HOUSE = [
     "trainers",
     "ranks",
     "sampler",
+    "generators",
+    "replay",
     "moving",
     "loader",
     "device",

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,13 @@ from .dataref import DataRef
 
 __all__ = [
     "ROW_SEEDS_VERSION",
+    "OwnGenerators",
     "Seeding",
     "batch_seeds",
     "draws_random_numbers",
     "generators_put_back",
     "row_seeds",
+    "sampler_seed",
     "seeder",
     "worker_seed",
 ]
@@ -74,8 +76,13 @@ def worker_seed(seed: int, epoch: int) -> int:
     return _key("workers", seed, epoch) >> 1
 
 
+def sampler_seed(seed: int, epoch: int, rank: int = 0) -> int:
+    """What a foreign sampler draws from in an epoch, in 0..2**63-1; for ranks that are to draw apart."""
+    return _key(f"sampler {rank}", seed, epoch) >> 1
+
+
 @lru_cache(maxsize=64)
-def _key(kind: Literal["row", "batch", "workers"], seed: int, epoch: int) -> int:
+def _key(kind: str, seed: int, epoch: int) -> int:
     text = f"torchyoga {ROW_SEEDS_VERSION} {kind} {seed} {epoch}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -125,13 +132,46 @@ def _numpy_seeder() -> Callable[[int], Any]:
 @contextlib.contextmanager
 def generators_put_back() -> Iterator[None]:
     """Meanwhile `random`, NumPy and torch may be seeded and drawn from: they come back as they were."""
-    states = random.getstate(), np.random.get_state(legacy=False), torch.default_generator.get_state()
+    states = _states()
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.default_generator.set_state(states[2])
+        _put(states)
+
+
+def _states() -> tuple[Any, ...]:
+    return random.getstate(), np.random.get_state(legacy=False), torch.default_generator.get_state()
+
+
+def _put(states: tuple[Any, ...]) -> None:
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.default_generator.set_state(states[2])
+
+
+class OwnGenerators:
+    """`random`, NumPy and torch as one iteration has them, which draws now and then while others draw, too.
+
+    Args:
+        seed: of all three, in 0..2**63-1.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._states: tuple[Any, ...] | None = None  # once they were in place
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Meanwhile they are what everybody draws from; those of before are put back after it."""
+        with generators_put_back():
+            if self._states is None:
+                seeder()(self._seed)
+            else:
+                _put(self._states)
+            try:
+                yield
+            finally:
+                self._states = _states()
 
 
 class Seeding(NamedTuple):
@@ -141,11 +181,13 @@ class Seeding(NamedTuple):
         rows: True if each row is.
         batches: True if the collate function is, for each batch.
         is_here: True if rows are made in the training loop's process, whose own random numbers are kept.
+        by_place: True if a row is seeded by its place in the epoch, for it may come there more than once.
     """
 
     rows: bool
     batches: bool
     is_here: bool
+    by_place: bool = False
 
     def of_batches(self, seed: int, epoch: int, positions: list[int]) -> list[int] | None:
         """The seeds of the batches that begin at these positions of an epoch; None if they are not seeded."""

@@ -18,6 +18,7 @@ __all__ = [
     "is_sharded_by_caller",
     "left_by_lightning",
     "num_skipped",
+    "seen_by_lightning",
 ]
 
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
@@ -86,6 +87,13 @@ def left_by_lightning(loader: Any) -> tuple[Any, Any]:
                 if one is loader:
                     return states, state
     return None, None
+
+
+def seen_by_lightning(batch_sampler: Any) -> tuple[Any, Any]:
+    """A batch sampler out of what Lightning's predict puts around it, and that, or None: it wants to be told."""
+    if type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper":
+        return batch_sampler._batch_sampler, batch_sampler
+    return batch_sampler, None
 
 
 def is_read_by_accelerate() -> bool:
