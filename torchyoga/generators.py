@@ -32,7 +32,7 @@ def generators_of(owner: Any) -> dict[str, Any]:
 
 
 def written(generator: Any) -> dict[str, Any]:
-    """The state of a generator, JSON-able: torch's takes 4 KB, Python's and a RandomState 3 KB, others less."""
+    """The state of a generator, JSON-able: torch's takes 4 KB, Python's and a RandomState 3, others less."""
     if isinstance(generator, torch.Generator):
         return {"torch": _packed(generator.get_state().numpy())}
     if isinstance(generator, random.Random):

@@ -65,6 +65,7 @@ __all__ = ["BatchError", "DataLoader", "Delivery"]
 
 Batch = TypeVar("Batch", covariant=True)
 
+_SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # in which indices of rows come
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 
 
@@ -221,7 +222,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         super().__init__(
             dataset,
             batch_size=batch_size if batch_sampler is None else 1,
-            sampler=sampler if batch_sampler or isinstance(source, Replay) else source,
+            sampler=sampler if isinstance(source, Replay) else source,
             batch_sampler=batch_sampler,
             num_workers=num_workers,
             collate_fn=collate_fn,
@@ -641,7 +642,10 @@ class Delivery(Iterator[Any]):
             _inherited.append((self._batches, loader._iterator))
             loader._iterator = None
         self._process, self._steps = os.getpid(), run.num_steps
-        started = loader._start(run)
+        try:
+            started = loader._start(run)
+        except SamplerError as failed:
+            raise failed.error from failed.error.__cause__
         self._numbers = started.numbers if loader._plan.is_unordered else None
         self._batches = self._moved(started)
         return run, self._batches
@@ -760,7 +764,7 @@ class _Read(Iterator[Any]):
     def _window(self, window: Window) -> list[Any]:
         """The batches of a window, or what became of them."""
         try:
-            rows = self._source.__getitems__(window.numbers)
+            rows = _rows_of(self._source, window.numbers)
             if not self._is_plain:
                 return self._batches.parts(rows, window)
             found = self._batches.of(rows, window)
@@ -818,8 +822,13 @@ def _cuts_only(batch_sampler: Any) -> bool:
     )
 
 
+def _rows_of(source: DataRef, numbers: npt.NDArray[Any]) -> Sequence[Any]:
+    # What are not numbers it refuses: that is a batch that failed.
+    return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)
+
+
 def _size(batch: Any) -> int:
-    return batch.count if isinstance(batch, Keys) else len(batch)
+    return batch.size if isinstance(batch, Keys) else len(batch)
 
 
 class _Row(NamedTuple):
@@ -921,11 +930,13 @@ class _Rows:
     def _rows(self, job: _Job) -> Any:
         numbers: Any = job.window.numbers
         if isinstance(self.dataset, DataRef) and not self._seeding.rows:
-            return self.dataset.__getitems__(numbers)
+            return _rows_of(self.dataset, numbers)
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
-        if self._seeding.rows:
-            return self._seeded(rows, self._numbers(job), job.seed, job.epoch)
         many = getattr(self.dataset, "__getitems__", None)
+        if self._seeding.rows and (many is None or isinstance(rows, _SEVERAL)):
+            return self._seeded(rows, self._numbers(job), job.seed, job.epoch)
+        if self._seeding.rows:  # one thing that is not made of rows
+            seeder()(row_seeds(job.seed, job.epoch, self._numbers(job)[:1])[0])
         return many(rows) if many else [self.dataset[row] for row in rows]
 
     def _numbers(self, job: _Job) -> npt.NDArray[np.int64]:

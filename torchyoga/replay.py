@@ -14,10 +14,10 @@ import pickle
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from copy import deepcopy
 from itertools import chain, count, islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ from .trainers import is_only_looked_at
 __all__ = ["Keys", "Replay", "SamplerError", "is_plain", "resumable"]
 
 _VERSION = 1  # of the state
-_MOST_BYTES = 8192  # of a state with what a sampler keeps by itself
+_MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
 _MOST_PARTS = 8  # samplers within samplers
 _WITHIN = ("sampler", "batch_sampler", "_sampler")  # what they are called there
 _LATE = 16  # states of a sampler are kept for so many batches that were delivered
@@ -68,7 +68,7 @@ class Keys(NamedTuple):
     """What a sampler has given for a batch, as the dataset is to get it."""
 
     whole: Any
-    count: int
+    size: int
 
 
 class _Start(NamedTuple):
@@ -99,8 +99,7 @@ def is_plain(sampler: Any, dataset: Any) -> bool | None:
         is_random = True
     else:
         return None
-    rows = len(sampler.data_source)
-    return is_random if rows == len(sampler) == len(dataset) else None
+    return is_random if len(sampler.data_source) == len(sampler) == len(dataset) else None
 
 
 def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | None:
@@ -115,7 +114,7 @@ def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | 
     """
     if isinstance(sampler, ResumableSampler):
         return sampler if type(sampler).__iter__ is ResumableSampler.__iter__ else None
-    if type(sampler) is not DistributedSampler or len(sampler.dataset) != len(dataset):
+    if type(sampler) is not DistributedSampler or len(cast(Sized, sampler.dataset)) != len(dataset):
         return None
     found = ResumableSampler(
         dataset,
@@ -222,7 +221,7 @@ class Replay:
 
     @property
     def is_known_ahead(self) -> bool:
-        """True if nothing that happens meanwhile can change what the sampler gives, so it may be asked early."""
+        """True if nothing that happens meanwhile can change what comes, so the sampler may be asked early."""
         return type(self.sampler) in _LISTS or self.is_drawn_at_once
 
     @property
@@ -294,7 +293,7 @@ class Replay:
     def _batches(self, run: Run, source: Any) -> Iterator[Any]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
         for batch in self._rows(run):
-            yield self._as_rows(batch) if isinstance(source, DataRef) else _as_keys(batch)
+            yield _as_rows(batch) if isinstance(source, DataRef) else _as_keys(batch)
 
     def _rows(self, run: Run) -> Iterator[Any]:
         """The same, as the sampler gives it."""
@@ -366,8 +365,8 @@ class Replay:
             state["kept_at"] = start.number
         if world > 1 and (left or (start.generators and self._ranks_draw_apart)):
             state["rank"] = rank
-        if start.generators or start.kept:
-            self._check_size(state)
+        self._check_size("generators", start.generators, "let it draw from one, or from none")
+        self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
         return state
 
     def _start_of(self, epoch: int, first: int, drawing: _Drawing | None, late: bool) -> _Start:
@@ -380,16 +379,17 @@ class Replay:
             return drawing.end
         return _Start(epoch, 0, self.generators(), self.kept(None))
 
-    def _check_size(self, state: dict[str, Any]) -> None:
+    def _check_size(self, what: str, part: Mapping[str, Any], advice: str) -> None:
+        if not part:
+            return
         try:
-            size = len(json.dumps(state))
+            size = len(json.dumps(part))
         except TypeError:
-            size = len(pickle.dumps(state))
+            size = len(pickle.dumps(part))
         if size > _MOST_BYTES:
             raise StateError(
-                f"the state of {self.name} has {size} bytes, with what it keeps itself; at most {_MOST_BYTES} "
-                "are stored. Let it draw from one torch.Generator or from none, or leave out its state_dict: "
-                "then it is drawn again"
+                f"{self.name} keeps {size} bytes in its {what}, of which at most {_MOST_BYTES} go into a state; "
+                f"{advice}: then it is drawn again"
             )
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -530,19 +530,6 @@ class Replay:
 
     # -- drawing
 
-    def _as_rows(self, batch: Any) -> npt.NDArray[np.int64]:
-        """A batch as numbers of rows."""
-        found = batch.numpy() if isinstance(batch, torch.Tensor) else np.asarray(_as_keys(batch).whole)
-        if found.size == 0:
-            return np.empty(0, np.int64)
-        if found.ndim != 1 or found.dtype.kind not in "iu":
-            error = TypeError(
-                f"{self.name} gives {batch!r:.100} for a batch, but rows of a DataRef are numbers; have it "
-                "give ints"
-            )
-            raise SamplerError(error) from error
-        return found.astype(np.int64, copy=False)
-
     @property
     def is_stateful(self) -> bool:
         """True if the sampler, or its iterator, says itself where it stands."""
@@ -653,7 +640,7 @@ class Replay:
             put_back(mine[name], states[name])
 
     def kept(self, iterator: Any) -> dict[str, Any]:
-        """What the sampler says of where it stands: at the start of an epoch, or within one of an iterator."""
+        """What the sampler says of where it stands: at the start of an epoch, or within an iteration."""
         if iterator is not None:
             parts = {"sampler": self.sampler, "iterator": iterator}
         elif _is_stateful(self.sampler):
@@ -673,11 +660,11 @@ class Replay:
             name: state for name, state in kept.items() if (name == "iterator") == (iterator is not None)
         }
         for name, state in wanted.items():
-            part = iterator if name == "iterator" else parts.get(name)
+            part: Any = iterator if name == "iterator" else parts.get(name)
             if not _is_stateful(part):
                 raise StateError(
-                    f"the state has a state of {name}, but {self.name} has no load_state_dict there; make the "
-                    "sampler as it was"
+                    f"the state has a state of {name}, but {self.name} has no load_state_dict there; make "
+                    "the sampler as it was"
                 )
             part.load_state_dict(deepcopy(state))
 
@@ -720,8 +707,8 @@ class Replay:
         if not self.is_dealt and not self._ranks_draw_apart:
             self._has_warned = True
             warnings.warn(
-                f"there are {world} ranks, and {self.name} does not say that it heeds them: all draw the same "
-                "from (seed, epoch), so all get the same rows, if it does not divide them; have it keep a "
+                f"there are {world} ranks, and {self.name} does not say that it heeds them: all draw the "
+                "same from (seed, epoch), so all get the same rows, if it does not divide them; have it keep a "
                 "`rank`, or give each rank's loader a seed of its own",
                 UserWarning,
                 stacklevel=4,
@@ -786,7 +773,9 @@ class _Drawing:
 
     def start_at(self, first: int) -> _Start:
         """From where on to draw again to come to batch `first`."""
-        found = [mark for mark in list(self._marks) if mark.number <= first]
+        # Whether the epoch goes on after a batch shows when the sampler has given it and is asked again: one
+        # that is at its end may begin anew when it is loaded.
+        found = [mark for mark in list(self._marks) if mark.number < first]
         # A state that does not move within an epoch says nothing of where it stands.
         if not found or pickle.dumps(found[-1].kept) == pickle.dumps(found[0].kept):
             return self.start
@@ -847,8 +836,13 @@ class _Drawing:
         self._may_be_over = self._is_again and bool(self.start.kept)
         if self._is_again:
             replay.put_back(self.start.generators, strict=False)
-            replay.tell(epoch)
+            if self.start.number:
+                replay.tell(epoch)
             replay.take(self.start.kept, None)
+            if (
+                not self.start.number
+            ):  # what was kept at the end of an epoch may say that it is still that one
+                replay.tell(epoch)
         else:
             generators = replay.generators()
             replay.tell(epoch)
@@ -904,6 +898,18 @@ def _as_keys(batch: Any) -> Keys:
     if not hasattr(batch, "__len__"):
         batch = list(batch)
     return Keys(batch, len(batch))
+
+
+def _as_rows(batch: Any) -> npt.NDArray[Any]:
+    """A batch as numbers of rows; as what it is if that is something else, which a DataRef will refuse."""
+    found = batch.numpy() if isinstance(batch, torch.Tensor) else np.asarray(_as_keys(batch).whole)
+    if found.ndim == 1 and (found.dtype.kind in "iu" or not found.size):
+        return found.astype(np.int64, copy=False)
+    whole = list(batch)
+    refused = np.empty(len(whole), object)
+    for place, index in enumerate(whole):
+        refused[place] = index
+    return refused
 
 
 def _draws(sampler: Any) -> bool:
