@@ -461,7 +461,7 @@ def test_batches_that_fail_are_left_out_and_the_place_is_right(broken: Dataset[i
         assert next(iterator).tolist() == [4, 5]
         other = yoga.DataLoader(broken, batch_sampler=batches)
         other.load_state_dict(loader.state_dict())
-        assert [batch.tolist() for batch in other] == [[6, 7]]
+        assert [batch.tolist() for batch in other] == [batch.tolist() for batch in iterator] == [[6, 7]]
 
 
 class Failing(Tasks):
@@ -507,14 +507,15 @@ def test_batches_that_are_late_are_not_lost() -> None:
             return index
 
     loader = yoga.DataLoader(Slow(), 2, sampler=[1, 2, 3, 4, 5], num_workers=1, timeout=1)
-    got, iterator = [], iter(loader)
+    got, iterator, late = [], iter(loader), 0
     while True:
         try:
             got.append(next(iterator).tolist())
-        except RuntimeError as error:
-            assert "timed out" in str(error)
+        except RuntimeError:
+            late += 1
         except StopIteration:
             break
+    assert late
     assert got == [[1, 2], [3, 4], [5]]
 
 

@@ -388,8 +388,8 @@ class Replay:
             size = len(pickle.dumps(part))
         if size > _MOST_BYTES:
             raise StateError(
-                f"{self.name} keeps {size} bytes in its {what}, of which at most {_MOST_BYTES} go into a state; "
-                f"{advice}: then it is drawn again"
+                f"{self.name} keeps {size} bytes in its {what}, of which at most {_MOST_BYTES} go into a "
+                f"state; {advice}: then it is drawn again"
             )
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -708,8 +708,8 @@ class Replay:
             self._has_warned = True
             warnings.warn(
                 f"there are {world} ranks, and {self.name} does not say that it heeds them: all draw the "
-                "same from (seed, epoch), so all get the same rows, if it does not divide them; have it keep a "
-                "`rank`, or give each rank's loader a seed of its own",
+                "same from (seed, epoch), so all get the same rows, if it does not divide them; have it keep "
+                "a `rank`, or give each rank's loader a seed of its own",
                 UserWarning,
                 stacklevel=4,
             )

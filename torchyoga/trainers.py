@@ -90,7 +90,8 @@ def left_by_lightning(loader: Any) -> tuple[Any, Any]:
 
 
 def seen_by_lightning(batch_sampler: Any) -> tuple[Any, Any]:
-    """A batch sampler out of what Lightning's predict puts around it; and that, to be told of rows, or None."""
+    """A batch sampler out of what Lightning's predict puts around it; and that, which wants to be told, or
+    None."""
     if type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper":
         return batch_sampler._batch_sampler, batch_sampler
     return batch_sampler, None
