@@ -231,8 +231,8 @@ class Cursor:
                 f"the iteration before this one was left after {self._place.position}{of} {unit} "
                 f"of epoch {self._place.epoch}; this one begins epoch {self._place.epoch + 1}, so the other "
                 f"{others}{unit} are left out, as with torch's DataLoader. To go on where it was left, keep "
-                "the iterator, or load its state_dict(); to look at a batch, call peek(); to begin that epoch "
-                f"again, set_epoch({self._place.epoch})",
+                "the iterator, or load its state_dict(); to look at a batch, call peek(); to begin that "
+                f"epoch again, set_epoch({self._place.epoch})",
                 stacklevel=2,
             )
 

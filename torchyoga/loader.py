@@ -36,12 +36,13 @@ from .columns import Rows
 from .cursor import Run
 from .dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
 from .errors import StateError
+from .foreign import Foreign, Keys, SamplerError
 from .mapped import MappedRef, flattened
 from .moving import Moving
 from .order import Remainder, as_int
 from .proof import Proof
 from .ranks import Ranks
-from .replay import Keys, Replay, SamplerError, is_plain, resumable
+from .replay import Replay, is_plain, resumable
 from .ring import Parcel, Ring, packed
 from .sampler import ResumableBatchSampler, ResumableSampler
 from .seeding import (
@@ -181,12 +182,10 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             )
             source.draws_from = generator
         if source is None:
+            foreign = sampler if batch_sampler is None else batch_sampler
             source = Replay(
                 dataset,
-                sampler if batch_sampler is None else batch_sampler,
-                batch_size,
-                drop_last,
-                is_batches=batch_sampler is not None,
+                Foreign(foreign, batch_size, drop_last, is_batches=batch_sampler is not None),
                 seed=seed,
                 ranks=Ranks(num_replicas, rank, group),
                 draws_from=generator,

@@ -8,87 +8,39 @@ epoch) while it draws, and the generators it has of its own are in the state.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
 import warnings
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sized
-from copy import deepcopy
-from itertools import chain, count, islice
-from typing import Any, NamedTuple, NoReturn, cast
+from collections.abc import Iterator, Mapping, Sized
+from functools import partial
+from typing import Any, NoReturn, cast
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch.utils.data import (
-    DistributedSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from .cursor import UNKNOWN, Cursor, Run
 from .dataref import DataRef
 from .errors import StateError
-from .generators import generators_of, put_back, written
+from .foreign import END, Drawing, Foreign, SamplerError, SetEpoch, Start, as_keys, as_rows, numbers
 from .order import ORDER_VERSION, Order, Shard
-from .place import Place
 from .ranks import Ranks, check_same, gathered, is_one_of_several
 from .sampler import ResumableSampler, drawn_seed
 from .seeding import OwnGenerators, sampler_seed
 from .trainers import is_only_looked_at
 
-__all__ = ["Keys", "Replay", "SamplerError", "is_plain", "resumable"]
+__all__ = ["Replay", "is_plain", "resumable"]
 
 _VERSION = 1  # of the state
 _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
-_MOST_PARTS = 8  # samplers within samplers
-_WITHIN = ("sampler", "batch_sampler", "_sampler")  # what they are called there
-_LATE = 16  # states of a sampler are kept for so many batches that were delivered
 _PLACES = 32  # bits of a row's place in its batch
 _KEYS = ("version", "sampler", "seed", "epoch", "steps", "length", "fingerprint")
 _SAME = ("sampler", "batch_size", "drop_last", "num_replicas", "length", "fingerprint")
-_DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
-_LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
-_END = object()  # in place of a batch that an epoch has not
-
-
-class SamplerError(Exception):
-    """What a sampler has raised. No batch failed: asked again, the iteration goes on where it stands."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-class Keys(NamedTuple):
-    """What a sampler has given for a batch, as the dataset is to get it."""
-
-    whole: Any
-    size: int
-
-
-class _Start(NamedTuple):
-    """What the drawing of an epoch begins with, from batch `number` on.
-
-    Attributes:
-        generators: the states of the sampler's own, by where they are.
-        kept: what `state_dict` of the sampler, of those in it and of its iterator has returned.
-    """
-
-    epoch: int
-    number: int
-    generators: Mapping[str, Any]
-    kept: Mapping[str, Any]
 
 
 class _DrawnRun(Run):
     """An iteration, and where its indices are drawn."""
 
-    drawing: _Drawing
+    drawing: Drawing
 
 
 def is_plain(sampler: Any, dataset: Any) -> bool | None:
@@ -139,10 +91,7 @@ class Replay:
 
     Args:
         dataset: what the indices are for.
-        sampler: gives indices, or batches of them if `is_batches`.
-        batch_size: indices of a batch; None to hand out what the sampler gives.
-        drop_last: leave out a shorter last batch.
-        is_batches: True for a batch sampler.
+        foreign: the sampler.
         seed: what `random`, NumPy and torch are seeded from; None to draw it.
         ranks: which of how many this process is.
         draws_from: the generator that gives the seed; torch's global one by default.
@@ -152,28 +101,14 @@ class Replay:
     def __init__(
         self,
         dataset: Any,
-        sampler: Any,
-        batch_size: int | None,
-        drop_last: bool,
-        is_batches: bool,
+        foreign: Foreign,
         seed: int | None,
         ranks: Ranks,
         draws_from: torch.Generator | None = None,
         fingerprint: Any = None,
     ) -> None:
-        kind = "batch_sampler" if is_batches else "sampler"
-        if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
-            raise TypeError(f"{kind} must give indices when it is iterated, found {sampler!r:.100}")
-        if isinstance(sampler, Iterator) and type(sampler).__module__ in ("builtins", "itertools"):
-            raise TypeError(
-                f"{kind} is a {type(sampler).__name__}, which can be iterated only once, so no epoch could "
-                "be drawn again; give a list, or an object whose __iter__ begins anew"
-            )
         self.dataset = dataset
-        self.sampler = sampler
-        self.batch_size = None if is_batches else batch_size
-        self.drop_last = drop_last
-        self.is_single = batch_size is None and not is_batches
+        self._foreign = foreign
         self._ranks = ranks
         self._num_rows = len(dataset)
         self._draws_from = draws_from
@@ -182,17 +117,16 @@ class Replay:
             Shard(),
             fingerprint=fingerprint if isinstance(fingerprint, str) else None,
             draw=self._drawn_seed if seed is None else None,
-            unit="rows" if self.is_single else "batches",
+            unit="rows" if foreign.is_single else "batches",
         )
-        self.cursor.needs_seed = self._draws = _draws(sampler)
+        self.cursor.needs_seed = foreign.draws
         self._is_seed_given = seed is not None
         self._latest: Any = None  # the iteration that has moved last
-        self._drawing: _Drawing | None = None  # of the iteration that has begun last
-        self._start: _Start | None = None  # of the epoch under way, or of the state that was loaded
+        self._drawing: Drawing | None = None  # of the iteration that has begun last
+        self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
         self._world: int | None = None  # ranks of the state that was loaded
-        self._tells = False  # the sampler which epoch it is
         self._has_warned = False
-        for _, part in self.parts():
+        for _, part in foreign.parts():
             if callable(getattr(part, "set_epoch", None)):
                 _followed(part, self)
 
@@ -220,28 +154,19 @@ class Replay:
         return "global"
 
     @property
-    def is_known_ahead(self) -> bool:
-        """True if nothing that happens meanwhile can change what comes, so the sampler may be asked early."""
-        return type(self.sampler) in _LISTS or self.is_drawn_at_once
+    def name(self) -> str:
+        """What the sampler is called."""
+        return self._foreign.name
 
     @property
-    def is_dealt(self) -> bool:
-        """True if the sampler says that it heeds ranks."""
-        return any(
-            "rank" in name or "replica" in name or "world" in name
-            for _, part in self.parts()
-            for name in getattr(part, "__dict__", {})
-        )
+    def is_known_ahead(self) -> bool:
+        """True if the sampler may be asked before its batches are."""
+        return self._foreign.is_known_ahead
 
     @property
     def is_dealt_by_nobody(self) -> bool:
         """True if all of several ranks get the same batches, as far as anybody says."""
-        return self.num_replicas > 1 and not self.is_dealt
-
-    @property
-    def name(self) -> str:
-        """What the sampler is called."""
-        return type(self.sampler).__name__
+        return self.num_replicas > 1 and not self._foreign.is_dealt
 
     def num_steps(self, batch_size: int, drop_last: bool) -> int:
         """Batches of an epoch on this rank, as the sampler says.
@@ -249,14 +174,11 @@ class Replay:
         Raises:
             TypeError: it has no length.
         """
-        number = len(self.sampler)
-        if self.batch_size is None:
-            return number
-        return number // self.batch_size if self.drop_last else -(-number // self.batch_size)
+        return self._foreign.num_steps()
 
     def most_steps(self, batch_size: int, drop_last: bool, state: Any) -> int:
         """The same, for all epochs and whatever state will be loaded."""
-        return self.num_steps(batch_size, drop_last)
+        return self._foreign.num_steps()
 
     def clock(self) -> int:
         """How many iterations have delivered anything by now."""
@@ -278,11 +200,12 @@ class Replay:
         self._check_length()
         self._check_world()
         self.cursor.fix_seed()
-        if looked_at:
-            return self._looked(in_order, made)
-        self._warn_of_ranks()
-        counts = not is_only_looked_at()
+        counts = not (looked_at or is_only_looked_at())
+        if counts:
+            self._warn_of_ranks()
         try:
+            if looked_at:
+                return self._looked(in_order, made)
             run = self._drawn_run(in_order, made, counts)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
@@ -293,16 +216,16 @@ class Replay:
     def _batches(self, run: Run, source: Any) -> Iterator[Any]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
         for batch in self._rows(run):
-            yield _as_rows(batch) if isinstance(source, DataRef) else _as_keys(batch)
+            yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
 
     def _rows(self, run: Run) -> Iterator[Any]:
         """The same, as the sampler gives it."""
         assert isinstance(run, _DrawnRun)
-        for number in _numbers(run.start):
+        for number in numbers(run.start):
             run.drawing.forget(run.place)
             found = run.drawing.batch(number)
             self._fit(run.drawing)
-            if found is _END:
+            if found is END:
                 return
             yield found
 
@@ -312,7 +235,7 @@ class Replay:
         Those that follow it, one for each of the batch's rows, are no other's either.
         """
         world, rank = self._ranks.now()
-        return ((number * world + rank) << _PLACES for number in _numbers(run.start))
+        return ((number * world + rank) << _PLACES for number in numbers(run.start))
 
     def rows_in_last_step(self, run: Run) -> int:
         """0: nothing is added to the last batches of an epoch that should be cut off."""
@@ -327,7 +250,7 @@ class Replay:
 
     def set_epoch(self, epoch: int) -> None:
         """See `ResumableSampler.set_epoch`. The sampler is told when the epoch begins."""
-        if self._tells:
+        if self._foreign.is_being_told:
             return
         self._settle()
         self._latest = None
@@ -343,7 +266,7 @@ class Replay:
         assert isinstance(run, _DrawnRun)
         return self._written(self.cursor.state_of(run), run.drawing, late=True)
 
-    def _written(self, found: dict[str, Any], drawing: _Drawing | None, late: bool) -> dict[str, Any]:
+    def _written(self, found: dict[str, Any], drawing: Drawing | None, late: bool) -> dict[str, Any]:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
         world, rank = self._ranks.now()
         start = self._start_of(epoch, left[0][0] if left else steps, drawing, late)
@@ -353,8 +276,8 @@ class Replay:
             "seed": found["seed"],
             "epoch": epoch,
             "steps": steps,
-            "batch_size": self._size,
-            "drop_last": self.drop_last,
+            "batch_size": self._foreign.size,
+            "drop_last": self._foreign.drop_last,
             "num_replicas": world,
             "length": self._num_rows,
             "fingerprint": self.cursor.fingerprint,
@@ -363,13 +286,13 @@ class Replay:
         state |= {name: value for name, value in more.items() if value}
         if start.number:
             state["kept_at"] = start.number
-        if world > 1 and (left or (start.generators and self._ranks_draw_apart)):
+        if world > 1 and (left or (start.generators and self._foreign.is_torchs)):
             state["rank"] = rank
         self._check_size("generators", start.generators, "let it draw from one, or from none")
         self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
         return state
 
-    def _start_of(self, epoch: int, first: int, drawing: _Drawing | None, late: bool) -> _Start:
+    def _start_of(self, epoch: int, first: int, drawing: Drawing | None, late: bool) -> Start:
         """From where on an epoch is to be drawn again to come to its batch number `first`."""
         if drawing is not None and drawing.start.epoch == epoch:
             return drawing.start_at(first)
@@ -377,7 +300,7 @@ class Replay:
             return self._start
         if late and drawing is not None and drawing.end is not None and drawing.end.epoch == epoch:
             return drawing.end
-        return _Start(epoch, 0, self.generators(), self.kept(None))
+        return Start(epoch, 0, self._foreign.generators(), self._foreign.kept(None))
 
     def _check_size(self, what: str, part: Mapping[str, Any], advice: str) -> None:
         if not part:
@@ -413,12 +336,12 @@ class Replay:
         }
         self.cursor.resize(UNKNOWN)
         self.cursor.load_state_dict(found, strict)
-        self.put_back(start.generators, strict)
+        self._foreign.put_back(start.generators, strict)
         self._latest = self._drawing = None
         self._start = start
         self._world = state.get("num_replicas") if strict else None
 
-    def _checked(self, state: Mapping[str, Any], strict: bool) -> _Start:
+    def _checked(self, state: Mapping[str, Any], strict: bool) -> Start:
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
             if isinstance(state, Mapping) and "position" in state:
                 raise StateError(
@@ -446,14 +369,14 @@ class Replay:
             raise StateError(
                 "the state's generators, kept or kept_at are damaged; pass what state_dict() gave"
             )
-        return _Start(state["epoch"], number, generators, kept)
+        return Start(state["epoch"], number, generators, kept)
 
     def _check_same(self, state: Mapping[str, Any]) -> None:
         world, rank = self._ranks.now()
         mine = {
             "sampler": self.name,
-            "batch_size": self._size,
-            "drop_last": self.drop_last,
+            "batch_size": self._foreign.size,
+            "drop_last": self._foreign.drop_last,
             # A loader may be made, and load its state, before torch.distributed knows of the others.
             "num_replicas": state.get("num_replicas") if self._is_to_be_told else world,
             "length": self._num_rows,
@@ -470,12 +393,6 @@ class Replay:
             raise StateError(
                 f"the state is of rank {state['rank']} alone, this is rank {rank}; load each rank's own"
             )
-
-    @property
-    def _size(self) -> int | None:
-        """Indices of a batch, as far as that is known."""
-        size = getattr(self.sampler, "batch_size", None) if self.batch_size is None else self.batch_size
-        return size if type(size) is int and not self.is_single else None
 
     @property
     def _is_to_be_told(self) -> bool:
@@ -530,11 +447,6 @@ class Replay:
 
     # -- drawing
 
-    @property
-    def is_stateful(self) -> bool:
-        """True if the sampler, or its iterator, says itself where it stands."""
-        return _is_stateful(self.sampler) or (self._drawing is not None and self._drawing.is_stateful)
-
     def _drawn_run(self, in_order: bool, made: int | None, counts: bool) -> _DrawnRun:
         cursor = self.cursor
         run = _DrawnRun(cursor, 1, False, in_order, made)
@@ -543,10 +455,10 @@ class Replay:
         while True:
             # What was drawn before may be wanted once more.
             start = self._start if self._start and self._start.epoch == run.start.epoch else None
-            run.drawing = self._drawing = _Drawing(self, run.start.epoch, start)
+            run.drawing = self._drawing = self._drawing_of(run.start.epoch, start)
             self._start = run.drawing.open()
             run.drawing.forget(run.start)
-            if not run.start.position or run.drawing.batch(next(_numbers(run.start))) is not _END:
+            if not run.start.position or run.drawing.batch(next(numbers(run.start))) is not END:
                 break
             # The state was saved before anybody knew that this was the end of the epoch.
             cursor.resize(run.drawing.drawn)
@@ -562,27 +474,38 @@ class Replay:
         """An iteration of which one batch is drawn, and nothing moves."""
         cursor, start, latest = self.cursor, self._start, self._drawing
         is_under_way = latest is not None and latest.drawn > latest.start.number and not latest.has_ended
-        if is_under_way and self.is_stateful:
+        if latest is not None and is_under_way and (self._is_stateful or latest.is_of_one_iterator):
             raise StateError(
                 f"{self.name} keeps its place itself, so it cannot be looked at while an iteration is under "
                 "way; peek before it begins, or when it is over"
             )
-        length, states = cursor.length, self.generators()
+        length, states = cursor.length, self._foreign.generators()
         try:
             run = self._drawn_run(in_order, made, counts=False)
-            run.drawing.batch(next(_numbers(run.start)))
+            run.drawing.batch(next(numbers(run.start)))
             run.drawing.has_ended = True  # no more of it
         finally:
             cursor.resize(length)
-            self.put_back(states)
-            if not self.is_stateful:
+            self._foreign.put_back(states)
+            if not self._is_stateful:
                 self._start = start
             self._drawing = latest
             if latest is not None and is_under_way:
                 latest.tell()
         return run
 
-    def _fit(self, drawing: _Drawing) -> None:
+    def _drawing_of(self, epoch: int, start: Start | None) -> Drawing:
+        # torch's own samplers cannot know of other ranks, which would draw the same.
+        rank = self.rank if self._foreign.is_torchs else 0
+        seed = sampler_seed(self.cursor.order.seed, epoch, rank)
+        return Drawing(self._foreign, epoch, start, partial(OwnGenerators, seed))
+
+    @property
+    def _is_stateful(self) -> bool:
+        """True if the sampler, or its iterator, says itself where it stands."""
+        return self._foreign.is_stateful or (self._drawing is not None and self._drawing.is_stateful)
+
+    def _fit(self, drawing: Drawing) -> None:
         """Tells the cursor how long the epoch is, as far as that is known."""
         if drawing is not self._drawing:
             return
@@ -594,117 +517,11 @@ class Replay:
         else:
             self.cursor.resize(UNKNOWN)
 
-    def parts(self) -> Iterator[tuple[str, Any]]:
-        """The sampler and those in it, with the names by which they are reached."""
-        found, seen = deque([("", self.sampler)]), {id(self.sampler)}
-        while found:
-            path, part = found.popleft()
-            yield path, part
-            for name, value in list(getattr(part, "__dict__", {}).items()):
-                is_part = isinstance(value, Sampler) or (name == "dataset" and hasattr(value, "_sampler"))
-                is_part = is_part or (name in _WITHIN and hasattr(value, "__iter__"))
-                if (
-                    is_part
-                    and type(value) not in _LISTS
-                    and id(value) not in seen
-                    and len(seen) < _MOST_PARTS
-                ):
-                    seen.add(id(value))
-                    found.append((f"{path}{name}.", value))
-
-    def generators(self) -> dict[str, Any]:
-        """The states of all generators that the sampler has of its own, by their names."""
-        return {
-            f"{path}{name}": written(generator)
-            for path, part in self.parts()
-            for name, generator in generators_of(part).items()
-        }
-
-    def put_back(self, states: Mapping[str, Any], strict: bool = True) -> None:
-        """Gives the generators these states.
-
-        Raises:
-            StateError: there are others.
-        """
-        mine = {
-            f"{path}{name}": generator
-            for path, part in self.parts()
-            for name, generator in generators_of(part).items()
-        }
-        if strict and set(mine) != set(states):
-            raise StateError(
-                f"the state has generators {sorted(states)}, but {self.name} has {sorted(mine)} here; make "
-                "the sampler as it was, or pass strict=False to take the epoch and steps"
-            )
-        for name in set(mine) & set(states):
-            put_back(mine[name], states[name])
-
-    def kept(self, iterator: Any) -> dict[str, Any]:
-        """What the sampler says of where it stands: at the start of an epoch, or within an iteration."""
-        if iterator is not None:
-            parts = {"sampler": self.sampler, "iterator": iterator}
-        elif _is_stateful(self.sampler):
-            parts = {"sampler": self.sampler}
-        else:
-            parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
-        return {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
-
-    def take(self, kept: Mapping[str, Any], iterator: Any) -> None:
-        """Makes the sampler, or its iterator, stand where it has said.
-
-        Raises:
-            StateError: it has no such part.
-        """
-        parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
-        wanted = {
-            name: state for name, state in kept.items() if (name == "iterator") == (iterator is not None)
-        }
-        for name, state in wanted.items():
-            part: Any = iterator if name == "iterator" else parts.get(name)
-            if not _is_stateful(part):
-                raise StateError(
-                    f"the state has a state of {name}, but {self.name} has no load_state_dict there; make "
-                    "the sampler as it was"
-                )
-            part.load_state_dict(deepcopy(state))
-
-    def tell(self, epoch: int) -> None:
-        """Tells the sampler, and those in it, which epoch it is."""
-        self._tells = True
-        try:
-            for _, part in self.parts():
-                set_epoch = getattr(part, "set_epoch", None)
-                if callable(set_epoch):
-                    (set_epoch.own if type(set_epoch) is _SetEpoch else set_epoch)(epoch)
-        finally:
-            self._tells = False
-
-    def drawn_from(self, epoch: int) -> OwnGenerators | None:
-        """What all code shares, as the sampler has it in an epoch; None if it draws nothing from there."""
-        if not self._draws:
-            return None
-        rank = self.rank if self._ranks_draw_apart else 0
-        return OwnGenerators(sampler_seed(self.cursor.order.seed, epoch, rank))
-
-    @property
-    def is_drawn_at_once(self) -> bool:
-        """True if all of an epoch is drawn when its first index is asked for."""
-        # RandomSampler asks a generator of the user's whenever it needs more.
-        sampler = self.sampler
-        return type(sampler) in _DRAWN_AT_ONCE and (
-            type(sampler) is not RandomSampler or sampler.generator is None
-        )
-
-    @property
-    def _ranks_draw_apart(self) -> bool:
-        # torch's own cannot know of other ranks, which would draw the same.
-        return type(self.sampler) in _DRAWN_AT_ONCE
-
     def _warn_of_ranks(self) -> None:
         world = self.num_replicas
-        if world == 1 or self._has_warned or self._is_seed_given or not self._draws:
+        if world == 1 or self._has_warned or self._is_seed_given or not self._foreign.draws:
             return
-        if not self.is_dealt and not self._ranks_draw_apart:
+        if not self._foreign.is_dealt and not self._foreign.is_torchs:
             self._has_warned = True
             warnings.warn(
                 f"there are {world} ranks, and {self.name} does not say that it heeds them: all draw the "
@@ -728,227 +545,13 @@ class Replay:
         return {**self.__dict__, "_latest": None}
 
 
-class _Drawing:
-    """The indices of one epoch, drawn batch by batch and kept until they are delivered."""
-
-    def __init__(self, replay: Replay, epoch: int, start: _Start | None) -> None:
-        self._replay = replay
-        self._is_again = start is not None
-        self.start = start or _Start(epoch, 0, {}, {})
-        self.drawn = self.start.number
-        self.has_ended = self.is_stateful = False
-        self.end: _Start | None = None  # what the next epoch begins with
-        self.expected: int | None = None  # batches of the epoch, as the sampler says
-        self._batches: dict[int, Any] = {}  # that were drawn and are still to be delivered
-        self._place = Place(epoch, 0)  # up to which they were delivered
-        self._marks: deque[_Start] = deque()  # where the sampler said that it stood
-        self._iterator: Any = None
-        self._is_first = True  # nothing was drawn since it was opened
-        self._may_be_over = False
-        self._own: OwnGenerators | None = None
-
-    def open(self) -> _Start:
-        """Makes the sampler's iterator, and says what it begins with."""
-        with self._apart(begins=True):
-            self._open()
-        return self.start
-
-    def batch(self, number: int) -> Any:
-        """What the sampler gives for batch `number`; `_END` if the epoch has no such batch."""
-        if number < self.drawn and number not in self._batches:
-            self._iterator = None
-            self.has_ended = False
-        while number not in self._batches and not self.has_ended:
-            self._draw()
-        return self._batches.get(number, _END)
-
-    def forget(self, place: Place) -> None:
-        """What was delivered up to a place will not be asked for again."""
-        self._place = place
-        first = place.left[0][0] if place.left else place.position
-        for number in [number for number in self._batches if not self._is_to_come(number)]:
-            del self._batches[number]
-        while len(self._marks) > 2 and self._marks[2].number < first - _LATE:
-            del self._marks[1]  # the first tells whether they move at all
-
-    def start_at(self, first: int) -> _Start:
-        """From where on to draw again to come to batch `first`."""
-        # Whether the epoch goes on after a batch shows when the sampler has given it and is asked again: one
-        # that is at its end may begin anew when it is loaded.
-        found = [mark for mark in list(self._marks) if mark.number < first]
-        # A state that does not move within an epoch says nothing of where it stands.
-        if not found or pickle.dumps(found[-1].kept) == pickle.dumps(found[0].kept):
-            return self.start
-        return found[-1]
-
-    def tell(self) -> None:
-        """Tells the sampler once more which epoch this is."""
-        with self._apart():
-            self._replay.tell(self.start.epoch)
-
-    def _is_to_come(self, number: int) -> bool:
-        left = self._place.left
-        return number >= self._place.position + sum(map(len, left)) or any(number in some for some in left)
-
-    def _draw(self) -> None:
-        with self._apart(begins=self._iterator is None):
-            if self._iterator is None:
-                self._open()
-            try:
-                found = self._next_or_anew()
-            except StopIteration:
-                self.has_ended = True
-                replay, epoch = self._replay, self.start.epoch + 1
-                self.end = _Start(epoch, 0, replay.generators(), replay.kept(None))
-                return
-            if self._is_to_come(self.drawn):
-                self._batches[self.drawn] = found
-            self.drawn += 1
-            self._is_first = False
-            self._mark()
-        if self.drawn == self.expected:
-            # So that the state after its last batch is of the next epoch. Errors are for whoever asks for it.
-            with contextlib.suppress(SamplerError):
-                self._draw()
-
-    def _next_or_anew(self) -> Any:
-        try:
-            return self._next()
-        except StopIteration:
-            # A state of the end of an epoch makes some samplers give nothing, once, as torchdata has it.
-            if not self._may_be_over or self.drawn:
-                raise
-        self._may_be_over = False
-        self._iterator = iter(self._replay.sampler)
-        return self._next()
-
-    def _next(self) -> Any:
-        size, replay = self._replay.batch_size, self._replay
-        if size is None:
-            return next(self._iterator)
-        found = list(islice(self._iterator, size))
-        if not found or (replay.drop_last and len(found) < size):
-            raise StopIteration
-        return found
-
-    def _open(self) -> None:
-        replay, epoch = self._replay, self.start.epoch
-        self._may_be_over = self._is_again and bool(self.start.kept)
-        if self._is_again:
-            replay.put_back(self.start.generators, strict=False)
-            if self.start.number:
-                replay.tell(epoch)
-            replay.take(self.start.kept, None)
-            if (
-                not self.start.number
-            ):  # what was kept at the end of an epoch may say that it is still that one
-                replay.tell(epoch)
-        else:
-            generators = replay.generators()
-            replay.tell(epoch)
-            self.start = _Start(epoch, 0, generators, replay.kept(None))
-            self._is_again = True
-        iterator = iter(replay.sampler)
-        if self.start.number:
-            replay.take(self.start.kept, iterator)
-        self.is_stateful = _is_stateful(replay.sampler) or _is_stateful(iterator)
-        self._iterator, self.drawn, self.has_ended = iterator, self.start.number, False
-        self.expected = self._expected()
-        self._marks.clear()
-        self._mark()
-
-    def _mark(self) -> None:
-        if self.is_stateful:
-            kept = self._replay.kept(self._iterator)
-            self._marks.append(_Start(self.start.epoch, self.drawn, self.start.generators, kept))
-
-    def _expected(self) -> int | None:
-        try:
-            return int(self._replay.num_steps(1, False))
-        except (TypeError, ValueError, NotImplementedError, OverflowError):
-            return None
-
-    @contextlib.contextmanager
-    def _apart(self, begins: bool = False) -> Iterator[None]:
-        """Meanwhile the sampler may draw, and what all code shares is as the sampler has it."""
-        if begins:
-            self._own, self._is_first = self._replay.drawn_from(self.start.epoch), True
-        own = self._own if self._is_first or not self._replay.is_drawn_at_once else None
-        try:
-            with contextlib.nullcontext() if own is None else own.in_place():
-                yield
-        except BaseException as error:
-            # Nobody knows where the iterator stands now, and a generator would be at its end: another begins,
-            # and draws again.
-            self._iterator = None
-            if isinstance(error, Exception):
-                raise SamplerError(error) from error
-            raise
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_iterator": None, "_own": None, "_batches": {}}
-
-
-def _numbers(place: Place) -> Iterator[int]:
-    """The batches that come from a place on."""
-    return chain(*place.left, count(place.position + sum(map(len, place.left))))
-
-
-def _as_keys(batch: Any) -> Keys:
-    if not hasattr(batch, "__len__"):
-        batch = list(batch)
-    return Keys(batch, len(batch))
-
-
-def _as_rows(batch: Any) -> npt.NDArray[Any]:
-    """A batch as numbers of rows; as what it is if that is something else, which a DataRef will refuse."""
-    found = batch.numpy() if isinstance(batch, torch.Tensor) else np.asarray(_as_keys(batch).whole)
-    if found.ndim == 1 and (found.dtype.kind in "iu" or not found.size):
-        return found.astype(np.int64, copy=False)
-    whole = list(batch)
-    refused = np.empty(len(whole), object)
-    for place, index in enumerate(whole):
-        refused[place] = index
-    return refused
-
-
-def _draws(sampler: Any) -> bool:
-    """True if a sampler may draw from what all code shares."""
-    if type(sampler) in _DRAWN_AT_ONCE:
-        return sampler.generator is None
-    return type(sampler) not in _LISTS
-
-
-def _is_stateful(part: Any) -> bool:
-    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
-
-
-class _SetEpoch:
-    """`set_epoch` of a sampler that others follow: they are told, too.
-
-    For trainers and loops call that of the sampler which they know.
-    """
-
-    def __init__(self, own: Callable[[int], Any]) -> None:
-        self.own = own
-        self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def __call__(self, epoch: int) -> None:
-        self.own(epoch)
-        for follower in tuple(self.followers):
-            follower.set_epoch(epoch)
-
-    def __reduce__(self) -> Any:
-        return _SetEpoch, (self.own,)
-
-
 def _followed(sampler: Any, follower: Any) -> None:
     """From now on `set_epoch` of a sampler is that of its follower, too."""
     if isinstance(sampler, ResumableSampler):
         return  # it has its own account, and is told by its follower
     own = sampler.set_epoch
-    if type(own) is not _SetEpoch:
-        own = _SetEpoch(own)
+    if type(own) is not SetEpoch:
+        own = SetEpoch(own)
         try:
             sampler.set_epoch = own
         except AttributeError:  # it has no room for that; the loader's own set_epoch is there
