@@ -830,7 +830,8 @@ def test_a_loader_pickles_and_goes_on() -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_persistent_workers(method: str) -> None:
-    options: Any = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": method}
+    workers = 2 if method == "fork" else 1  # the others take their time to start
+    options: Any = {"num_workers": workers, "persistent_workers": True, "multiprocessing_context": method}
     loader, whole = loader_of("tasks", seed=3, **options), loader_of("tasks", seed=3)
     assert [[plain(batch) for batch in loader] for _ in range(2)] == [
         [plain(batch) for batch in whole] for _ in range(2)
