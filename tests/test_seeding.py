@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import itertools
 import random
 from collections import UserList
@@ -18,6 +19,7 @@ import torchyoga as yoga
 from torchyoga.dataref import DataRef
 from torchyoga.seeding import (
     ROW_SEEDS_VERSION,
+    OwnGenerators,
     batch_seeds,
     draws_random_numbers,
     generators_put_back,
@@ -371,3 +373,35 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
             assert len(list(loader)) == 3
         assert states[0] == random.getstate()
         assert torch.equal(states[2], torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
+def test_generators_of_ones_own_come_and_go(kind: Any) -> None:
+    def drawn() -> Any:
+        return random.gauss(0, 1), float(np.random.randn()), float(torch.randn(()))
+
+    def begin() -> None:
+        random.seed(1)
+        torch.manual_seed(1)
+        np.random.set_bit_generator(kind(3))
+
+    before = np.random.get_bit_generator()
+    try:
+        begin()
+        expected = [drawn() for _ in range(5)]
+        begin()
+        own, other = OwnGenerators(5), OwnGenerators(5)
+        found, theirs = [], []
+        for _ in range(5):
+            found.append(drawn())
+            with own.in_place():
+                theirs.append((random.random(), np.random.rand(), float(torch.rand(()))))
+        assert found == expected
+        assert type(np.random.get_bit_generator()) is kind
+        with contextlib.suppress(ValueError), other.in_place():
+            assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[0]
+            raise ValueError
+        with other.in_place():
+            assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[1]
+    finally:
+        np.random.set_bit_generator(before)

@@ -17,7 +17,9 @@ from .place import Place, Ranges, skipped, taken
 from .proof import PINS, PRIME, weight, weight_of_share, weight_until
 from .warned import warn_user
 
-__all__ = ["Cursor", "Run"]
+__all__ = ["UNKNOWN", "Cursor", "Run"]
+
+UNKNOWN = 2**62  # the length of an epoch of which nobody knows it yet
 
 _KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _DIFFERENCES = {"window": "shuffle_window"}  # what users call it
@@ -37,6 +39,7 @@ class Cursor:
         start_offset: rows over all ranks that the first iteration leaves out.
         fingerprint: of the dataset.
         draw: gives the seed; called once, when the first iteration begins or somebody wants to know.
+        unit: what it counts, for people.
 
     Attributes:
         generation: grows with each load, so that iterators from before it can tell.
@@ -52,6 +55,7 @@ class Cursor:
         start_offset: int = 0,
         fingerprint: str | None = None,
         draw: Callable[[], int] | None = None,
+        unit: str = "rows",
     ) -> None:
         offset = as_int("start_offset", start_offset, low=0)
         if offset and not order.length:
@@ -61,7 +65,7 @@ class Cursor:
         self.fingerprint = fingerprint
         self.generation = self.num_begun = 0
         self.needs_seed = bool(order.shuffle)
-        self._draw = draw
+        self._draw, self._unit = draw, unit
         self._has_drawn = False
         self._is_seeded = draw is None
         epochs, position = divmod(offset, order.length or 1)
@@ -125,6 +129,10 @@ class Cursor:
         """From now on this is another rank, or one of others."""
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
         self._order = self._order.dealt(num_replicas, self._place.epoch if self._running else None)
+
+    def resize(self, length: int) -> None:
+        """From now on an epoch has another length: that of a foreign sampler's shows when it is over."""
+        self._order = replace(self._order, length=length)
 
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Place:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over.
@@ -219,12 +227,14 @@ class Cursor:
         rows = self._rest(self._place, run)
         if rows and run.start.epoch != self._place.epoch:
             self._has_warned = True
+            unit, is_known = self._unit, self.length < UNKNOWN
+            of, others = (f" of {self.length}", f"{rows} ") if is_known else ("", "")
             warn_user(
-                f"the iteration before this one was left after {self._place.position} of {self.length} rows "
+                f"the iteration before this one was left after {self._place.position}{of} {unit} "
                 f"of epoch {self._place.epoch}; this one begins epoch {self._place.epoch + 1}, so the other "
-                f"{rows} rows are left out, as with torch's DataLoader. To go on where it was left, keep the "
-                "iterator, or load its state_dict(); to look at a batch, call peek(); to begin that epoch "
-                f"again, set_epoch({self._place.epoch})"
+                f"{others}{unit} are left out, as with torch's DataLoader. To go on where it was left, keep "
+                "the iterator, or load its state_dict(); to look at a batch, call peek(); to begin that "
+                f"epoch again, set_epoch({self._place.epoch})"
             )
 
     def finished(self, run: Run) -> None:
@@ -481,6 +491,11 @@ class Cursor:
 
     def _checked(self, state: Mapping[str, Any], strict: bool) -> tuple[_Entry, _LeftOut]:
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
+            if isinstance(state, Mapping) and "sampler" in state:
+                raise StateError(
+                    f"the state is of the sampler {state['sampler']}, which decided which rows came; load it "
+                    "into a torchyoga.DataLoader with such a sampler"
+                )
             found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
             raise StateError(
                 f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave"

@@ -18,8 +18,8 @@ import torch
 import torch.utils.data
 from torch._utils import ExceptionWrapper
 from torch.utils.data import (
+    BatchSampler,
     IterableDataset,
-    SequentialSampler,
     Subset,
     default_collate,
     default_convert,
@@ -35,13 +35,15 @@ from .columns import Rows
 from .cursor import Run
 from .dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
 from .errors import StateError
+from .foreign import Foreign, Keys, SamplerError
 from .mapped import MappedRef, flattened
 from .moving import Moving
 from .order import Remainder, as_int
-from .place import Place, batches, chunks, first_positions
 from .proof import Proof
+from .ranks import Ranks
+from .replay import Replay, is_plain, resumable
 from .ring import Parcel, Ring, packed
-from .sampler import ResumableBatchSampler, ResumableSampler, are_skipped, in_sequence, kind_for
+from .sampler import ResumableBatchSampler, ResumableSampler, are_skipped, kind_for
 from .seeding import (
     ROW_SEEDS_VERSION,
     Seeding,
@@ -59,6 +61,7 @@ from .trainers import (
     is_planning_epochs,
     left_by_lightning,
     name_arguments,
+    seen_by_lightning,
 )
 from .warned import warn_user
 
@@ -67,6 +70,7 @@ __all__ = ["BatchError", "DataLoader", "Delivery"]
 Batch = TypeVar("Batch", covariant=True)
 
 _STOPPED = "a row or batch could not be made: StopIteration was raised"
+_SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # in which indices of rows come
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
 
 
@@ -75,16 +79,20 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
 
     Takes torch's arguments, in torch's order. The state counts batches delivered to the training loop, never
     those fetched ahead, so it is exact for any number of workers; it may be loaded under another number of
-    workers or ranks and another batch size. Samplers other than torchyoga's are refused: no state could be
-    exact.
+    workers or ranks and another batch size. With a sampler of somebody else's it is as exact, but for the
+    same number of ranks and the same batch size: see docs/resume.md.
 
     Args:
         dataset: any map-style dataset, cached or not.
         batch_size: rows of a batch on each rank; None hands out single rows.
         shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
-            `start_offset`, `shuffle_window`, `locality`.
-        batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`.
+            `start_offset`, `shuffle_window`, `locality`. Or torch's DistributedSampler, or a RandomSampler
+            without arguments or a SequentialSampler, which are taken as such and as `shuffle`. Or any other,
+            a list of indices too: it is drawn again after a resume, `random`, NumPy and torch being seeded
+            from (seed, epoch) while it draws.
+        batch_sampler: a `ResumableBatchSampler`, in place of those and `batch_size`, `drop_last`; or torch's,
+            over any of these; or any other.
         generator: gives the seed, if `seed` is None, in place of torch's global generator: one number. It is
             asked for nothing else.
         seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
@@ -129,8 +137,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         dataset: Any,
         batch_size: int | None = 1,
         shuffle: Shuffle | None = None,
-        sampler: ResumableSampler | SequentialSampler | None = None,
-        batch_sampler: ResumableBatchSampler | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
         num_workers: int = 0,
         collate_fn: Any = None,
         pin_memory: bool = False,
@@ -154,74 +162,78 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         _check_random_access(dataset)
         if torch_arguments.get("in_order") is False and batch_size is None:
             raise ValueError("in_order=False needs batches; give a batch_size")
-        if batch_sampler is not None:
-            is_own = type(getattr(batch_sampler, "_batch_sampler", batch_sampler)) is _OwnBatchSampler
+        given, seen_by = seen_by_lightning(batch_sampler)
+        batch_sampler = None
+        if given is not None:
             is_told_more = sampler is not None or shuffle or batch_size not in (1, None) or drop_last
-            if is_told_more and not is_own:
+            if is_told_more and type(given) is not _OwnBatchSampler:
                 raise ValueError("batch_sampler excludes batch_size, shuffle, sampler and drop_last")
-            if not isinstance(getattr(batch_sampler, "sampler", None), ResumableSampler):
-                raise ValueError(f"batch_sampler must be a ResumableBatchSampler, {_found(batch_sampler)}")
-            sampler, batch_size, drop_last = (
-                batch_sampler.sampler,
-                batch_sampler.batch_size,
-                batch_sampler.drop_last,
-            )
-        elif sampler is None:
-            sampler = kind_for(shuffle)(
-                dataset,
-                num_replicas,
-                rank,
-                False if shuffle is None else shuffle,
-                seed,
-                remainder=remainder,
-                start_offset=start_offset,
-                group=group,
-                shuffle_window=shuffle_window,
-                locality=locality,
-            )
-            sampler.draws_from = generator
-        elif shuffle:
+            if _cuts_only(given):
+                sampler, batch_size, drop_last = given.sampler, given.batch_size, given.drop_last
+            else:
+                batch_sampler, batch_size = given, None
+        elif sampler is not None and shuffle:
             raise ValueError("sampler excludes shuffle; say ResumableSampler(..., shuffle=True)")
-        elif type(sampler) is SequentialSampler:
-            sampler = in_sequence(sampler)
-        elif not isinstance(sampler, ResumableSampler):
-            raise ValueError(f"sampler must be a ResumableSampler, {_found(sampler)}")
-        if len(sampler.dataset) != len(dataset):
+        if sampler is not None and (plain := is_plain(sampler, dataset)) is not None:
+            sampler, shuffle = None, plain
+        kind: Any = {"start_offset": start_offset, "shuffle_window": shuffle_window, "locality": locality}
+        source: ResumableSampler | Replay | None = None
+        if sampler is not None:
+            source = resumable(sampler, dataset, **kind)
+        elif batch_sampler is None:
+            shuffle = False if shuffle is None else shuffle
+            source = kind_for(shuffle)(
+                dataset, num_replicas, rank, shuffle, seed, remainder=remainder, group=group, **kind
+            )
+            source.draws_from = generator
+        if source is None:
+            foreign = sampler if batch_sampler is None else batch_sampler
+            source = Replay(
+                dataset,
+                Foreign(foreign, batch_size, drop_last, is_batches=batch_sampler is not None),
+                seed=seed,
+                ranks=Ranks(num_replicas, rank, group),
+                draws_from=generator,
+                fingerprint=getattr(flattened(dataset) or dataset, "fingerprint", None),
+            )
+        if len(source.dataset) != len(dataset):
             raise ValueError(
-                f"the sampler is of {len(sampler.dataset)} rows, the dataset has {len(dataset)}; "
+                f"the sampler is of {len(source.dataset)} rows, the dataset has {len(dataset)}; "
                 "make it from this dataset"
             )
         if seed_rows is None:
-            seed_rows = sampler.seed_rows
+            seed_rows = source.seed_rows
         else:
-            sampler.seed_rows = seed_rows
+            source.seed_rows = seed_rows
         # As it was told: Lightning makes loaders anew by what it finds here.
         self.__dict__["seed_rows"] = seed_rows
         self._seeds_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
-        source = flattened(dataset)
+        read = flattened(dataset)
         is_quick = not self.seed_rows and (collate_fn is None or _is_ours(collate_fn))
         together = None if num_workers and is_quick else 1
         is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
+        is_single = batch_size is None and batch_sampler is None
         self._plan = _Plan(
-            sampler, batch_size, drop_last, dataset if source is None else source, together, is_unordered
+            source, is_single, batch_size or 1, drop_last, dataset if read is None else read, together
         )
-        # Lightning's predict wraps the batch sampler, to see which rows are in each batch.
-        if batch_sampler is not None and not isinstance(batch_sampler, ResumableBatchSampler):
-            self._plan.seen_by = batch_sampler
+        self._plan.is_unordered = is_unordered
+        # Lightning's predict wants to see which rows are in each batch.
+        self._plan.seen_by = seen_by
         self._idle_ring: Ring | None = None
         self._taken_from_lightning: Any = None  # states that are not to be taken again
         self._turn = 0  # of those who use persistent workers, one after the other
         self._latest: Run | None = None  # the iteration that has begun last
         self._has_warned = False  # of other random numbers than a state's
         # If no row needs Python, torch's machinery would cost more than reading.
-        is_plain = num_workers == 0 and batch_size is not None and not self.seed_rows
-        self._reads_here = is_plain and source is not None
+        is_quick = num_workers == 0 and not is_single and not self.seed_rows
+        self._reads_here = is_quick and read is not None
         ahead = torch_arguments.pop("prefetch_factor", None) if self._reads_here else None
         self._prefetch = 2 if ahead is None else as_int("prefetch_factor", ahead, low=0)
         super().__init__(
             dataset,
-            batch_size=batch_size,
-            sampler=sampler,
+            batch_size=batch_size if batch_sampler is None else 1,
+            sampler=sampler if isinstance(source, Replay) else source,
+            batch_sampler=batch_sampler,
             num_workers=num_workers,
             collate_fn=collate_fn,
             pin_memory=pin_memory,
@@ -237,13 +249,16 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         name_arguments(self)
         self._seeds_collation = (seed_rows is None or bool(seed_rows)) and not _is_ours(self.collate_fn)
         if self.seed_rows or self._seeds_collation:
-            sampler.cursor.needs_seed = True
-            sampler.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
-        if batch_size is not None:
+            source.cursor.needs_seed = True
+            if isinstance(source, ResumableSampler):
+                source.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
+        if seen_by is not None or (given is not None and isinstance(source, Replay)):
+            self.__dict__["batch_sampler"] = seen_by or given
+        elif batch_size is not None and isinstance(source, ResumableSampler):
             # What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
-            ours = _OwnBatchSampler(sampler, batch_size, drop_last)
+            ours = _OwnBatchSampler(source, batch_size, drop_last)
             ours.is_seeded = self.seed_rows or self._seeds_collation
-            self.__dict__["batch_sampler"] = self._plan.seen_by or ours
+            self.__dict__["batch_sampler"] = ours
 
     def __len__(self) -> int:
         """Batches of the epoch under way: those delivered, under whatever ranks, and those to come."""
@@ -251,12 +266,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         if not is_planning_epochs():
             return now
         # Lightning asks once, for all epochs, and before it loads a state.
-        cursor, step = self._plan.sampler._located(), (self.batch_size or 1, self.drop_last)
-        resumed = copy(cursor)
         _, state = left_by_lightning(self)
-        if state is not None:
-            resumed.load_state_dict(state)
-        return max(now, cursor.steps(*step), resumed.steps_under_way(*step))
+        return self._plan.sampler.most_steps(self.batch_size or 1, self.drop_last, state)
 
     @property
     def seed_rows(self) -> bool:
@@ -305,14 +316,14 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
     def _get_iterator(self) -> Any:
         source = flattened(self.dataset)  # anew, for a Subset's indices may have changed
         self._plan.source = self.dataset if source is None else source
-        seeding = Seeding(self.seed_rows, self._seeds_collation, is_here=self.num_workers == 0)
+        seeding = self._seeding(is_here=self.num_workers == 0)
         if self._reads_here and source is not None:
             return _Read(self, source, seeding)
         rows = _Rows(self._plan.source, seeding, self.collate_fn, self._new_ring())
         # torch draws a number for each iterator, from the global generator or the user's, which would change
         # the user's own random numbers after a resume; from this one it may draw.
         own = torch.Generator()
-        own.manual_seed(worker_seed(self._plan.sampler.cursor.order.seed, self._plan.start.epoch))
+        own.manual_seed(worker_seed(self._plan.sampler.cursor.order.seed, self._plan.epoch))
         shown: dict[str, Any] = {"dataset": rows, "collate_fn": _itself, "generator": own}
         if self.num_workers:
             shown["worker_init_fn"] = _WorkerInit(self.dataset, self.worker_init_fn)
@@ -324,10 +335,15 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         finally:
             self.__dict__.update(kept)
 
+    def _seeding(self, is_here: bool) -> Seeding:
+        # A foreign sampler may give a row twice, which is to come out differently.
+        is_foreign = isinstance(self._plan.sampler, Replay)
+        return Seeding(self.seed_rows, self._seeds_collation, is_here, by_place=is_foreign)
+
     def _new_ring(self) -> Ring | None:
         """Shared memory for the batches of one iterator's workers; used again once they are done."""
         self._plan.ring = None
-        if self.num_workers and self.batch_size is not None:
+        if self.num_workers and not self._plan.is_single:
             slots = self.num_workers * (self.prefetch_factor or 2) + _SPARE_SLOTS
             idle, self._idle_ring = self._idle_ring, None
             is_ours = idle is not None and idle.process == os.getpid()
@@ -361,6 +377,12 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
                 "Accelerate deals runs of the order to its processes, so with locality='shard' each would "
                 "read the files of all; leave it at 'global'"
             )
+        if self._is_accelerated and isinstance(sampler, Replay) and sampler.is_dealt_by_nobody:
+            raise ValueError(
+                f"there are {sampler.num_replicas} processes, and {sampler.name} does not say that it heeds "
+                "them; Accelerate would deal its batches out if torch's own DataLoader was prepared, but "
+                "leaves this one as it is. Have the sampler keep a `rank`, or take torch's DataLoader"
+            )
         self._check_length()
         return sampler._begin(self.batch_size or 1, self.drop_last, not plan.is_unordered, made=made)
 
@@ -374,7 +396,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             )
 
     def _start(self, run: Run) -> Any:
-        self._plan.start, self._plan.shard = run.start, run.shard
+        self._plan.run = run
         try:
             found = super().__iter__()
         except BaseException:
@@ -404,16 +426,16 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         """
         plan, sampler = copy(self._plan), self._plan.sampler
         run = sampler._begin(self.batch_size or 1, self.drop_last, made=sampler.clock(), looked_at=True)
-        plan.start, plan.shard, plan.together = run.start, run.shard, 1
+        plan.run, plan.together = run, 1
         plan.ring = plan.seen_by = None
         wanted = next(iter(plan), None)
         if wanted is None:
             raise ValueError(f"epoch {run.start.epoch} has no batch from position {run.start.position} on")
         source = flattened(self.dataset)
-        seeding = Seeding(self.seed_rows, self._seeds_collation, is_here=True)
+        seeding = self._seeding(is_here=True)
         rows = _Rows(self.dataset if source is None else source, seeding, self.collate_fn, None)
         with generators_put_back():
-            found = rows[wanted] if self.batch_size is None else rows.__getitems__(wanted)[0]
+            found = rows[wanted] if plan.is_single else rows.__getitems__(wanted)[0]
         pins = self.pin_memory and _has_accelerator()
         return cast("Batch", pin_memory(found) if pins else found)  # type: ignore[no-untyped-call]
 
@@ -447,7 +469,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         """
         if self._latest is None:
             raise StateError("no iteration of this loader has begun yet; take state_dict()")
-        return _state_after(self._latest, steps)
+        return _state_after(self._plan.sampler, self._latest, steps)
 
     def receipt(self) -> dict[str, Any]:
         """See `ResumableSampler.receipt`."""
@@ -491,9 +513,10 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
 
     def rows_in_step(self, step: int, epoch: int | None = None) -> npt.NDArray[np.int64]:
         """The rows of batch `step` of an epoch, of all ranks; see `ResumableBatchSampler.rows_in_step`."""
-        return ResumableBatchSampler(self._plan.sampler, self.batch_size or 1, self.drop_last).rows_in_step(
-            step, epoch
-        )
+        sampler = self._plan.sampler
+        if isinstance(sampler, Replay):
+            return sampler.rows_in_step(step, epoch)
+        return ResumableBatchSampler(sampler, self.batch_size or 1, self.drop_last).rows_in_step(step, epoch)
 
     def position_of(self, row: int, epoch: int | None = None) -> int:
         """The position of a row in the global order of an epoch; see `ResumableSampler.position_of`."""
@@ -515,67 +538,74 @@ class _Plan:
 
     def __init__(
         self,
-        sampler: ResumableSampler,
-        batch_size: int | None,
+        sampler: ResumableSampler | Replay,
+        is_single: bool,
+        batch_size: int,
         drop_last: bool,
         source: Any,
         together: int | None,
-        is_unordered: bool,
     ) -> None:
         self.sampler = sampler
-        self.start = Place(0, 0)
-        self.shard = sampler.cursor.shard
-        self.is_unordered = is_unordered
+        self.run: Run | None = None  # the iteration that they are for
+        self.is_unordered = False
+        self.is_single = is_single  # single rows, no batches of them
         self.seen_by: Any = None  # is told the rows of each batch
         self.ring: Ring | None = None
         self.source = source  # is told of the rows
-        self._batch_size = batch_size
-        self._drop_last = drop_last
+        self._size = batch_size, drop_last
         self.together = together
 
     def __len__(self) -> int:
-        return self.sampler._located().steps_under_way(self._batch_size or 1, self._drop_last)
+        return self.sampler.num_steps(*self._size)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._indices(self.start)
+        assert self.run is not None
+        return self._indices(self.run)
 
-    def _indices(self, start: Place) -> Iterator[Any]:
-        firsts = self.first_positions(start)
-        if self._batch_size is None:
-            for found in chunks(self.sampler.cursor.order, self.shard, start):
-                for row in found.tolist():
-                    yield _Row(row, next(firsts), self.sampler.cursor.order.seed, start.epoch)
+    @property
+    def epoch(self) -> int:
+        """The epoch that the iteration is in."""
+        assert self.run is not None
+        return self.run.start.epoch
+
+    def _indices(self, run: Run) -> Iterator[Any]:
+        sampler, epoch = self.sampler, run.start.epoch
+        firsts = sampler._firsts(run)
+        if self.is_single:
+            for row in sampler._rows(run):
+                yield _Row(row, next(firsts), sampler.cursor.order.seed, epoch)
             return
         ring = self.ring
         if ring is not None:
             ring.begin()
-        # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
-        # batches travel together, for every journey costs as much as reading some of them.
         step = 0
-        for window in windows_of(self.source, self.batches(start), read_here=False, most=self.together):
+        for window in self.windows(run, read_here=False, most=self.together):
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
-            yield _Job(window, begun, self.sampler.cursor.order.seed, start.epoch, key, slot, number)
+            yield _Job(window, begun, sampler.cursor.order.seed, epoch, key, slot, number)
             step += len(window.ends)
 
-    def first_positions(self, start: Place) -> Iterator[int]:
-        """The position at which each of the batches begins."""
-        return first_positions(self.shard, self.sampler.cursor.length, start, self._batch_size or 1)
+    def windows(self, run: Run, read_here: bool = True, most: int | None = None) -> Iterator[Window]:
+        """The batches in windows, as they are read."""
+        # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
+        # batches travel together, for every journey costs as much as reading some of them.
+        if self.sampler.is_known_ahead and isinstance(self.source, DataRef):
+            return windows_of(self.source, self.batches(run), read_here, most)
+        return (Window(batch, [_size(batch)]) for batch in self.batches(run))
 
-    def batches(self, start: Place) -> Iterator[npt.NDArray[np.int64]]:
-        """The rows of each batch from a place on."""
-        order = self.sampler.cursor.order
-        seen: list[list[int]] = []
+    def batches(self, run: Run) -> Iterator[Any]:
+        """The rows of each batch from the start of an iteration."""
+        seen: list[list[Any]] = []
         if self.seen_by is not None:
             self.seen_by.seen_batch_indices = seen
-        for batch in batches(order, self.shard, start, self._batch_size or 1, self._drop_last):
+        for batch in self.sampler._batches(run, self.source):
             if self.seen_by is not None:
-                seen.append(batch.tolist())
+                seen.append(list(batch.whole) if isinstance(batch, Keys) else batch.tolist())
             yield batch
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "ring": None, "source": None}
+        return {**self.__dict__, "ring": None, "source": None, "run": None}
 
 
 class Delivery(Iterator[Any]):
@@ -607,6 +637,10 @@ class Delivery(Iterator[Any]):
         except StopIteration:
             self._end(run)
             raise
+        except SamplerError as failed:
+            self._batches = None
+            self._loader._give_up_workers()
+            raise failed.error from failed.error.__cause__
         except BatchError as failed:
             if self._numbers is None:
                 self._failed.append(run.taken + len(self._failed))
@@ -657,7 +691,10 @@ class Delivery(Iterator[Any]):
             _inherited.append((self._batches, loader._iterator))
             loader._iterator = None
         self._process, self._steps = os.getpid(), run.num_steps
-        started = loader._start(run)
+        try:
+            started = loader._start(run)
+        except SamplerError as failed:
+            raise failed.error from failed.error.__cause__
         self._numbers = started.numbers if loader._plan.is_unordered else None
         self._batches = self._moved(started)
         return run, self._batches
@@ -666,7 +703,7 @@ class Delivery(Iterator[Any]):
         """See `DataLoader.state_after`; of this iteration."""
         if self._run is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
-        return _state_after(self._run, steps)
+        return _state_after(self._loader._plan.sampler, self._run, steps)
 
     def _leave_out(self, run: Run) -> None:
         """Who goes on after batches that failed has left them out."""
@@ -691,18 +728,18 @@ class Delivery(Iterator[Any]):
     def _tell_accelerate(self, run: Run) -> None:
         loader, state = self._loader, gradient_state()
         loader.end_of_dataloader = False
-        loader.remainder = run.rows_in_last_step % loader.total_batch_size
+        loader.remainder = loader._plan.sampler.rows_in_last_step(run) % loader.total_batch_size
         if state is not None:
             state._remove_dataloader(loader)  # an iteration that was left early may still be there
             state._add_dataloader(loader)
 
 
-def _state_after(run: Run, steps: int) -> dict[str, Any]:
+def _state_after(sampler: ResumableSampler | Replay, run: Run, steps: int) -> dict[str, Any]:
     """The state after so many batches of an iteration."""
     run.cursor.check_generation(run.generation)
     found = run.after(as_int("steps", steps, low=0))
     run.is_saved = True
-    return run.cursor.state_of(found)
+    return sampler._state_of(found)
 
 
 class BatchError(Exception):
@@ -745,13 +782,13 @@ class _Read(Iterator[Any]):
         self._pins = loader.pin_memory and _has_accelerator()
         self._is_plain = _is_ours(loader.collate_fn)  # a function of the user's runs in the user's thread
         plan = loader._plan
-        self._seed, self._epoch = plan.sampler.cursor.order.seed, plan.start.epoch
-        self._firsts = plan.first_positions(plan.start)
-        tasks = (
-            Task(partial(self._window, window), len(window.ends))
-            for window in windows_of(self._source, plan.batches(plan.start))
-        )
-        self._ahead = Ahead(tasks, loader._prefetch if self._source.is_thread_safe else 0)
+        assert plan.run is not None
+        self._seed, self._epoch = plan.sampler.cursor.order.seed, plan.epoch
+        self._firsts = plan.sampler._firsts(plan.run)
+        tasks = (Task(partial(self._window, window), len(window.ends)) for window in plan.windows(plan.run))
+        # A sampler that may draw at any time does so in the user's thread, when it is asked.
+        may_be_ahead = self._source.is_thread_safe and plan.sampler.is_known_ahead
+        self._ahead = Ahead(tasks, loader._prefetch if may_be_ahead else 0)
         self._read: list[Any] = []  # last first
 
     def __next__(self) -> Any:
@@ -773,7 +810,7 @@ class _Read(Iterator[Any]):
     def _window(self, window: Window) -> list[Any]:
         """The batches of a window, or what became of them."""
         try:
-            rows = self._source.take(window.numbers)
+            rows = _rows_of(self._source, window.numbers)
             if not self._is_plain:
                 return self._batches.parts(rows, window)
             found = self._batches.of(rows, window)
@@ -821,14 +858,27 @@ def _check_random_access(dataset: Any) -> None:
         )
 
 
-def _found(sampler: Any) -> str:
-    return f"found {type(sampler).__name__}, whose position could not be restored; use torch's own DataLoader"
+def _cuts_only(batch_sampler: Any) -> bool:
+    """True for a batch sampler that cuts its sampler's rows into batches and does nothing else."""
+    ours = isinstance(batch_sampler, ResumableBatchSampler)
+    return type(batch_sampler) is BatchSampler or (
+        ours and type(batch_sampler).__iter__ is ResumableBatchSampler.__iter__
+    )
+
+
+def _rows_of(source: DataRef, numbers: npt.NDArray[Any]) -> Sequence[Any]:
+    # What are not numbers it refuses: that is a batch that failed.
+    return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)
+
+
+def _size(batch: Any) -> int:
+    return batch.size if isinstance(batch, Keys) else len(batch)
 
 
 class _Row(NamedTuple):
     """A row that is not part of a batch; with its position, and what its random numbers come from."""
 
-    number: int
+    number: Any
     position: int
     seed: int
     epoch: int
@@ -869,7 +919,8 @@ class _Rows:
     def __getitem__(self, row: _Row) -> Any:
         with self._seeding.meanwhile(), _ending_no_epoch():
             if self._seeding.rows:
-                (found,) = self._seeded(np.array([row.number]), row.seed, row.epoch)
+                number = row.position if self._seeding.by_place else row.number
+                (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
             else:
                 found = self.dataset[row.number]
             seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
@@ -921,19 +972,28 @@ class _Rows:
         return self._batches.of(self._rows(job), job.window, seeds)
 
     def _rows(self, job: _Job) -> Any:
-        numbers = job.window.numbers
-        if self._seeding.rows:
-            return self._seeded(numbers, job.seed, job.epoch)
-        if isinstance(self.dataset, DataRef):
-            return self.dataset.__getitems__(numbers)
+        numbers: Any = job.window.numbers
+        if isinstance(self.dataset, DataRef) and not self._seeding.rows:
+            return _rows_of(self.dataset, numbers)
+        rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
         many = getattr(self.dataset, "__getitems__", None)
-        rows = numbers.tolist()
+        if self._seeding.rows and (many is None or isinstance(rows, _SEVERAL)):
+            return self._seeded(rows, self._numbers(job), job.seed, job.epoch)
+        if self._seeding.rows:  # one thing that is not made of rows
+            seeder()(row_seeds(job.seed, job.epoch, self._numbers(job)[:1])[0])
         return many(rows) if many else [self.dataset[row] for row in rows]
 
-    def _seeded(self, numbers: npt.NDArray[np.int64], seed: int, epoch: int) -> list[Any]:
+    def _numbers(self, job: _Job) -> npt.NDArray[np.int64]:
+        """What the random numbers of each row come from."""
+        if not self._seeding.by_place:
+            return job.window.numbers
+        bounds = zip(job.firsts, job.window.bounds, strict=True)
+        return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
+
+    def _seeded(self, rows: Any, numbers: npt.NDArray[np.int64], seed: int, epoch: int) -> list[Any]:
         """The rows, each made with random numbers of its own."""
         dataset, seed_all, found = self.dataset, seeder(), []
-        for row, own_seed in zip(numbers.tolist(), row_seeds(seed, epoch, numbers), strict=True):
+        for row, own_seed in zip(rows, row_seeds(seed, epoch, numbers), strict=True):
             seed_all(own_seed)
             found.append(dataset[row])
         return found
@@ -1010,7 +1070,7 @@ class _Arriving(Iterator[Any]):
         self._fetched = fetched
         self._ring = ring
         self._loader = loader
-        self._is_single = loader.batch_size is None
+        self._is_single = loader._plan.is_single
         self._turn = loader._turn
         self._batches: list[Any] = []  # that are here, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
@@ -1041,6 +1101,8 @@ class _Arriving(Iterator[Any]):
         except StopIteration:
             if ring is not None and ring.is_idle:
                 self._loader._idle_ring = ring  # no worker writes into it any more
+            raise
+        except SamplerError:
             raise
         except Exception as error:
             # Rows that are single come with their errors in torch's way; then it has gone on to the next one.

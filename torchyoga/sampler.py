@@ -21,7 +21,7 @@ from .errors import StateError
 from .files import Progress
 from .mapped import flattened
 from .order import Remainder, Shard, as_int
-from .place import batches, chunks
+from .place import batches, chunks, first_positions
 from .proof import Proof, prove
 from .ranks import Ranks, check_same, gathered, is_one_of_several, same_by_rank
 from .trainers import (
@@ -33,7 +33,14 @@ from .trainers import (
 )
 from .warned import warn_user
 
-__all__ = ["ResumableBatchSampler", "ResumableSampler", "are_skipped", "in_sequence", "kind_for"]
+__all__ = [
+    "ResumableBatchSampler",
+    "ResumableSampler",
+    "are_skipped",
+    "drawn_seed",
+    "in_sequence",
+    "kind_for",
+]
 
 _STEP_BYTES = 16 * 2**20  # of rows that a DataRef is told of at once
 
@@ -133,10 +140,7 @@ class ResumableSampler(DistributedSampler[int]):
         self._has_warned_of_workers = False
 
     def _drawn_seed(self) -> int:
-        """One number of the generator; 0 in a job of several processes, each of which has another."""
-        if is_one_of_several():
-            return 0
-        return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=self.draws_from).item())
+        return drawn_seed(self.draws_from)
 
     @property
     def seed(self) -> int | None:  # type: ignore[override]
@@ -348,6 +352,44 @@ class ResumableSampler(DistributedSampler[int]):
             source.foresee(chunks(run.cursor.order, run.shard, run.start), progress or run.progress)
         return run
 
+    # -- what a loader takes indices from, and reports to: `Replay` has the same
+
+    is_known_ahead = True  # so that rows may be read before they are asked for
+
+    def num_steps(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch under way on this rank: those delivered, and those to come."""
+        return self._located().steps_under_way(batch_size, drop_last)
+
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, Any] | None) -> int:
+        """The most batches of any epoch, if this state is going to be loaded."""
+        cursor = self._located()
+        resumed = copy(cursor)
+        if state is not None:
+            resumed.load_state_dict(state)
+        now, whole = self.num_steps(batch_size, drop_last), cursor.steps(batch_size, drop_last)
+        return max(now, whole, resumed.steps_under_way(batch_size, drop_last))
+
+    def rows_in_last_step(self, run: Run) -> int:
+        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+        return run.rows_in_last_step
+
+    def _batches(self, run: Run, source: Any) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each batch from the start of an iteration."""
+        return batches(self.cursor.order, run.shard, run.start, run.batch_size, run.drop_last)
+
+    def _rows(self, run: Run) -> Iterator[int]:
+        """The same rows, one by one."""
+        for found in chunks(self.cursor.order, run.shard, run.start):
+            yield from found.tolist()
+
+    def _firsts(self, run: Run) -> Iterator[int]:
+        """The position at which each of these batches begins."""
+        return first_positions(run.shard, self.cursor.length, run.start, run.batch_size)
+
+    def _state_of(self, run: Run) -> dict[str, Any]:
+        """The state after what an iteration has delivered."""
+        return self.cursor.state_of(run)
+
     def clock(self) -> int:
         """How many iterations have delivered anything by now; iterators note it when they are made."""
         self._settle()
@@ -422,6 +464,14 @@ def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
 
 def _nothing() -> None:
     """Nothing is to be done."""
+
+
+def drawn_seed(generator: torch.Generator | None) -> int:
+    """One number of a generator, torch's global one by default; 0 in a job of several, each of which has
+    another."""
+    if is_one_of_several():
+        return 0
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:

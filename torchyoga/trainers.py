@@ -23,6 +23,7 @@ __all__ = [
     "left_by_lightning",
     "name_arguments",
     "num_skipped",
+    "seen_by_lightning",
     "told_by_keras",
 ]
 
@@ -120,6 +121,14 @@ def left_by_lightning(loader: Any) -> tuple[Any, Any]:
                 if one is loader:
                     return states, state
     return None, None
+
+
+def seen_by_lightning(batch_sampler: Any) -> tuple[Any, Any]:
+    """A batch sampler out of what Lightning's predict puts around it; and that, which wants to be told, or
+    None."""
+    if type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper":
+        return batch_sampler._batch_sampler, batch_sampler
+    return batch_sampler, None
 
 
 def is_read_by_accelerate() -> bool:
