@@ -542,13 +542,129 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
     assert drawn == [5]
     other = unseeded()
     other.load_state_dict({**state, "seed": 9})
-    assert (other.seed, len(drawn)) == (9, 1)
-    other.fix_seed()  # its first iteration begins: random numbers go on as they would have
+    assert (other.seed, len(drawn)) == (9, 2)  # random numbers go on as they would have
+    other.fix_seed()
     assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 2)
     plain = unseeded(shuffle=False)
     plain.fix_seed()
     assert (plain.state_dict()["seed"], len(drawn)) == (0, 2)
-    with pytest.raises(StateError, match="the state has seed 9, but here it is 1"):
+    with pytest.raises(StateError, match="the state has seed 9, but here it is 1; leave seed= out"):
         cursor().load_state_dict({**state, "seed": 9})
     with pytest.raises(StateError, match="seed must be an int, found 'x'"):
         unseeded().load_state_dict({**state, "seed": "x"})
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
+    for position, epochs in ((18, 3), (0, 3)):
+        one = cursor(20)
+        one.load_state_dict({**one.state_dict(), "epoch": 2, "position": position, "proof": None})
+        size = 20 - position
+        for epoch in range(2, 2 + epochs):
+            if named or epoch == 2:
+                deliver(start(one, size), 1)
+            if named:
+                one.set_epoch(epoch)
+            run = start(one, size)
+            assert run.start[:2] == (epoch, position if epoch == 2 else 0)
+            deliver(run, run.num_steps)
+            one.finished(run)
+            assert prove([one.receipt()])
+    # A whole epoch of one batch is over for whoever has heard of its end.
+    one = cursor(20)
+    run = start(one, 20)
+    deliver(run, 1)
+    one.finished(run)
+    assert begin(one, 20) == (1, 0)
+
+
+def test_a_late_count_is_rebased_only_next_to_the_loaded_epoch() -> None:
+    one = cursor(10)
+    one.load_state_dict({**one.state_dict(), "epoch": 2})
+    for _ in range(2):
+        run = start(one, 5)
+        deliver(run, 2)
+        one.finished(run)
+    one.set_epoch(2)  # on purpose
+    assert begin(one) == (2, 0)
+
+
+def test_an_iterator_that_goes_on_after_others_is_told() -> None:
+    one, holder = cursor(20), Held()
+    outer = start(one, holder=holder)
+    deliver(outer, 1)
+    inner = start(one)
+    deliver(inner, 10)
+    one.finished(inner)
+    deliver(outer, 9)
+    proof = prove([one.receipt()])
+    assert not proof
+    assert "restarted: 18 rows" in str(proof)
+
+
+def test_a_look_leaves_nothing_out() -> None:
+    one = cursor(20)
+    deliver(start(one), 1)
+    one.set_epoch(5)
+    deliver(start(one), 1)
+    assert "left_out" not in one.state_dict()
+
+
+def test_after_many_restarts_earlier_states_are_found() -> None:
+    one = cursor(3000)
+    run, states = start(one, 1), []
+    for _ in range(1500):
+        deliver(run, 1)
+        states.append(one.state_of(run))
+        run.restart()
+    assert run.num_delivered == 1500
+    assert all(one.state_of(run.after(steps)) == states[steps - 1] for steps in (1, 700, 1500))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": [[0, 10**30]]},
+        {"left": [[0, 2**63]]},
+        {"left": [[True, 3]]},
+        {"left": [[1, 4]], "position": 9},
+        {"steps": 2**63},
+        {"steps": True},
+        {"again": 10**5000},
+        {"again": True},
+        {"left_out": [True, 0]},
+        {"left_out": [1, 2, 3]},
+        {"share": [0, 1, True, 1]},
+        {"epoch": 10**5000},
+        {"seed": 10**5000},
+        {"length": 10**5000},
+        {"shuffle": [1, 2]},
+        {"fingerprint": {"a": 1}},
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_forged_states_are_refused_before_anything_changes(change: Any, strict: bool) -> None:
+    one = cursor(10)
+    before = one.state_dict()
+    try:
+        one.load_state_dict({**before, "position": 2, **change}, strict=strict)
+    except StateError:
+        assert one.state_dict() == before
+        return
+    assert not strict
+    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not taken
+    assert begin(one) == (0, change.get("position", 2))
+
+
+def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named() -> None:
+    one = cursor(19, num_replicas=2, remainder="drop")
+    one.load_state_dict({**one.state_dict(), "position": 8})
+    look = start(one, 9, drop_last=True)
+    assert (look.start[:2], look.num_steps) == ((1, 0), 1)
+    deliver(look, 1)
+    one.set_epoch(0)
+    run = start(one, 9, drop_last=True)
+    assert (run.start[:2], run.num_steps) == ((0, 8), 0)
+    one.finished(run)
+    one.set_epoch(1)
+    assert begin(one, 9, True) == (1, 0)

@@ -109,6 +109,39 @@ def test_peek_moves_nothing(size: int | None) -> None:
         loader(0).peek()
 
 
+def test_peek_whatever_the_workers() -> None:
+    for options in ({"num_workers": 2, "in_order": False}, {"num_workers": 2, "persistent_workers": True}):
+        assert (
+            loader(shuffle=True, seed=3, **options).peek().tolist()
+            == loader(shuffle=True, seed=3).peek().tolist()
+        )
+
+
+def test_pictures_of_a_validation_set_are_no_loss() -> None:
+    one = loader()
+    for _ in range(3):
+        assert rows(one) == list(range(20))
+        next(iter(one))
+    assert "left out" not in str(one.prove())
+
+
+def test_torchs_random_state_may_be_restored_after_the_loaders() -> None:
+    def noise() -> float:
+        return float(torch.rand(1))
+
+    torch.manual_seed(1)
+    one = loader(shuffle=True)
+    batches = iter(one)
+    whole = [(next(batches).tolist(), noise()) for _ in range(4)]
+    state, random_state = one.state_dict(), torch.get_rng_state()
+    whole += [(batch.tolist(), noise()) for batch in batches]
+    torch.manual_seed(99)
+    later = loader(shuffle=True)
+    later.load_state_dict(state)
+    torch.set_rng_state(random_state)
+    assert [(batch.tolist(), noise()) for batch in later] == whole[4:]
+
+
 def test_rows_left_out_are_named_once() -> None:
     one = loader(shuffle=True, seed=3)
     for _ in itertools.islice(one, 3):

@@ -250,3 +250,23 @@ def test_what_is_no_receipt_is_refused() -> None:
     ):
         with pytest.raises(StateError, match=message):
             prove(bad)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_replicas": 2**31},
+        {"num_replicas": 10**30},
+        {"seed": [1]},
+        {"seed": 10**5000},
+        {"epoch": {}},
+        {"length": "10"},
+        {"rows": 10**30},
+        {"coming": [[0, 10**30]]},
+        {"left_out": [1]},
+        {"again": True},
+    ],
+)
+def test_forged_receipts_are_refused(change: Any) -> None:
+    with pytest.raises(StateError):
+        prove([{**delivered(loader(0, 1), 2), **change}])

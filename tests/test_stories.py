@@ -148,7 +148,8 @@ class Story:
         )
 
     def has_steps(self, job: Job) -> bool:
-        return any(Run(cursor, job.size, job.drop_last).num_steps for cursor in job.cursors)
+        """True if `next(iter(loader))` gives a batch on every rank; else their programs end."""
+        return all(Run(cursor, job.size, job.drop_last).num_steps for cursor in job.cursors)
 
     def train(self, epoch: int, run: Run, number: int, rank: int, job: Job) -> None:
         ranges = taken(run.start, run.shard, self.length, number * job.size, (number + 1) * job.size)

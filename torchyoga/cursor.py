@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from array import array
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ UNKNOWN = 2**62  # the length of an epoch of which nobody knows it yet
 
 _KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _DIFFERENCES = {"window": "shuffle_window"}  # what users call it
+_SEED_BITS = 4096
 _MOST_SEEN = 16  # epochs
 _MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each batch under way
 
@@ -76,7 +76,9 @@ class Cursor:
         self._run: Run | None = None  # that has delivered last
         self._running = False  # an iteration has left self._place behind its beginning
         self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
-        self._just_loaded = False  # and no set_epoch since
+        self._just_loaded = False  # a state, and no set_epoch since
+        self._loaded_epoch = 0
+        self._has_forgotten = False  # a look at a first batch
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
         self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
         self._left_out = _LeftOut()
@@ -118,6 +120,11 @@ class Cursor:
             self._order = replace(self._order, seed=seed)
             self._is_seeded = True
 
+    def take_seed(self, seed: int) -> None:
+        """Takes a seed in place of one that was drawn, if nothing has been delivered and no state loaded."""
+        if self._has_drawn and not (self.num_begun or self.generation):
+            self._order = replace(self._order, seed=seed)
+
     # -- the place
 
     @property
@@ -143,12 +150,18 @@ class Cursor:
             made: `num_begun` when its iterator was made, if that is known.
         """
         place = self._place
-        if not self._running:
-            # An epoch that set_epoch has named is begun even if nothing is left of it.
-            return place if self._bound else self.rolled(place, batch_size, drop_last)
-        if self._bound or self.has_peeked(made):
-            return self._entry.place
-        return Place(place.epoch + 1, 0)
+        if self._bound:  # an epoch that set_epoch has named is begun even if nothing is left of it
+            return self._entry.place if self._running else place
+        if self._run is not None and self.has_peeked(made):
+            return self._run.entry.place
+        return Place(place.epoch + 1, 0) if self._running else self.rolled(place, batch_size, drop_last)
+
+    def entry_of(self, start: Place) -> _Entry:
+        """What is known of an epoch where an iteration starts."""
+        last = None if self._run is None else self._run.entry
+        if last is not None and start == last.place:
+            return last
+        return self._entry if start.epoch == self._entry.place.epoch else _Entry(start)
 
     def has_peeked(self, made: int | None = None) -> bool:
         """True if all that was delivered here is a first batch, looked at before the training loop begins.
@@ -163,16 +176,27 @@ class Cursor:
 
     @property
     def has_looked(self) -> bool:
-        """True if all that the last iteration has delivered is a first batch, of which no state was taken."""
+        """True if all that the last iteration has delivered is a first batch, of which no state was taken.
+
+        That may be all of its epoch, as long as nobody has heard of the end.
+        """
         run = self._run
-        return run is not None and self._running and not run.is_saved and run.delivered <= run.first_rows
+        if run is None or run.is_saved or not 0 < run.delivered <= run.first_rows:
+            return False
+        is_whole = self._place == Place(run.start.epoch + 1, 0) and (not run.is_over or bool(run.asked))
+        return self._running or is_whole
 
     def reached(self, run: Run) -> None:
         """An iteration has delivered more."""
-        if run is not self._run:
-            self.num_begun += 1
         self.begun(run)
         place = run.place
+        if not run.reported:
+            self.num_begun += 1
+        elif run is not self._run:
+            # It goes on where others have been meanwhile.
+            others = self._seen.get(place.epoch, 0) - run.reported
+            run.again = max(run.again, run.entry.again + others)
+        run.reported = place.position
         rolled = self.rolled(place, run.batch_size, run.drop_last, run.shard, run.rows)
         self._bound = False
         self._place, self._running = rolled, rolled == place
@@ -185,7 +209,7 @@ class Cursor:
         """Notes what an iteration that begins leaves out, and what comes again in it."""
         if run.is_begun:
             return
-        run.is_begun = True
+        run.is_begun, self._has_forgotten = True, False
         before = self._seen.get(run.start.epoch, 0) - run.start.position
         if before > 0 and run.follows_peek:
             run.peeked = before
@@ -203,6 +227,8 @@ class Cursor:
     def _leave(self) -> None:
         """Another epoch is to begin within this one."""
         place, run = self._place, self._run
+        if run is not None and self.has_looked and (self.num_begun == 1 or not self._order.shuffle):
+            place = run.entry.place  # nothing of it was trained on
         is_held = run is not None and run.is_held and run.start.epoch == place.epoch
         if place.position and not is_held and place.epoch not in self._were_left:
             self._were_left = {place.epoch}
@@ -224,6 +250,8 @@ class Cursor:
         last = self._run
         if not self._running or self._has_warned or last is None or last.is_held or last.may_be_left:
             return
+        if self.has_looked and not self._order.shuffle:
+            return  # a picture of the first rows: the next pass begins with them again
         rows = self._rest(self._place, run)
         if rows and run.start.epoch != self._place.epoch:
             self._has_warned = True
@@ -239,6 +267,7 @@ class Cursor:
 
     def finished(self, run: Run) -> None:
         """An iteration has come to the end of its share of the epoch."""
+        run.is_over = True
         # Not if its last item has rolled it over already, or set_epoch has moved on since. One that had
         # nothing to deliver has never reported, and may be of the epoch after one of which nothing was left.
         is_here = self._place.epoch == run.start.epoch
@@ -295,8 +324,9 @@ class Cursor:
         or another batch size it is another number than for a whole epoch.
         """
         run = self._run if self._running else None
-        start = run.start if run else self.begin(batch_size, drop_last)
-        before = run.steps_before if run else self._steps
+        here = self._place if self._bound else self.rolled(self._place, batch_size, drop_last)
+        start = run.start if run else here
+        before = run.steps_before if run else self.entry_of(start).steps
         if not start.position or before is None:
             return self.steps(batch_size, drop_last)
         return before + self.shard.steps(self.length, start.position, batch_size, drop_last)
@@ -330,9 +360,11 @@ class Cursor:
         calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
+        self._forget_look(wanted)
         if self._is_under_way(wanted):
             self._just_loaded = False
-        if self._just_loaded and wanted < self.epoch:
+        # A trainer that has saved its count before the end of the epoch may be one behind.
+        if self._just_loaded and wanted < self.epoch <= self._loaded_epoch + 1:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
             warn_user(
@@ -353,14 +385,20 @@ class Cursor:
             self._bound = True
 
     def _is_under_way(self, epoch: int) -> bool:
-        """True if all of an epoch was delivered, but whoever holds its iterator has not heard of the end.
-
-        Or if torch has asked for all of it ahead, when somebody looked at its first batch.
-        """
+        """True if all of an epoch was delivered, but whoever holds its iterator has not heard of the end."""
         run = self._run
         if run is None or self._running or epoch != run.start.epoch or epoch != self.epoch - 1:
             return False
-        return run.is_held or (run.first_rows > 1 and run.delivered <= run.first_rows and not run.is_saved)
+        return run.is_held and not run.is_over
+
+    def _forget_look(self, epoch: int) -> None:
+        """Goes back to before a look at a first batch, if it was the first iteration, or in this epoch."""
+        run = self._run
+        if run is None or run.is_held or not self.has_looked:
+            return
+        if self.num_begun == 1 or epoch == run.start.epoch:
+            self._place, self._entry, self._steps = run.came_from
+            self._running, self._has_forgotten = False, True
 
     # -- the state
 
@@ -437,11 +475,11 @@ class Cursor:
             "left_out": list(self._left_out.written),
         }
 
-    def _share_before(self, start: Place) -> tuple[int, int]:
+    def share_before(self, start: Place, entry: _Entry) -> tuple[int, int]:
         """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
         if start.share[1] > 1:
-            return self._entry.share
-        fault = self._fault(start)
+            return entry.share
+        fault = entry.fault if start == entry.place else 0
         if self.shard.rank:
             return 0, fault
         return start.position, (weight_until(self.order.seed, start) + fault) % PRIME
@@ -476,12 +514,14 @@ class Cursor:
         begun = place.epoch if place.position else None
         if self._draw is not None:
             self._order, self._is_seeded = replace(self._order, seed=state["seed"]), True
+            # Now, for who restores the state of torch's generator restores it after this.
+            self.fix_seed()
         shards = state.get("shards") if strict else None
         self._order = self._order.resumed(begun, shards, state["version"])
         self._place = self._origin = place
         self._steps, self._entry, self._run = entry.steps, entry, None
         self._running = self._bound = False
-        self._just_loaded = True
+        self._just_loaded, self._loaded_epoch = True, place.epoch
         self._rebase = 0
         self._seen.clear()
         self._left_out, self._left = left_out, None
@@ -501,8 +541,13 @@ class Cursor:
                 f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave"
             )
         for key in ("version", "epoch", "position", "length"):
-            if type(state[key]) is not int or state[key] < 0:
-                raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")
+            if not _is_count(state[key]):
+                raise StateError(
+                    f"the state's {key} must be an int of at least 0, found {_shown(state[key])}"
+                )
+        for key in ("shuffle", "fingerprint", "window", "files"):
+            if type(state.get(key)) not in (bool, int, str, type(None)):
+                raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
         if not 0 < state["version"] <= ORDER_VERSION:
             raise StateError(
                 f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
@@ -512,8 +557,8 @@ class Cursor:
             raise StateError(
                 f"the state's position {state['position']} lies past its length {state['length']}"
             )
-        if type(state["seed"]) is not int:
-            raise StateError(f"the state's seed must be an int, found {state['seed']!r}")
+        if type(state["seed"]) is not int or state["seed"].bit_length() > _SEED_BITS:
+            raise StateError(f"the state's seed must be an int, found {_shown(state['seed'])}")
         order = self._order  # whose seed, if none was given, is the state's
         seed = order.seed if self._draw is None else state["seed"]
         mine = {**order.pins(state["epoch"]), "length": order.length, "seed": seed}
@@ -522,6 +567,11 @@ class Cursor:
         mine["fingerprint"] = None if is_nameless else self.fingerprint
         for key in ("length", "seed", "shuffle", "fingerprint", "window") if strict else ():
             if state.get(key) != mine.get(key):
+                if key == "seed":
+                    raise StateError(
+                        f"the state has seed {state[key]}, but here it is {seed}; leave seed= out, or give "
+                        "that of the state, or pass strict=False to take its epoch and position"
+                    )
                 raise StateError(
                     f"the state has {_DIFFERENCES.get(key, key)} {state.get(key)!r}, but here it is "
                     f"{mine.get(key)!r}: it is of another dataset or loader. Use that, or pass strict=False "
@@ -554,13 +604,14 @@ class Cursor:
         try:
             left = _read_left(state.get("left") or [])
             proof = int(state["proof"], 16) if state.get("proof") is not None else None
-            rank, world, rows, size = (0, 1, 0, 1) if share is None else map(operator.index, share)
-            steps = None if steps is None else operator.index(steps)
-            again = operator.index(state.get("again", 0))
-            left_out = _LeftOut(*map(operator.index, state.get("left_out") or ()))
-            is_sound = 0 <= rank < world and rows >= 0 and size > 0 and (steps is None or steps >= 0)
-            is_sound = is_sound and min(again, *left_out) >= 0
-        except (TypeError, ValueError, IndexError):
+            rank, world, rows, size = (0, 1, 0, 1) if share is None else share
+            again = state.get("again", 0)
+            left_out = _LeftOut(*(state.get("left_out") or ()))
+            counts = (rank, world, rows, size, again, *left_out, 0 if steps is None else steps)
+            is_sound = all(map(_is_count, counts)) and rank < world and size > 0
+            # Those left are of the rows that are not delivered.
+            is_sound = is_sound and (world > 1 or position + sum(map(len, left)) <= state["length"])
+        except (TypeError, ValueError, IndexError, OverflowError):
             is_sound = False
         if not is_sound or (left and left[-1].stop > position + world * (sum(map(len, left)) + 1)):
             raise StateError(
@@ -633,6 +684,10 @@ class Run:
         again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
         first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
+        reported: rows over all ranks that the cursor knows of.
+        asked: batches that torch has asked for, and not delivered, where rows are counted.
+        is_over: True if whoever holds it has heard of the end.
+        came_from: where the cursor stood.
         is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
             who began it leaves it early on purpose.
     """
@@ -647,25 +702,29 @@ class Run:
     ) -> None:
         self.cursor = cursor
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.follows_peek = cursor.has_looked
+        self.follows_peek = cursor.has_looked or cursor._has_forgotten
+        self.came_from = cursor._place, cursor._entry, cursor._steps
         self.start, self.generation = cursor.begin(batch_size, drop_last, made), cursor.generation
-        entry = cursor._entry
+        self.entry = entry = cursor.entry_of(self.start)
         if self.start.share[1] > 1 and batch_size != entry.batch_size:
             raise StateError(
                 f"the state was saved with in_order=False on several ranks and batches of {entry.batch_size} "
                 f"rows; with others, ranks would not have as many. Found batch_size={batch_size}; change it "
                 "when the epoch is over"
             )
-        self.entry = entry if self.start.epoch == entry.place.epoch else _Entry(self.start)
         self.shard = cursor.shard
-        self.steps_before = self.entry.steps if self.start == self.entry.place else 0
-        self.again, self.peeked = self.entry.again, 0
-        self.counts, self.is_begun, self.is_saved, self.first_rows = True, False, False, 1
+        self.steps_before = entry.steps if self.start == entry.place else 0
+        self.again, self.peeked, self.reported = entry.again, 0, 0
+        self.counts, self.is_begun, self.is_saved, self.is_over = True, False, False, False
+        self.first_rows = 1
+        self.asked: Mapping[int, Any] = {}
         self.may_be_left = False
         self._holder: Callable[[], Any] = _nobody
         self._in_order = in_order
         self._previous: Run | None = None  # what it was before it began again
-        self._begin(cursor._share_before(self.start), cursor._fault(self.start))
+        self._num_before = 0  # batches that it had delivered then
+        fault = entry.fault if self.start == entry.place else 0
+        self._begin(cursor.share_before(self.start, entry), fault)
 
     def _begin(self, before: tuple[int, int], fault: int) -> None:
         """Nothing has been delivered from `start` on."""
@@ -710,7 +769,7 @@ class Run:
 
     def restart(self) -> None:
         """Begins again where it stands: its batches are counted from there on."""
-        self._previous = copy(self)
+        self._previous, self._num_before = copy(self), self.num_delivered
         share, fault, self.steps_before = self.share, self.fault, self.steps
         self.start = self.place
         self._begin(share, fault)
@@ -721,19 +780,22 @@ class Run:
         Raises:
             ValueError: so many have not been delivered.
         """
-        previous = self._previous
-        before = 0 if previous is None else previous.num_delivered
         if not 0 <= steps <= self.num_delivered:
             raise ValueError(
                 f"steps must be in 0..{self.num_delivered}, the batches that this iteration has delivered, "
                 f"found {steps}"
             )
-        if previous is not None and steps <= before:
-            return previous.after(steps)
+        then = self
+        while then._previous is not None and steps <= then._num_before:
+            then = then._previous
+        return then._after(steps - then._num_before)
+
+    def _after(self, steps: int) -> Run:
+        """The same since it began, or began again."""
         found = copy(self)
         found._begin(*self._at_start)
         if self._in_order:
-            end = steps - before
+            end = steps
             for step in self._lost:
                 if step < end:
                     found.lose(step)
@@ -741,7 +803,7 @@ class Run:
             found._early.clear()
             found.taken = end
             return found
-        left = steps - before
+        left = steps
         for step in self._came if left else ():
             if step < 0:
                 found.lose(-1 - step)
@@ -755,8 +817,7 @@ class Run:
     @property
     def num_delivered(self) -> int:
         """Batches that this iteration has given, those left out not counted."""
-        before = 0 if self._previous is None else self._previous.num_delivered
-        return before + self.delivered - len(self._lost)
+        return self._num_before + self.delivered - len(self._lost)
 
     def hold(self, iterator: Any) -> None:
         """Notes whose iteration this is: it lasts as long as somebody holds the iterator."""
@@ -768,7 +829,7 @@ class Run:
         return self._holder() is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_holder": _nobody}
+        return {**self.__dict__, "_holder": _nobody, "asked": {}}
 
     def report(self) -> None:
         """Tells the cursor, unless a state was loaded since."""
@@ -845,7 +906,7 @@ class Run:
         """Rows delivered by this rank, and up to the last of them."""
         size, count = self.batch_size, self._count
         rows = ahead = min(self.taken * size, count)
-        for step in self._early:
+        for step in tuple(self._early):  # another thread may ask for the state
             stop = min((step + 1) * size, count)
             rows += stop - step * size
             ahead = max(ahead, stop)
@@ -855,7 +916,8 @@ class Run:
     def _gaps(self) -> Ranges:
         """The positions of this rank's batches that others have overtaken."""
         found: Ranges = ()
-        missing = [step for step in range(self.taken, max(self._early, default=0)) if step not in self._early]
+        early = set(tuple(self._early))
+        missing = [step for step in range(self.taken, max(early, default=0)) if step not in early]
         for step in missing:
             start = step * self.batch_size
             found += taken(self.start, self.shard, self._length, start, start + self.batch_size)
@@ -872,6 +934,16 @@ class Run:
     @property
     def _seed(self) -> int:
         return self.cursor.order.seed
+
+
+def _is_count(value: Any) -> bool:
+    """True for an int of at least 0 that arithmetic on rows can take."""
+    return type(value) is int and 0 <= value <= 2**62
+
+
+def _shown(value: Any) -> str:
+    """What a message says of a value: Python refuses to write the digits of a huge int."""
+    return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"
 
 
 def _nobody() -> None:
@@ -915,7 +987,9 @@ def _written(ranges: Ranges) -> list[list[int]]:
 
 def _read_left(found: Any) -> Ranges:
     """The ranges of a state, if they are in order."""
-    left = tuple(range(*map(operator.index, (start, *others))) for start, *others in found)
+    if not all(_is_count(number) for some in found for number in some):
+        raise ValueError
+    left = tuple(range(start, *others) for start, *others in found)
     end = 0
     for some in left:
         if not some or some.step < 1 or some.start < end:

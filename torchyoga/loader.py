@@ -414,7 +414,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
             workers._shutdown_workers()  # type: ignore[attr-defined]
 
     def peek(self) -> Batch:
-        """The batch that comes next, made here and now. Nothing moves: it comes again.
+        """The batch that an iteration which begins now would give first, made here. Nothing moves.
 
         Raises:
             ValueError: there is no batch, or nothing is left of the epoch that `set_epoch` has named.
@@ -427,7 +427,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         plan, sampler = copy(self._plan), self._plan.sampler
         run = sampler._begin(self.batch_size or 1, self.drop_last, made=sampler.clock(), looked_at=True)
         plan.run, plan.together = run, 1
-        plan.ring = plan.seen_by = None
+        plan.ring, plan.seen_by, plan.is_unordered = None, None, False
         wanted = next(iter(plan), None)
         if wanted is None:
             raise ValueError(f"epoch {run.start.epoch} has no batch from position {run.start.position} on")
@@ -738,7 +738,7 @@ def _state_after(sampler: ResumableSampler | Replay, run: Run, steps: int) -> di
     """The state after so many batches of an iteration."""
     run.cursor.check_generation(run.generation)
     found = run.after(as_int("steps", steps, low=0))
-    run.is_saved = True
+    run.is_saved = run.is_saved or steps > 0
     return sampler._state_of(found)
 
 

@@ -166,6 +166,10 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
     return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out)
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= 2**62
+
+
 def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The first of the receipts, if they belong together."""
     if not receipts:
@@ -177,29 +181,39 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
             (*(receipt[name] for name in SAME), *(receipt.get(name) for name in PINS)) for receipt in receipts
         ]
         for receipt in receipts:
-            if not all(type(receipt[name]) is int for name in ("rows", "steps", "steps_to_come")):
+            counts = ("rows", "steps", "steps_to_come", "epoch", "length", "num_replicas")
+            if not all(_is_count(receipt[name]) for name in counts):
+                raise ValueError
+            if type(receipt["seed"]) is not int or receipt["seed"].bit_length() > 4096:
+                raise ValueError
+            if not all(type(receipt.get(name)) in (bool, int, str, type(None)) for name in (*SAME, *PINS)):
                 raise ValueError
             if not 0 <= int(receipt["weight"], 16) < PRIME:
                 raise ValueError
             left_out = receipt.get("left_out") or (0, 0)
             notes = [*(receipt.get(name, 0) for name in _NOTES), *left_out]
-            if len(left_out) != 2 or not all(type(note) is int and note >= 0 for note in notes):
+            if len(left_out) != 2 or not all(map(_is_count, notes)):
                 raise ValueError
             for some in receipt["coming"]:
-                if len(some) not in (2, 3):
+                if len(some) not in (2, 3) or not all(map(_is_count, some)):
                     raise ValueError
                 range(*some)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
     for receipt, kind in zip(receipts, kinds, strict=True):
         for name, mine, firsts in zip((*SAME, *PINS), kind, kinds[0], strict=True):
             if mine != firsts:
+                do = (
+                    "give all the same seed="
+                    if name == "seed"
+                    else "take them on all ranks after the same step"
+                )
                 raise StateError(
                     f"the receipt of rank {receipt['rank']} has {name} {mine!r}, rank {first['rank']}'s has "
-                    f"{firsts!r}; take them on all ranks after the same step"
+                    f"{firsts!r}; {do}"
                 )
     world = first["num_replicas"]
-    if ranks != list(range(world)):
+    if world != len(ranks) or ranks != list(range(world)):
         raise StateError(
             f"expected the receipts of ranks 0 to {world - 1}, one of each, found those of {ranks}: two "
             "processes have the same rank, or one is missing"

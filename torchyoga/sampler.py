@@ -343,6 +343,8 @@ class ResumableSampler(DistributedSampler[int]):
             return run
         self._warn_of_trainers()
         cursor.fix_seed()
+        if is_one_of_several():
+            cursor.take_seed(0)  # it was drawn before this process was told of the others
         run = Run(cursor, batch_size, drop_last, in_order, made)
         run.may_be_left = is_evaluated()
         cursor.warn_of_rows_left_out(run)
@@ -541,7 +543,7 @@ class _Handed:
         self._run = run = sampler._begin(progress=self._progress())
         run.steps_before = None  # it hands out rows, and others make batches of them
         run.hold(self.iterator())
-        run.first_rows = size * (1 + ahead)
+        run.first_rows, run.asked = size * (1 + ahead), tasks
         sampler._begun = _Begun(run, tasks, self.settled)
         is_second = bool(sampler._running)
         sampler._running.append(self)
@@ -627,7 +629,7 @@ class _Begun(NamedTuple):
                 f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
                 f"handed out, found {steps}"
             )
-        self.run.is_saved = True
+        self.run.is_saved = self.run.is_saved or steps > 0
         run.batch_size, run.drop_last, run.taken = batch_size, drop_last, steps
         run.steps_before = run.entry.steps if run.start == run.entry.place else 0
         return run.cursor.state_of(run)
@@ -756,7 +758,7 @@ class BatchRun(Iterator[list[int]]):
             self._run = run = source.sampler._begin(source.batch_size, source.drop_last, made=self._made)
             run.hold(self)
             _, ahead, tasks = batches_of_torch()
-            run.first_rows += ahead
+            run.first_rows, run.asked = run.first_rows + ahead, tasks
             source.sampler._begun = _Begun(run, tasks, _nothing)
             skipped = num_skipped()
             if skipped and source.is_seeded:
