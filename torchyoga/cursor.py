@@ -215,7 +215,7 @@ class Cursor:
             run.peeked = before
         elif before > 0:
             run.again += before
-        if run.start.epoch != self._place.epoch:
+        if run.start.epoch > self._place.epoch:
             self._leave()
         if self._left is not None:
             rows = self._rest(self._left, run)
