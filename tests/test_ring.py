@@ -150,6 +150,7 @@ def test_two_iterators_at_once_do_not_share_their_slots(ref: yoga.DataRef) -> No
 
 
 def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
+    others = set(multiprocessing.active_children())
     loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
     list(loader)
     ring = loader._idle_ring
@@ -163,7 +164,7 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     gc.collect()
     with open("/proc/self/maps") as maps:
         assert name not in maps.read()
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= others
 
 
 class Faulty(yoga.DataRef):
