@@ -548,7 +548,7 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
     plain = unseeded(shuffle=False)
     plain.fix_seed()
     assert (plain.state_dict()["seed"], len(drawn)) == (0, 2)
-    with pytest.raises(StateError, match="the state has seed 9, but here it is 1: .* leave seed= out"):
+    with pytest.raises(StateError, match=r"the state has seed 9, but here it is 1: .* leave seed= out"):
         cursor().load_state_dict({**state, "seed": 9})
     with pytest.raises(StateError, match="seed must be an int, found 'x'"):
         unseeded().load_state_dict({**state, "seed": "x"})

@@ -569,8 +569,9 @@ class Cursor:
             if state.get(key) != mine.get(key):
                 if key == "seed":
                     raise StateError(
-                        f"the state has seed {state[key]}, but here it is {seed}: it is of another dataset or "
-                        "loader. Use that, leave seed= out, or pass strict=False to take its epoch and position"
+                        f"the state has seed {state[key]}, but here it is {seed}: it is of another dataset "
+                        "or loader. Use that, leave seed= out, or pass strict=False to take its epoch and "
+                        "position"
                     )
                 raise StateError(
                     f"the state has {_DIFFERENCES.get(key, key)} {state.get(key)!r}, but here it is "
