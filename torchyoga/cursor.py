@@ -13,7 +13,7 @@ from .blocks import MOST_SHARDS, AnyOrder
 from .errors import StateError
 from .order import ORDER_VERSION, Shard, as_int
 from .place import Place, Ranges, skipped, taken
-from .proof import PINS, PRIME, weight, weight_of_share, weight_until
+from .proof import PINS, PRIME, is_count, weight, weight_of_share, weight_until
 from .warned import warn_user
 
 __all__ = ["UNKNOWN", "Cursor", "Run"]
@@ -541,7 +541,7 @@ class Cursor:
                 f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave"
             )
         for key in ("version", "epoch", "position", "length"):
-            if not _is_count(state[key]):
+            if not is_count(state[key]):
                 raise StateError(
                     f"the state's {key} must be an int of at least 0, found {_shown(state[key])}"
                 )
@@ -609,7 +609,7 @@ class Cursor:
             again = state.get("again", 0)
             left_out = _LeftOut(*(state.get("left_out") or ()))
             counts = (rank, world, rows, size, again, *left_out, 0 if steps is None else steps)
-            is_sound = all(map(_is_count, counts)) and rank < world and size > 0
+            is_sound = all(map(is_count, counts)) and rank < world and size > 0
             # Those left are of the rows that are not delivered.
             is_sound = is_sound and (world > 1 or position + sum(map(len, left)) <= state["length"])
         except (TypeError, ValueError, IndexError, OverflowError):
@@ -937,11 +937,6 @@ class Run:
         return self.cursor.order.seed
 
 
-def _is_count(value: Any) -> bool:
-    """True for an int of at least 0 that arithmetic on rows can take."""
-    return type(value) is int and 0 <= value <= 2**62
-
-
 def _shown(value: Any) -> str:
     """What a message says of a value: Python refuses to write the digits of a huge int."""
     return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"
@@ -988,7 +983,7 @@ def _written(ranges: Ranges) -> list[list[int]]:
 
 def _read_left(found: Any) -> Ranges:
     """The ranges of a state, if they are in order."""
-    if not all(_is_count(number) for some in found for number in some):
+    if not all(is_count(number) for some in found for number in some):
         raise ValueError
     left = tuple(range(start, *others) for start, *others in found)
     end = 0

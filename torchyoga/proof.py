@@ -18,7 +18,7 @@ from .errors import StateError
 from .order import Shard, keyed_bytes
 from .place import Place, taken
 
-__all__ = ["PINS", "PRIME", "SAME", "Proof", "prove", "weight", "weight_of_share", "weight_until"]
+__all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
 
 PRIME = 2**127 - 1
 _NOTES = ("again", "since", "peeked")  # what else a receipt says, in rows over all ranks
@@ -166,7 +166,8 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
     return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out)
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
+    """True for an int of at least 0 that arithmetic on rows can take."""
     return type(value) is int and 0 <= value <= 2**62
 
 
@@ -182,7 +183,7 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         ]
         for receipt in receipts:
             counts = ("rows", "steps", "steps_to_come", "epoch", "length", "num_replicas")
-            if not all(_is_count(receipt[name]) for name in counts):
+            if not all(is_count(receipt[name]) for name in counts):
                 raise ValueError
             if type(receipt["seed"]) is not int or receipt["seed"].bit_length() > 4096:
                 raise ValueError
@@ -192,10 +193,10 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
                 raise ValueError
             left_out = receipt.get("left_out") or (0, 0)
             notes = [*(receipt.get(name, 0) for name in _NOTES), *left_out]
-            if len(left_out) != 2 or not all(map(_is_count, notes)):
+            if len(left_out) != 2 or not all(map(is_count, notes)):
                 raise ValueError
             for some in receipt["coming"]:
-                if len(some) not in (2, 3) or not all(map(_is_count, some)):
+                if len(some) not in (2, 3) or not all(map(is_count, some)):
                     raise ValueError
                 range(*some)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
