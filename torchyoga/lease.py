@@ -82,16 +82,6 @@ class Lease:
             except RemoteError as failure:
                 _log.warning("%s: others will wait %.0f s: %s", self._what, self._seconds, failure)
 
-    @staticmethod
-    def is_alive(remote: Remote, folder: str, seconds: float, now: float) -> bool:
-        """True if somebody holds the lease of a folder, when the store says that it is `now`."""
-        lease = Lease(remote, folder, "", seconds, 0)
-        last = max(lease._claims(), default=0)
-        if not last:
-            return False
-        claim = lease._read(last)
-        return not claim.is_given_up and claim.written is not None and now - claim.written <= seconds + 1
-
     def check(self) -> None:
         """YogaError if another has taken over, because this process gave no sign of life for too long."""
         claims = self._claims()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
+import re
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,15 @@ from .names import decoded, encoded
 from .remote import Found, Remote
 from .staging import Staging
 from .store import Store, transfer_bar
-from .versions import Held, Versions
+from .versions import MOST_NAMED, Held, Versions, foreign, nearest, some
 
 __all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
 _UPLOADS = 4  # files at once
 _FOREVER = 2.0**31  # seconds
+_OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
+_OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files beside a manifest without any are not its own
 
 
 class Mirror(Versions):
@@ -113,6 +116,22 @@ class Mirror(Versions):
         versions = [decoded(parts[0]) for parts in found if len(parts) == 2 and parts[1] == MANIFEST]
         return sorted(version for version in versions if version is not None)
 
+    def like(self, id: str, version: str) -> list[str]:
+        """Published versions of an id, those most like this one first; costs few requests, however many."""
+        folder = encoded("id", id)
+        names = (decoded(name) for name in self._remote.folders(folder))
+        found = (
+            name
+            for name in nearest(version, (name for name in names if name is not None))
+            if self._remote.find_one(f"{folder}/{encoded('version', name)}/{MANIFEST}") is not None
+        )
+        return [*islice(found, MOST_NAMED + 1)]
+
+    def ids_like(self, id: str) -> list[str]:
+        """Ids, those most like this one first; costs few requests, however many there are."""
+        names = (decoded(name) for name in self._remote.folders())
+        return nearest(id, (name for name in names if name is not None))
+
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """What lies beside a manifest; a store that does not list is asked for each file."""
         folder = self._folder(manifest.id, manifest.version)
@@ -150,6 +169,7 @@ class Mirror(Versions):
     def stage(self, id: str, version: str) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
         found = self.find(id, version)
+        self._refuse_foreign(id, version, self._remote.find(self._folder(id, version)), "published")
         return replace(self._local.stage(id, version), replaces=None if found is None else found.build)
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
@@ -177,10 +197,14 @@ class Mirror(Versions):
         id, version = manifest.id, manifest.version
         folder = self._folder(id, version)
         there = self._remote.find(folder)
+        self._refuse_foreign(id, version, there, "published")
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
         published = replace(manifest, files=entries)
         name, text = f"{folder}/{MANIFEST}", published.to_bytes()
+        if not manifest.files and any(map(is_data_file, there)):
+            # `clean` takes the files of a single build for those of the manifest, which these are not.
+            self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         try:
             if replaces is None:
                 self._remote.create(name, text)
@@ -193,6 +217,14 @@ class Mirror(Versions):
                 f"{id!r} {version!r} was published in {self.name} by another in the meantime; fetch that"
             ) from error
         return published
+
+    def _refuse_foreign(self, id: str, version: str, names: Iterable[str], what: str) -> None:
+        found = foreign(names)
+        if found:
+            raise YogaError(
+                f"{self.where(id, version)} cannot be {what}: {some(found)} in that folder are not of "
+                "torchyoga; move them elsewhere. Nothing has been changed"
+            )
 
     def _refuse_other(self, id: str, version: str, expected: str) -> None:
         found = self.find(id, version)
@@ -236,10 +268,11 @@ class Mirror(Versions):
             names = self._remote.find(folder)
             if MANIFEST not in names:
                 self.manifest(id, version)  # says what there is
+            self._refuse_foreign(id, version, names, "removed")
             self._leases[id, version].check()
             self._remote.delete([f"{folder}/{MANIFEST}"])
             self._remote.delete(f"{folder}/{name}" for name in names if name != MANIFEST)
-            shutil.rmtree(self._local.stage(id, version).path, ignore_errors=True)
+            self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
         """Removes what builds and uploads have left, or what was replaced, unless one is under way."""
@@ -253,21 +286,18 @@ class Mirror(Versions):
         for name, there in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = there
-        alive = {
-            folder
-            for folder in folders
-            if folder.startswith(".leases/")
-            and Lease.is_alive(self._remote, folder, self._lease_seconds, now)
-        }
         removed = []
+        silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
         for folder, names in folders.items():
-            if folder.split("/")[0] == ".leases" and folder not in alive:
-                removed += [f"{folder}/{name}" for name, there in names.items() if _is_before(there, before)]
-        self._remote.delete(removed)
-        for folder, names in folders.items():
-            if f".leases/{folder}" not in alive and self._forgotten(folder, names, before):
+            claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
+            if folder.partition("/")[0] == ".leases":
+                if all(_is_before(there, silent) for there in claims.values()):
+                    removed += [f"{folder}/{name}" for name in claims]
+            elif self._forgotten(folder, names, before):
                 removed += self._clean_version(folder, before)
-        return sorted(removed + self._remote.abort_uploads(before) + self._local.clean(grace))
+        self._remote.delete(name for name in removed if name.startswith(".leases/"))
+        uploads = self._remote.abort_uploads(before, _is_of_version)
+        return sorted(removed + uploads + self._local.clean(grace))
 
     def _clean_version(self, folder: str, before: float) -> list[str]:
         """Looks again, while nobody builds the version, and removes what is forgotten in its folder."""
@@ -287,17 +317,18 @@ class Mirror(Versions):
         parts = [decoded(part) for part in folder.split("/")]
         if len(parts) != 2 or parts[0] is None or parts[1] is None:
             return []
-        needed: set[str] = set()
-        if MANIFEST in names:
-            manifest = self.find(parts[0], parts[1])
-            if manifest is None or not _is_before(names[MANIFEST], before):
+        data = {name: there for name, there in names.items() if is_data_file(name)}
+        old = {name for name, there in data.items() if _is_before(there, before)}
+        if old and MANIFEST in names:
+            if not _is_before(names[MANIFEST], before):
                 return []  # whoever has the manifest before this one may still be reading
-            needed = {file.name for file in manifest.files}
-        return [
-            f"{folder}/{name}"
-            for name, there in names.items()
-            if is_data_file(name) and name not in needed and _is_before(there, before)
-        ]
+            if _is_one_build(data, names[MANIFEST]):
+                return []
+            manifest = self.find(parts[0], parts[1])
+            if manifest is None:
+                return []
+            old -= {file.name for file in manifest.files}
+        return [f"{folder}/{name}" for name in names if name in old]
 
     def _warn_of_weak_stores(self) -> None:
         if not self._remote.is_conditional and not self._has_warned:
@@ -311,3 +342,25 @@ class Mirror(Versions):
 
 def _is_before(found: Found, time: float) -> bool:
     return found.written is not None and found.written < time
+
+
+def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
+    """True for the files of one build, none missing, and the manifest that was written after them: its own.
+
+    So nobody need read all the manifests of a store to find the few that have other files beside them.
+    """
+    numbers = sorted(int(name[17:22]) for name in data)
+    return (
+        len({name[:16] for name in data}) == 1
+        and numbers == list(range(len(numbers)))
+        and manifest.written is not None
+        and not any(there.written is None or there.written > manifest.written for there in data.values())
+    )
+
+
+def _is_of_version(name: str) -> bool:
+    """True for the name of a data file, or of a manifest, in the folder of a version."""
+    id, _, rest = name.partition("/")
+    version, _, file = rest.partition("/")
+    is_ours = is_data_file(file) or file == MANIFEST
+    return is_ours and decoded(id) is not None and decoded(version) is not None

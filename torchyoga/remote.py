@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import logging
@@ -11,7 +12,10 @@ import secrets
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -27,6 +31,8 @@ _TRIES = 6
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 _PATIENCE = 60.0  # seconds that a call may take, whatever it carries
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
+_DELETIONS = 8  # at once
+_MOST_PAGES = 5  # of a thousand names each, to find some that are like another
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _EXTRAS = {
     "s3": "s3",
@@ -133,6 +139,14 @@ class Remote:
         """True if this store, as far as is known, can create in one step what is not there yet."""
         return self.protocol in _CONDITIONAL and not self._ignores_conditions
 
+    def _is_unlisted(self, error: Exception) -> bool:
+        """True for a web server that lists no folders."""
+        return self.protocol in ("http", "https") and bool(_statuses(error) & {"401", "403", "405"})
+
+    @property
+    def _is_s3(self) -> bool:
+        return self.protocol in ("s3", "s3a")
+
     def where(self, name: str) -> str:
         """The URL of a name, for messages."""
         return f"{self.url}/{name}" if name else self.url
@@ -215,9 +229,11 @@ class Remote:
                 try:
                     found = _linked(fs, path)
                 except Exception as error:
-                    if _statuses(error) & {"401", "403", "405"}:
-                        return {}  # it does not list
+                    if self._is_unlisted(error):
+                        return {}
                     raise
+            elif self._is_s3 and "//" in path:
+                found, _ = self._listed(fs, path)  # s3fs would leave out the empty names of folders
             else:
                 found = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
             base = fs._strip_protocol(path).rstrip("/") + "/"
@@ -231,6 +247,57 @@ class Remote:
             return self._tried(f"list {self.where(folder)}", find)
         except FileNotFoundError:
             return {}
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Names of the folders in a folder, sorted; of very many the first few thousand."""
+
+        def list_folders() -> list[str]:
+            fs, path = self._at(folder)
+            if self._is_s3:
+                _, names = self._listed(fs, path, "/", _MOST_PAGES)
+            else:
+                try:
+                    infos = self._run(fs, "ls", path, detail=True, seconds=10 * _PATIENCE)
+                except Exception as error:
+                    if self._is_unlisted(error):
+                        return []
+                    raise
+                names = [info["name"] for info in infos if info["type"] == "directory"]
+            base = fs._strip_protocol(path).rstrip("/") + "/"
+            below = (name.removeprefix(base).strip("/") for name in names if name.startswith(base))
+            return [self._decoded(name) for name in below]
+
+        if (
+            "//" in self.url.partition("://")[2] and not self._is_s3
+        ):  # which some filesystems' `ls` leaves out
+            found = [name.split("/")[0] for name in self.find(folder) if "/" in name]
+        else:
+            try:
+                found = self._tried(f"list {self.where(folder)}", list_folders)
+            except FileNotFoundError:
+                found = []
+        return sorted(set(found))[: 1000 * _MOST_PAGES]
+
+    def _listed(
+        self, fs: Any, path: str, delimiter: str = "", most: int = 2**31
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Objects and folders of an S3 path in so many pages of a thousand."""
+        bucket, _, prefix = path.partition("/")
+        asked: dict[str, Any] = {
+            "Bucket": bucket,
+            "Prefix": f"{prefix}/" if prefix else "",
+            "Delimiter": delimiter,
+        }
+        found: dict[str, Any] = {}
+        folders: list[str] = []
+        for _ in range(most):
+            page = self._run(fs, "call_s3", "list_objects_v2", **asked)
+            found |= {f"{bucket}/{info['Key']}": info for info in page.get("Contents", [])}
+            folders += [f"{bucket}/{info['Prefix']}" for info in page.get("CommonPrefixes", [])]
+            if not page.get("IsTruncated"):
+                break
+            asked["ContinuationToken"] = page["NextContinuationToken"]
+        return found, folders
 
     def find_one(self, name: str) -> Found | None:
         """What is under one name; None if nothing is."""
@@ -325,20 +392,26 @@ class Remote:
             self.delete([name])
 
     def delete(self, names: Iterable[str]) -> None:
-        """Removes what is under these names; what is not there is no error."""
-        for name in names:
+        """Removes what is under these names, some at once; what is not there is no error."""
 
-            def delete(name: str = name) -> None:
-                fs, path = self._at(name)
-                self._run(fs, "rm_file", path)
+        def delete(name: str) -> None:
+            fs, path = self._at(name)
+            with contextlib.suppress(FileNotFoundError):
+                self._tried(f"remove {self.where(name)}", lambda: self._run(fs, "rm_file", path))
 
-            try:
-                self._tried(f"remove {self.where(name)}", delete)
-            except FileNotFoundError:
-                continue
+        left = iter(names)
+        for name in islice(left, 1):
+            delete(name)  # whatever hinders one hinders all
+        with ThreadPoolExecutor(_DELETIONS, thread_name_prefix="torchyoga remove") as pool:
+            deque(pool.map(delete, left), maxlen=0)
 
-    def abort_uploads(self, before: float) -> list[str]:
-        """Ends uploads in parts under this folder that were begun before a time and never finished."""
+    def abort_uploads(self, before: float, is_ours: Callable[[str], bool]) -> list[str]:
+        """Ends uploads in parts that were begun before a time and never finished.
+
+        Args:
+            before: in seconds, by the store's clock.
+            is_ours: tells of a name under this URL whether it may be ended.
+        """
 
         def abort() -> list[str]:
             fs, path = self._at("")
@@ -349,7 +422,8 @@ class Remote:
             ended = []
             for upload in self._run(fs, "list_multipart_uploads", bucket) or []:
                 key, begun = upload["Key"], _seconds_of(upload.get("Initiated"))
-                if key.startswith(prefix) and begun is not None and begun < before:
+                is_meant = key.startswith(prefix) and is_ours(key.removeprefix(prefix))
+                if is_meant and begun is not None and begun < before:
                     wanted = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
                     self._run(fs, "call_s3", "abort_multipart_upload", **wanted)
                     ended.append(key.removeprefix(prefix))
@@ -392,7 +466,7 @@ class Remote:
         import fsspec
 
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
-        if self.protocol in ("s3", "s3a"):
+        if self._is_s3:
             # Else s3fs, botocore and aiohttp each try again what the others have tried again.
             options["config_kwargs"] = {**_S3_CONFIG, **options.get("config_kwargs", {})}
         try:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from .errors import CorruptError, NotFoundError
-from .files import Files
-from .manifest import FileEntry, Manifest
+from .files import MANIFEST, Files
+from .manifest import FileEntry, Manifest, is_data_file
 from .staging import Staging
 
-__all__ = ["Held", "Versions"]
+__all__ = ["MOST_NAMED", "Held", "Versions", "foreign", "nearest", "some"]
 
 Held = Callable[[FileEntry], AbstractContextManager[str]]
+MOST_NAMED = 10  # in a message
 
 
 class Versions(ABC):
@@ -109,16 +111,24 @@ class Versions(ABC):
         """
         found = self.find(id, version)
         if found is None:
-            there = self.versions(id)
-            what = (
-                f"its versions are {there}"
-                if there
-                else f"the storage holds {[i for i, _ in self.published()][:20] or 'nothing'}"
-            )
+            if there := self.like(id, version):
+                what = f"its versions are {some(there)}"
+            elif ids := self.ids_like(id):
+                what = f"the storage holds {some(ids)}"
+            else:
+                what = "the storage holds nothing"
             raise NotFoundError(
                 f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
             )
         return found
+
+    def like(self, id: str, version: str) -> list[str]:
+        """Published versions of an id, those most like this one first; of many only some."""
+        return nearest(version, self.versions(id))
+
+    def ids_like(self, id: str) -> list[str]:
+        """Ids, those most like this one first; of many only some."""
+        return nearest(id, {found for found, _ in self.published()})
 
     def check_files(self, manifest: Manifest) -> list[str]:
         """What differs between a manifest and what lies beside it, both ways; empty if nothing does."""
@@ -137,3 +147,24 @@ class Versions(ABC):
             elif there[name] != nbytes:
                 problems.append(f"{name} has {there[name]} bytes, the manifest says {nbytes}")
         return problems
+
+
+def foreign(names: Iterable[str]) -> list[str]:
+    """Names in the folder of a version that this package gives to nothing there: they are somebody's own."""
+    ours = (MANIFEST, f"{MANIFEST}.new")
+    return sorted(name for name in names if name not in ours and not is_data_file(name))
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """A few names, sorted; of more, twice as many as a message holds, those most like a name first."""
+    found = sorted(names)
+    if len(found) <= MOST_NAMED:
+        return found
+    close = difflib.get_close_matches(name, found, MOST_NAMED)
+    return [*close, *(other for other in found if other not in close)][: 2 * MOST_NAMED]
+
+
+def some(names: Sequence[str]) -> str:
+    """Names for a message, not more than it holds."""
+    more = len(names) - MOST_NAMED
+    return f"{list(names)}" if more <= 0 else f"{list(names[:MOST_NAMED])} and more"

@@ -64,6 +64,42 @@ def test_bytes_under_names(remote: Remote) -> None:
     assert remote.find() == {"f/g/y%2F #[]{}": found["g/y%2F #[]{}"]}
 
 
+@pytest.mark.parametrize("path", ["//deep", "//deep//er", "/a//b", "///a"])
+@pytest.mark.parametrize("kind", ["s3", "gcs", "memory"])
+def test_folders_without_a_name_are_kept(kind: str, path: str, request: pytest.FixtureRequest) -> None:
+    url, options = f"memory://{uuid.uuid4().hex}", None
+    if kind != "memory":
+        server: S3 | Gcs = request.getfixturevalue(kind)
+        url, options = f"{ {'s3': 's3', 'gcs': 'gs'}[kind] }://{server.new_bucket()}", server.storage_options
+    remote = Remote(url + path, options)
+    remote.write("f/x", b"1")
+    remote.write("f/g/y", b"12")
+    remote.write("z", b"")
+    assert {name: found.nbytes for name, found in remote.find().items()} == {"f/x": 1, "f/g/y": 2, "z": 0}
+    assert sorted(remote.find("f")) == ["g/y", "x"]
+    assert (remote.folders(), remote.folders("f"), remote.folders("none")) == (["f"], ["g"], [])
+    remote.delete(["f/g/y"])
+    assert sorted(remote.find()) == ["f/x", "z"]
+    assert Remote(url + path.replace("//", "/"), options).find_one("f/x") is None  # another folder
+
+
+def test_of_very_many_folders_some_thousand_are_listed(
+    s3: S3, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, asked = Remote(f"s3://{bucket}/p", s3.storage_options), []
+    run = Remote._run
+
+    def two_a_page(self: Remote, fs: Any, method: str, *args: Any, **more: Any) -> Any:
+        asked.append(method)
+        return run(self, fs, method, *args, **more, **({"MaxKeys": 2} if method == "call_s3" else {}))
+
+    monkeypatch.setattr(Remote, "_run", two_a_page)
+    for number in range(13):
+        remote.write(f"f{number:02}/x", b"")
+    assert remote.folders() == [f"f{number:02}" for number in range(10)]
+    assert asked.count("call_s3") == 5
+
+
 def test_what_is_there_is_not_created_again(remote: Remote) -> None:
     remote.create("m", b"one")
     with pytest.raises(FileExistsError):
@@ -229,6 +265,7 @@ def test_pages_of_links_are_a_folder(tmp_path: Path) -> None:
     with http_server(tmp_path) as server:
         remote = Remote(f"{server.endpoint}/a%20b")
         assert list(remote.find()) == ["c/x%2Fy.bin"]
+        assert remote.folders() == ["c"]
         assert remote.read("c/x%2Fy.bin", 10) == b"0123456789"
         assert remote.read_ranges("c/x%2Fy.bin", [(2, 4)], 10) == [b"23"]
         assert remote.find_one("none") is None

@@ -192,6 +192,113 @@ def test_what_was_replaced_is_cleaned_after_a_grace(
     assert list(machine("there").fetch("a", "1")) == [3]
 
 
+def test_an_empty_dataset_leaves_nothing_of_what_it_has_replaced(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchyoga.remote import Remote
+
+    storage = machine("here")
+    storage.submit([1, 2], "a", "1")
+    storage.submit([], "a", "1", overwrite=True)
+    storage.check("a", "1")
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    later = remote.now() + 3600
+    monkeypatch.setattr(Remote, "now", lambda self: later)
+    storage.clean(grace=60)
+    assert list(remote.find("a")) == ["1/manifest.json"]
+    storage.check("a", "1")
+
+
+def test_clean_asks_for_no_version_that_has_nothing_to_remove(
+    proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
+    storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
+    counts = []
+    for numbers in (range(2), range(2, 8)):
+        for number in numbers:
+            storage.submit([number], "a", str(number))
+        proxy.clear()
+        assert storage.clean() == []
+        counts.append(len(proxy.requests))
+    assert counts[0] == counts[1] < 10
+
+
+def test_clean_ends_no_upload_of_others(
+    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket may hold more than datasets."""
+    from torchyoga.remote import Remote
+
+    storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    fs, _ = remote._at("")
+    for key in ("films/1.mkv", "a/1/0123456789abcdef-00000.mdb", "a/1/notes.txt", "backup.tar"):
+        fs.call_s3("create_multipart_upload", Bucket=bucket, Key=key)
+    later = remote.now() + 3600
+    monkeypatch.setattr(Remote, "now", lambda self: later)
+    assert storage.clean(grace=60) == ["a/1/0123456789abcdef-00000.mdb"]
+    left = [upload["Key"] for upload in fs.list_multipart_uploads(bucket)]
+    assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
+
+
+def test_what_others_have_put_beside_a_version_stays(machine: Machine, tmp_path: Path) -> None:
+    """It is named before anything is written or deleted."""
+    storage, local = machine("here"), yoga.Storage(tmp_path / "local")
+    local.submit([4], "a", "2")
+    storage.submit([1, 2], "a", "1")
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    for number in range(12):
+        remote.write(f"a/1/results/{number:02}.txt", b"somebody's own")
+    remote.write("a/2/notes.txt", b"somebody's own")
+    remote.write(".leases/a/2/notes.txt", b"somebody's own")
+    before = sorted(name for name in remote.find() if "json" not in name)
+    ten = r"cannot be {}: \['results/00.txt'.*'results/09.txt'\] and more in that folder are not of torchyoga"
+    with pytest.raises(errors.YogaError, match=ten.format("removed")):
+        storage.remove("a", "1")
+    with pytest.raises(errors.YogaError, match=ten.format("published")):
+        storage.submit([3], "a", "1", overwrite=True)
+    for publish in (
+        lambda: storage.submit(broken_after(0), "a", "2"),  # before a row is read
+        lambda: local.copy("a", "2", to=storage),
+    ):
+        with pytest.raises(errors.YogaError, match=r"cannot be published: \['notes.txt'\] in that folder"):
+            publish()
+    assert sorted(name for name in remote.find() if "json" not in name) == before
+    assert list(machine("there").fetch("a", "1")) == [1, 2]
+    for number in range(12):
+        remote.delete([f"a/1/results/{number:02}.txt"])
+    storage.remove("a", "1")
+    assert [name for name in remote.find() if not name.startswith(".")] == ["a/2/notes.txt"]
+
+
+def broken_after(rows: int) -> Iterator[int]:
+    yield from range(rows)
+    raise RuntimeError("rows were read")
+
+
+def test_a_missing_version_names_a_few_like_it(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
+    storage.submit([1], "digits", "v1.0")
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    for number in range(30):
+        remote.write(f"digits/v2.{number}/manifest.json", b"{}")
+        remote.write(f"set {number:02}/1/manifest.json", b"{}")
+    remote.write("digits/v1.1/0123456789abcdef-00000.mdb", b"being uploaded")
+    asked = {
+        ("digits", "v1.00"): r"its versions are \['v1.0', .*\] and more",
+        ("digist", "1"): r"the storage holds \['digits', .*\] and more",
+        ("set 17", "2"): r"its versions are \['1'\]\. Submit",
+    }
+    for (id, version), text in asked.items():
+        proxy.clear()
+        with pytest.raises(errors.NotFoundError, match=text) as caught:
+            storage.fetch(id, version)
+        assert "'v1.1'" not in str(caught.value)
+        assert len(str(caught.value)) < 400
+        assert len([request for request in proxy.seen("GET") if "list-type" in request.query]) <= 2
+        assert len(proxy.requests) <= 20
+
+
 def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
     storage = machine("here", lease_seconds=60)
     remote = storage._store._remote  # type: ignore[attr-defined]
