@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,9 @@ from torch.utils.data import Dataset, IterableDataset
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
+from torchyoga.files import Folder
 from torchyoga.formats import FORMATS, format_named
+from torchyoga.store import Store
 from torchyoga.testing import assert_rows_equal, check_source
 
 ROWS = [{"x": np.full((2, 3), i, np.float32), "y": (i, str(i)), "t": torch.arange(i % 4)} for i in range(40)]
@@ -448,6 +453,82 @@ def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
         process.join(300)
     assert sums == [sum(range(300))] * 8
     assert log.read_text() == "built\n"
+
+
+def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator[Any]) -> None:
+    """Before a method does its work, somebody else does the next of these acts."""
+    method = getattr(where, name)
+
+    def after_an_act(*args: Any, **more: Any) -> Any:
+        for act in itertools.islice(acts, 1):
+            act()
+        return method(*args, **more)
+
+    monkeypatch.setattr(where, name, after_an_act)
+
+
+@pytest.mark.parametrize("times", [1, 3, 9])
+@pytest.mark.parametrize("doing", ["check", "copy"])
+def test_what_is_overwritten_meanwhile_is_not_called_damaged(
+    doing: str, times: int, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit([0], "a", "1")
+    acts = (partial(storage.submit, [n + 1], "a", "1", overwrite=True) for n in range(times))
+    first(monkeypatch, *{"check": (Store, "sizes"), "copy": (Folder, "held")}[doing], acts)
+    to = yoga.Storage(tmp_path / "to")
+    work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
+    if times > 5:
+        with pytest.raises(
+            NotFoundError, match=r"overwritten 5 times while it was (checked|copied); try"
+        ):
+            work()
+        assert to.list() == []
+    else:
+        work()
+        assert doing == "check" or list(to.fetch("a", "1")) == [times]
+
+
+@pytest.mark.parametrize("doing", ["check", "copy"])
+def test_what_is_removed_meanwhile_is_not_called_damaged(
+    doing: str, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit([0], "a", "1")
+    acts = iter([partial(storage.remove, "a", "1")])
+    first(monkeypatch, *{"check": (Store, "sizes"), "copy": (Folder, "held")}[doing], acts)
+    to = yoga.Storage(tmp_path / "to")
+    work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
+    with pytest.raises(NotFoundError, match=r"'a' '1' in .* was removed while it was (checked|copied)"):
+        work()
+    assert to.list() == []
+
+
+def test_checks_and_copies_beside_builds(storage: yoga.Storage, tmp_path: Path) -> None:
+    """Whatever they meet, they call nothing damaged."""
+    storage.submit([0, 0], "a", "1")
+    is_over, failures = threading.Event(), []
+
+    def overwrite() -> None:
+        try:
+            for n in range(1, 25):
+                storage.submit([n, n], "a", "1", overwrite=True)
+                if n % 8 == 0:
+                    storage.remove("a", "1")
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            is_over.set()
+
+    thread = threading.Thread(target=overwrite)
+    thread.start()
+    for turn in range(10_000):
+        with contextlib.suppress(NotFoundError):
+            storage.check("a", "1")
+        with contextlib.suppress(NotFoundError):
+            assert len(storage.copy("a", "1", to=yoga.Storage(tmp_path / "to"), overwrite=True)) == 2
+        if is_over.is_set() and turn:
+            break
+    thread.join(300)
+    assert (failures, is_over.is_set()) == ([], True)
 
 
 FULL = """

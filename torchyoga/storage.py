@@ -36,6 +36,7 @@ from .versions import Held, Versions
 __all__ = ["Storage"]
 
 P = ParamSpec("P")
+_LOOKS = 5  # at a version that others overwrite at the same time
 
 
 class Storage:
@@ -312,7 +313,8 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
 
         Raises:
-            NotFoundError: it is not published here.
+            NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
+                the new one is copied.
             ExistsError: another version of that name is there, and `overwrite` is False.
             CorruptError: a file is damaged here. Nothing is published there.
             RemoteError: a store cannot be reached or written.
@@ -326,12 +328,37 @@ class Storage:
         """
         manifest = self._store.manifest(id, version)
         with to._store.lock(id, version, to.timeout):
-            found = to._store.find(id, version)
-            if found is None or found.build != manifest.build:
+            for _ in range(_LOOKS):
+                found = to._store.find(id, version)
+                if found is not None and found.build == manifest.build:
+                    return to._ref(found, verify=True)
                 if not overwrite:
                     to._refuse_existing(id, version)
-                found = to._store.receive(manifest, self._checked(manifest), progress)
-            return to._ref(found, verify=True)
+                try:
+                    found = to._store.receive(manifest, self._checked(manifest), progress)
+                    return to._ref(found, verify=True)
+                except (CorruptError, FileNotFoundError):
+                    latest = self._latest(manifest, "copied")
+                    if latest.build == manifest.build:
+                        raise
+                    manifest = latest
+        raise self._overwritten(manifest, "copied")
+
+    def _latest(self, manifest: Manifest, doing: str) -> Manifest:
+        """What is published now under the id and version of a manifest; NotFoundError if nothing is."""
+        found = self._store.find(manifest.id, manifest.version)
+        if found is None:
+            raise NotFoundError(
+                f"{manifest.id!r} {manifest.version!r} in {self.url} was removed while it was {doing}; "
+                "submit it again, or fetch another"
+            )
+        return found
+
+    def _overwritten(self, manifest: Manifest, doing: str) -> NotFoundError:
+        return NotFoundError(
+            f"{manifest.id!r} {manifest.version!r} in {self.url} was overwritten {_LOOKS} times while it was "
+            f"{doing}; try again when nobody overwrites it"
+        )
 
     def _checked(self, manifest: Manifest) -> Held:
         """A function that gives a file of a version at a path here, once it has been found sound."""
@@ -388,19 +415,34 @@ class Storage:
         """Reads a whole version and compares it with its manifest, both ways.
 
         Raises:
-            NotFoundError: it is not published.
+            NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
+                new one is checked.
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
             RemoteError: the store cannot be reached; what is in the cache is not asked.
         """
         manifest = self._store.manifest(id, version)
-        problems = self._store.check_files(manifest)
+        for _ in range(_LOOKS):
+            problems = self._problems(manifest)
+            if not problems:
+                return
+            latest = self._latest(manifest, "checked")
+            if latest.build == manifest.build:
+                raise CorruptError(
+                    f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
+                )
+            manifest = latest
+        raise self._overwritten(manifest, "checked")
+
+    def _problems(self, manifest: Manifest) -> list[str]:
+        """What is missing, cut, damaged or not in the manifest, also if it is about to be removed."""
+        try:
+            problems = self._store.check_files(manifest)
+        except FileNotFoundError as error:
+            return [str(error)]
         if manifest.schema is not None:
             with self._store.fresh(manifest) as files:
                 problems += Reader(files, manifest.schema, manifest.files).verify_all()
-        if problems:
-            raise CorruptError(
-                f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
-            )
+        return problems
 
     def _options(
         self,
