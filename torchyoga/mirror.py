@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -147,6 +146,10 @@ class Mirror(Versions):
             finally:
                 del self._leases[id, version]
 
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if something lies there that torchyoga has not written."""
+        self.refuse_foreign(id, version, self._remote.find(self._folder(id, version)))
+
     def stage(self, id: str, version: str) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
         found = self.find(id, version)
@@ -239,7 +242,7 @@ class Mirror(Versions):
             self._leases[id, version].check()
             self._remote.delete([f"{folder}/{MANIFEST}"])
             self._remote.delete(f"{folder}/{name}" for name in names if name != MANIFEST)
-            shutil.rmtree(self._local.stage(id, version).path, ignore_errors=True)
+            self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
         """Removes what builds and uploads have left, or what was replaced, unless one is under way."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
-from .errors import CorruptError, NotFoundError
-from .files import Files
-from .manifest import FileEntry, Manifest
+from .errors import CorruptError, NotFoundError, YogaError
+from .files import MANIFEST, Files, is_foreign
+from .manifest import FileEntry, Manifest, is_like_manifest
 from .staging import Staging
 
 __all__ = ["Held", "Versions"]
 
 Held = Callable[[FileEntry], AbstractContextManager[str]]
+_MOST_NAMED = 10
 
 
 class Versions(ABC):
@@ -52,6 +53,10 @@ class Versions(ABC):
             YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
                 as it takes.
         """
+
+    @abstractmethod
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if something lies where a version is to be that torchyoga has not written."""
 
     @abstractmethod
     def stage(self, id: str, version: str) -> Staging:
@@ -119,6 +124,26 @@ class Versions(ABC):
                 f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
             )
         return found
+
+    def refuse_foreign(self, id: str, version: str, names: Iterable[str]) -> None:
+        """YogaError if any of these names in the folder of a version is of somebody else's file.
+
+        What is published there later would be damaged by them, and what is removed would take them along.
+        """
+        found = sorted(name for name in names if is_foreign(name))
+        try:
+            text = self.read_manifest(id, version)
+            if text is not None and not is_like_manifest(text):
+                found.append(MANIFEST)
+        except CorruptError:  # nothing that we would have written
+            found.append(MANIFEST)
+        if found:
+            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+            raise YogaError(
+                f"{self.where(id, version)} holds what torchyoga has not written: "
+                f"{', '.join(map(repr, found[:_MOST_NAMED]))}{more}. Nothing was changed; move it elsewhere, "
+                "or choose another version"
+            )
 
     def check_files(self, manifest: Manifest) -> list[str]:
         """What differs between a manifest and what lies beside it, both ways; empty if nothing does."""
