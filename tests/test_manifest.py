@@ -81,7 +81,7 @@ def test_it_comes_back() -> None:
     assert (manifest.id, manifest.version, manifest.num_rows, len(manifest.files)) == ("golden", "1", 5, 1)
     assert manifest.file_starts.tolist() == [0, 5]
     assert manifest.nbytes == sum(path.stat().st_size for path in GOLDEN.glob("*.mdb"))
-    empty = Manifest("a", "1", "b", "now", None, "f")
+    empty = Manifest("a", "1", "0123456789abcdef", "now", None, "f")
     assert Manifest.from_bytes(empty.to_bytes()) == empty
     assert (empty.num_rows, empty.nbytes, empty.file_starts.tolist()) == (0, 0, [0])
 

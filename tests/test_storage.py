@@ -478,9 +478,7 @@ def test_what_is_overwritten_meanwhile_is_not_called_damaged(
     to = yoga.Storage(tmp_path / "to")
     work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
     if times > 5:
-        with pytest.raises(
-            NotFoundError, match=r"overwritten 5 times while it was (checked|copied); try"
-        ):
+        with pytest.raises(NotFoundError, match=r"overwritten 5 times while it was (checked|copied); try"):
             work()
         assert to.list() == []
     else:

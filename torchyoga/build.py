@@ -21,7 +21,7 @@ from .checksum import combine_crc32
 from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, RemoteError, SchemaError
 from .formats import Writer, format_named
-from .manifest import FileEntry, Manifest
+from .manifest import FileEntry, Manifest, is_token
 from .reader import Reader
 from .schema import Schema
 from .staging import Staging
@@ -277,7 +277,7 @@ class _Build:
         if self._writer is None:
             name = f"{self.token}-{len(self.files):05d}{self._format.SUFFIX}"
             self._writer = self._format.Writer(
-                str(self.staging.path / name), self.schema, self.options.compression
+                self.staging.new_file(name), self.schema, self.options.compression
             )
             self._checks = [_Check() for column in self.schema.columns for _ in column.parts]
             self._file_rows = 0
@@ -352,6 +352,8 @@ class _Build:
     def _take_over(self, found: dict[str, Any]) -> None:
         schema = Schema.from_json(found["schema"])
         files = [FileEntry.from_json(file) for file in found["files"]]
+        if not is_token(found["token"]):
+            raise ValueError("it is not of a build of ours")
         if found["source"] != self._signature() or self.schema not in (None, schema):
             raise ValueError("it was of another source, or with other options")
         reader = Reader(str(self.staging.path), schema, files)
@@ -361,7 +363,7 @@ class _Build:
         if not self._still_same(reader):
             raise ValueError("the rows of the source have changed")
         if found["learned"]:
-            self.schema, self.files, self.token = schema, files, str(found["token"])
+            self.schema, self.files, self.token = schema, files, found["token"]
             self.rows_done = reader.num_rows
             self._collector = Collector(schema)
         else:

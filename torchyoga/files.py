@@ -12,13 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import NotFoundError
-from .manifest import FileEntry, Manifest
+from .manifest import FileEntry, Manifest, is_data_file
+from .rooted import beside
 
-__all__ = ["MANIFEST", "Files", "Folder", "Progress"]
+__all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign"]
 
 Ints = npt.NDArray[np.int64]
 Progress = Callable[[], int | None]
 MANIFEST = "manifest.json"
+
+
+def is_foreign(name: str) -> bool:
+    """True for a name in the folder of a version that torchyoga gives to nothing.
+
+    Hidden files are not meant: systems and file servers leave some, and they are in nobody's way.
+    """
+    return not (is_data_file(name) or name in (MANIFEST, beside(MANIFEST)) or name.startswith("."))
 
 
 class Files(Protocol):

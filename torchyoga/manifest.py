@@ -15,11 +15,21 @@ from .cached import cached_property
 from .errors import CorruptError
 from .schema import Schema
 
-__all__ = ["FORMAT_VERSION", "LARGEST_MANIFEST", "FileEntry", "Manifest", "digest", "is_data_file"]
+__all__ = [
+    "FORMAT_VERSION",
+    "LARGEST_MANIFEST",
+    "FileEntry",
+    "Manifest",
+    "digest",
+    "is_data_file",
+    "is_like_manifest",
+    "is_token",
+]
 
 FORMAT_VERSION = 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
-_FILE_NAME = re.compile(r"[0-9a-f]{16}-[0-9]{5}\.[a-z0-9]+")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.[a-z0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -137,6 +147,8 @@ class Manifest:
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
             if not all(isinstance(value, str) for value in texts.values()):
                 raise TypeError("id, version, build, created and fingerprint must be text")
+            if not is_token(texts["build"]):
+                raise ValueError(f"not the name of a build: {texts['build']!r:.80}")
             schema = None if content["schema"] is None else Schema.from_json(content["schema"])
             manifest = Manifest(
                 schema=schema, files=tuple(map(FileEntry.from_json, content["files"])), **texts
@@ -155,9 +167,19 @@ class Manifest:
             raise CorruptError(f"the manifest is damaged: {error}") from error
 
 
+def is_token(build: Any) -> bool:
+    """True for what a build is called by."""
+    return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
+
+
 def is_data_file(name: str) -> bool:
     """True for a name that builds give to data files; none leads out of its folder."""
     return bool(_FILE_NAME.fullmatch(name))
+
+
+def is_like_manifest(text: bytes) -> bool:
+    """True for a manifest, sound or damaged; False for somebody else's file of that name."""
+    return not text or b'"torchyoga"' in text or b'"fingerprint"' in text
 
 
 def digest(content: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import logging
 import re
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
@@ -31,7 +31,7 @@ from .names import decoded, encoded
 from .remote import Found, Remote
 from .staging import Staging
 from .store import Store, transfer_bar
-from .versions import MOST_NAMED, Held, Versions, foreign, nearest, some
+from .versions import MOST_NAMED, Held, Versions, nearest
 
 __all__ = ["Mirror"]
 
@@ -166,10 +166,14 @@ class Mirror(Versions):
             finally:
                 del self._leases[id, version]
 
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if something lies there that torchyoga has not written."""
+        self.refuse_foreign(id, version, self._remote.find(self._folder(id, version)))
+
     def stage(self, id: str, version: str) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
         found = self.find(id, version)
-        self._refuse_foreign(id, version, self._remote.find(self._folder(id, version)), "published")
+        self.check_place(id, version)
         return replace(self._local.stage(id, version), replaces=None if found is None else found.build)
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
@@ -197,7 +201,7 @@ class Mirror(Versions):
         id, version = manifest.id, manifest.version
         folder = self._folder(id, version)
         there = self._remote.find(folder)
-        self._refuse_foreign(id, version, there, "published")
+        self.refuse_foreign(id, version, there)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
         published = replace(manifest, files=entries)
@@ -217,14 +221,6 @@ class Mirror(Versions):
                 f"{id!r} {version!r} was published in {self.name} by another in the meantime; fetch that"
             ) from error
         return published
-
-    def _refuse_foreign(self, id: str, version: str, names: Iterable[str], what: str) -> None:
-        found = foreign(names)
-        if found:
-            raise YogaError(
-                f"{self.where(id, version)} cannot be {what}: {some(found)} in that folder are not of "
-                "torchyoga; move them elsewhere. Nothing has been changed"
-            )
 
     def _refuse_other(self, id: str, version: str, expected: str) -> None:
         found = self.find(id, version)
@@ -268,10 +264,10 @@ class Mirror(Versions):
             names = self._remote.find(folder)
             if MANIFEST not in names:
                 self.manifest(id, version)  # says what there is
-            self._refuse_foreign(id, version, names, "removed")
+            self.refuse_foreign(id, version, names)
             self._leases[id, version].check()
             self._remote.delete([f"{folder}/{MANIFEST}"])
-            self._remote.delete(f"{folder}/{name}" for name in names if name != MANIFEST)
+            self._remote.delete(f"{folder}/{name}" for name in names if is_data_file(name))
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
@@ -349,7 +345,7 @@ def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
 
     So nobody need read all the manifests of a store to find the few that have other files beside them.
     """
-    numbers = sorted(int(name[17:22]) for name in data)
+    numbers = sorted(int(name[17:].partition(".")[0]) for name in data)
     return (
         len({name[:16] for name in data}) == 1
         and numbers == list(range(len(numbers)))

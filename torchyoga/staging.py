@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -9,53 +10,74 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .durable import replace_synced, sync_directory, write_new
-from .manifest import FileEntry, digest
+from .errors import CorruptError, YogaError
+from .manifest import FileEntry, digest, is_data_file
+from .rooted import Root
 
 __all__ = ["Staging"]
 
 _PROGRESS = "progress.json"
+_LARGEST = 256 * 2**20  # bytes of the note
 
 
 @dataclass(frozen=True)
 class Staging:
     """The files of a build under way, and the list of those that are finished.
 
+    What others have put beside them stays there.
+
     Attributes:
-        path: where they are.
+        root: where they are.
         replaces: the build that is to be replaced, if there is one.
     """
 
-    path: Path
+    root: Root
     replaces: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder of the files."""
+        return self.root.path
 
     def load(self) -> dict[str, Any]:
         """What `save` noted last; empty if nothing is to be continued."""
         try:
-            found = json.loads((self.path / _PROGRESS).read_bytes())
+            found = json.loads(self.root.read(_PROGRESS, _LARGEST))
             sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
             return found if sound else {}
-        except (FileNotFoundError, ValueError, RecursionError):
+        except (FileNotFoundError, CorruptError, ValueError, RecursionError):
             return {}
 
     def save(self, progress: dict[str, Any]) -> None:
         """Notes finished, synced files, in one step."""
-        sync_directory(self.path)
+        self.root.sync()
         content = {**progress, "checksum": digest(progress)}
-        write_new(self.path / _PROGRESS, json.dumps(content).encode())
-        replace_synced(self.path / _PROGRESS)
+        self.root.write(_PROGRESS, json.dumps(content).encode())
+
+    def new_file(self, name: str) -> str:
+        """The path of a new, empty file."""
+        self.root.create_anew(name).close()
+        return str(self.path / name)
 
     def keep_only(self, files: Sequence[FileEntry]) -> None:
-        """Deletes everything but these files and the note."""
+        """Deletes what earlier builds have written, but these files and the note."""
         named = {file.name for file in files} | {_PROGRESS}
-        for path in self.path.iterdir():
-            if path.name not in named:
-                path.unlink()
+        for entry in self.root.scan():
+            if entry.name not in named and _is_own(entry.name):
+                self.root.unlink(entry.name)
 
     def free_bytes(self) -> int:
         """Bytes left on this disk."""
         return shutil.disk_usage(self.path).free
 
     def clear(self) -> None:
-        """Deletes the staging directory."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Deletes what builds have written, and the folder if nothing else is in it."""
+        with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
+            for entry in self.root.scan():
+                if _is_own(entry.name):
+                    self.root.unlink(entry.name)
+            self.root.remove_empty()
+
+
+def _is_own(name: str) -> bool:
+    return is_data_file(name) or name.startswith(_PROGRESS)

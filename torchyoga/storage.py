@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -29,6 +29,7 @@ from .mirror import Mirror
 from .order import as_int
 from .reader import Reader
 from .remote import Remote, is_url
+from .rooted import Root
 from .schema import Schema
 from .store import Store
 from .versions import Held, Versions
@@ -57,6 +58,8 @@ class Storage:
             as the disk holds.
         timeout: seconds to wait while others build the same version.
         lease_seconds: a builder for a store that shows no sign of life for so long counts as dead.
+        shared: others of the same group may write what is made in the directory, or in `cache_dir`. By
+            default only its owner may, and nobody else may read what is cached of a store.
 
     Raises:
         ValueError: an argument is out of range.
@@ -80,6 +83,7 @@ class Storage:
         cache_bytes: int | None = None,
         timeout: float = 86400.0,
         lease_seconds: float = 60.0,
+        shared: bool = False,
     ) -> None:
         text = os.fspath(url)
         if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
@@ -96,12 +100,13 @@ class Storage:
         if is_url(text):
             folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
             limit = None if cache_bytes is None else as_int("cache_bytes", cache_bytes, low=0)
-            self._store = Mirror(Remote(text, storage_options), Cache(folder, limit), lease_seconds)
+            self._store = Mirror(Remote(text, storage_options), Cache(folder, limit, shared), lease_seconds)
         else:
             for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
                 if value:
                     raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
-            self._store = Store(Path(text.partition("://")[2] or text).expanduser().absolute())
+            path = Path(text.partition("://")[2] or text).expanduser().absolute()
+            self._store = Store(Root(path, shared=shared))
 
     @property
     def url(self) -> str:
@@ -167,6 +172,7 @@ class Storage:
         with self._store.lock(id, version, self.timeout):
             if not overwrite:
                 self._refuse_existing(id, version)
+            self._store.check_place(id, version)  # before anything is built in vain
             manifest = build(_source(data, num_workers, schema), self._store, id, version, options)
             return self._ref(manifest, verify=True)
 
@@ -239,6 +245,7 @@ class Storage:
                 with self._store.lock(id, version, self.timeout):
                     with contextlib.suppress(NotFoundError):
                         return self.fetch(id, version)
+                    self._store.check_place(id, version)
                     source = _source(function(*args, **kwargs), num_workers, schema)
                     try:
                         return self._ref(build(source, self._store, id, version, options), verify=True)
@@ -433,7 +440,7 @@ class Storage:
             manifest = latest
         raise self._overwritten(manifest, "checked")
 
-    def _problems(self, manifest: Manifest) -> list[str]:
+    def _problems(self, manifest: Manifest) -> Sequence[str]:
         """What is missing, cut, damaged or not in the manifest, also if it is about to be removed."""
         try:
             problems = self._store.check_files(manifest)

@@ -9,24 +9,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
 from tqdm import tqdm
 
-from .durable import beside, make_directory, replace_synced, sync_directory, sync_file, write_new
 from .errors import CorruptError, YogaError
 from .files import MANIFEST, Folder
-from .manifest import LARGEST_MANIFEST, Manifest, is_data_file
+from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import decoded, encoded
+from .rooted import Entry, Root, beside
 from .staging import Staging
 from .versions import Held, Versions
 
@@ -34,13 +34,26 @@ __all__ = ["Store", "transfer_bar"]
 
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder in silence
+_COPY_BYTES = 2**20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-@dataclass(frozen=True)
 class Store(Versions):
-    """The versions under one root directory. Reading takes no locks and writes nothing."""
+    """The versions under one root directory. Reading takes no locks and writes nothing.
 
-    root: Path
+    Links below the root are read through, and nothing is written or deleted through them.
+
+    Args:
+        root: the directory; a `Root` if others than its owner may write or nobody else may read.
+    """
+
+    def __init__(self, root: Path | Root) -> None:
+        self._root = root if isinstance(root, Root) else Root(root)
+
+    @property
+    def root(self) -> Path:
+        """The directory."""
+        return self._root.path
 
     def directory(self, id: str, version: str) -> Path:
         """Where a version lies, published or not."""
@@ -87,27 +100,46 @@ class Store(Versions):
 
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
         """Removes a version; who has it open keeps it."""
-        directory = self.directory(id, version)
+        folder = _folder(id, version)
         with self.lock(id, version, timeout):
-            if not (directory / MANIFEST).is_file():
+            if not (self.root / folder / MANIFEST).is_file():
                 self.manifest(id, version)  # says what there is
-            (directory / MANIFEST).unlink()
-            shutil.rmtree(directory)
-            shutil.rmtree(self._staging(id, version), ignore_errors=True)
+            self.check_place(id, version)
+            self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
+            self._delete(folder, keep=set())
+            self._root.rmdir(folder)
+            Staging(self._root.at(f".staging/{folder}")).clear()
+
+    def _delete(self, folder: str, keep: set[str]) -> None:
+        for entry in self._root.scan(folder):
+            if _is_own(entry) and entry.name not in keep:
+                self._root.unlink(f"{folder}/{entry.name}")
+
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if what lies where a version is to be is not ours, or behind a link."""
+        there = self._root.scan(_folder(id, version))
+        self.refuse_foreign(id, version, [e.name if e.is_file else f"{e.name}/" for e in there])
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
-        """What lies in the directory of a version beside its manifest."""
-        directory = self.directory(manifest.id, manifest.version)
-        own = {MANIFEST, beside(directory / MANIFEST).name}
-        return {path.name: path.stat().st_size for path in directory.iterdir() if path.name not in own}
+        """What lies in the directory of a version beside its manifest; hidden files are not asked for."""
+        found = {}
+        with (
+            contextlib.suppress(FileNotFoundError),
+            os.scandir(self.where(manifest.id, manifest.version)) as names,
+        ):
+            for entry in names:
+                if entry.name not in (MANIFEST, beside(MANIFEST)) and not entry.name.startswith("."):
+                    with contextlib.suppress(FileNotFoundError):
+                        found[entry.name] = entry.stat().st_size
+        return found
 
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies."""
-        directory = self.root / ".locks" / encoded("id", id)
-        make_directory(directory)
-        path = directory / f"{encoded('version', version)}.lock"
-        lock = filelock.FileLock(path, thread_local=False)
+        folder = f".locks/{encoded('id', id)}"
+        self._root.make(folder)
+        name = f"{folder}/{encoded('version', version)}"
+        lock = filelock.FileLock(self._root.touch(f"{name}.lock"), thread_local=False)
         started, notice = time.monotonic(), _NOTICE_SECONDS
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
@@ -116,7 +148,7 @@ class Store(Versions):
                 break
             except filelock.Timeout:
                 waited = time.monotonic() - started
-                holder = _read_text(path.with_suffix(".holder")) or "another process"
+                holder = self._told(f"{name}.holder") or "another process"
                 if 0 <= timeout <= waited:
                     raise YogaError(
                         f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; "
@@ -127,22 +159,26 @@ class Store(Versions):
                 )
                 notice = min(2 * notice, 60.0)
         try:
-            with contextlib.suppress(OSError):  # a full disk must not prevent `remove`
-                path.with_suffix(".holder").write_text(
-                    f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
-                )
+            told = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
+            # A full disk must not prevent `remove`.
+            with contextlib.suppress(OSError), self._root.create_anew(f"{name}.holder") as file:
+                file.write(told.encode())
             yield
         finally:
             lock.release()
 
-    def _staging(self, id: str, version: str) -> Path:
-        return self.root / ".staging" / encoded("id", id) / encoded("version", version)
+    def _told(self, name: str) -> str:
+        try:
+            return self._root.read(name, 10_000).decode(errors="replace")[:200]
+        except (OSError, YogaError):
+            return ""
 
     def stage(self, id: str, version: str) -> Staging:
         """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
-        path = self._staging(id, version)
-        make_directory(path)
-        return Staging(path)
+        self.check_place(id, version)
+        staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
+        staging.root.make()
+        return staging
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Moves the staged files in place.
@@ -150,22 +186,20 @@ class Store(Versions):
         The manifest is replaced in one step: a reader sees the version before or the version after, or none
         if there was none.
         """
-        directory = self.directory(manifest.id, manifest.version)
-        make_directory(directory)
+        folder = _folder(manifest.id, manifest.version)
+        self._root.make(folder)
+        self.check_place(manifest.id, manifest.version)
         # What may need space comes first, so that a full disk leaves the version as it was.
-        write_new(directory / MANIFEST, manifest.to_bytes())
+        self._root.prepare(f"{folder}/{MANIFEST}", manifest.to_bytes())
         for file in manifest.files:
-            os.replace(staging.path / file.name, directory / file.name)
-        sync_directory(directory)
-        replace_synced(directory / MANIFEST)
-        for parent in (directory.parent, self.root):  # they may be new too
-            sync_directory(parent)
-        named = {file.name for file in manifest.files} | {MANIFEST}
-        for path in directory.iterdir():
-            if path.name not in named:
-                # Of the version before, or of a publication that was cut off: nothing names it any more.
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
+        self._root.sync(folder)
+        self._root.commit(f"{folder}/{MANIFEST}")
+        for parent in (folder.partition("/")[0], ""):  # they may be new too
+            self._root.sync(parent)
+        # Of the version before, or of a publication that was cut off: nothing names it any more.
+        with contextlib.suppress(OSError):
+            self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
         staging.clear()
         return manifest
 
@@ -173,46 +207,93 @@ class Store(Versions):
         """Copies the files; those that an interrupted copy has brought already are kept."""
         staging = self.stage(manifest.id, manifest.version)
         staging.keep_only(manifest.files)
-        with transfer_bar(manifest, f"copying to {self.name}", progress) as bar:
-            for entry in manifest.files:
-                target = staging.path / entry.name
-                if not target.exists() or target.stat().st_size != entry.nbytes:
-                    part = target.with_suffix(".part")
-                    with held(entry) as path:
-                        shutil.copyfile(path, part)
-                    sync_file(part)
-                    part.replace(target)
-                bar.update(entry.nbytes)
-        return self.publish(staging, manifest)
+        arrived = {entry.name: entry.nbytes for entry in staging.root.scan()}
+        try:
+            with transfer_bar(manifest, f"copying to {self.name}", progress) as bar:
+                for entry in manifest.files:
+                    if arrived.get(entry.name) != entry.nbytes:
+                        self._copy(staging.root, entry, held)
+                    bar.update(entry.nbytes)
+            return self.publish(staging, manifest)
+        except OSError as error:
+            if error.errno in _FULL:  # something must change before this can go on
+                staging.clear()
+            raise
+
+    def _copy(self, to: Root, entry: FileEntry, held: Held) -> None:
+        part = f"{entry.name.partition('.')[0]}.part"
+        try:
+            with held(entry) as path, open(path, "rb") as source, to.create_anew(part) as target:
+                shutil.copyfileobj(source, target, _COPY_BYTES)
+                target.flush()
+                os.fsync(target.fileno())
+            to.move(part, entry.name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                to.unlink(part)
+            raise
 
     def clean(self, grace: float) -> list[str]:
         """Removes builds that nobody went on with, and files that were left beside a version."""
         before, removed = time.time() - grace, []
-        for id in _decoded_names(self.root / ".staging"):
-            for version in _decoded_names(self.root / ".staging" / encoded("id", id)):
-                path = self._staging(id, version)
+        for id, version in self._folders(".staging"):
+            name = f".staging/{_folder(id, version)}"
+            if self._is_forgotten(name, before):
                 with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
-                    if _last_change(path) < before:
-                        shutil.rmtree(path, ignore_errors=True)
-                        removed.append(str(path.relative_to(self.root)))
-        for id in _decoded_names(self.root):
-            for version in _decoded_names(self.root / encoded("id", id)):
+                    if self._is_forgotten(name, before):
+                        Staging(self._root.at(name)).clear()
+                        removed.append(name)
+        for id, version in self._folders(""):
+            if self._forgotten(id, version, before):
                 with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
-                    removed += self._clean_version(id, version, before)
+                    for name in self._forgotten(id, version, before):
+                        if self._root.unlink(name):
+                            removed.append(name)
+        for entry in self._listed(".staging"):
+            if entry.is_folder:
+                self._root.at(f".staging/{entry.name}").remove_empty()
         return sorted(removed)
 
-    def _clean_version(self, id: str, version: str, before: float) -> list[str]:
-        manifest, removed = self.find(id, version), []
-        for path in self.directory(id, version).iterdir():
-            is_named = manifest is not None and path.name in {
-                MANIFEST,
-                *(file.name for file in manifest.files),
-            }
-            is_ours = is_data_file(path.name) or path == beside(path.with_name(MANIFEST))
-            if is_ours and not is_named and path.stat().st_mtime < before:
-                path.unlink()
-                removed.append(str(path.relative_to(self.root)))
-        return removed
+    def _folders(self, base: str) -> list[tuple[str, str]]:
+        """Ids and versions whose folders lie below a folder, and are no links."""
+        found = []
+        for outer in self._listed(base):
+            id = decoded(outer.name)
+            if outer.is_folder and id is not None:
+                inner = self._listed(f"{base}/{outer.name}".lstrip("/"))
+                names = [decoded(entry.name) for entry in inner if entry.is_folder]
+                found += [(id, version) for version in names if version is not None]
+        return found
+
+    def _listed(self, name: str) -> list[Entry]:
+        """What lies in a folder; nothing if it lies behind a link."""
+        try:
+            return self._root.scan(name)
+        except YogaError:
+            return []
+
+    def _is_forgotten(self, name: str, before: float) -> bool:
+        """True if nothing in a folder of a build was written since."""
+        there = self._root.find(name)
+        return there is not None and all(entry.written < before for entry in [there, *self._root.scan(name)])
+
+    def _forgotten(self, id: str, version: str, before: float) -> list[str]:
+        """Old files of ours in the folder of a version that its manifest does not name."""
+        folder = _folder(id, version)
+        old = [
+            entry
+            for entry in self._root.scan(folder)
+            if _is_own(entry) and entry.name != MANIFEST and entry.written < before
+        ]
+        if not old:
+            return []
+        text = self.read_manifest(id, version) or b""
+        # Most versions have nothing beside them, which is seen without taking the manifest apart.
+        if all(f'"{entry.name}"'.encode() in text for entry in old):
+            return []
+        manifest = self.find(id, version)
+        named = {file.name for file in manifest.files} if manifest is not None else set()
+        return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]
 
 
 def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Any:
@@ -229,13 +310,9 @@ def _decoded_names(directory: Path) -> list[str]:
     return [found for name in names if (found := decoded(name)) is not None]
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")[:200]
-    except OSError:
-        return ""
+def _folder(id: str, version: str) -> str:
+    return f"{encoded('id', id)}/{encoded('version', version)}"
 
 
-def _last_change(path: Path) -> float:
-    """When something in a directory was last written."""
-    return max([path.stat().st_mtime, *(child.stat().st_mtime for child in path.iterdir())])
+def _is_own(entry: Entry) -> bool:
+    return entry.is_file and (is_data_file(entry.name) or entry.name in (MANIFEST, beside(MANIFEST)))

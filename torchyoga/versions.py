@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
-from .errors import CorruptError, NotFoundError
-from .files import MANIFEST, Files
-from .manifest import FileEntry, Manifest, is_data_file
+from .errors import CorruptError, NotFoundError, YogaError
+from .files import MANIFEST, Files, is_foreign
+from .manifest import FileEntry, Manifest, is_like_manifest
 from .staging import Staging
 
-__all__ = ["MOST_NAMED", "Held", "Versions", "foreign", "nearest", "some"]
+__all__ = ["MOST_NAMED", "Held", "Versions", "nearest", "some"]
 
 Held = Callable[[FileEntry], AbstractContextManager[str]]
 MOST_NAMED = 10  # in a message
@@ -54,6 +54,10 @@ class Versions(ABC):
             YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
                 as it takes.
         """
+
+    @abstractmethod
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if something lies where a version is to be that torchyoga has not written."""
 
     @abstractmethod
     def stage(self, id: str, version: str) -> Staging:
@@ -130,6 +134,26 @@ class Versions(ABC):
         """Ids, those most like this one first; of many only some."""
         return nearest(id, {found for found, _ in self.published()})
 
+    def refuse_foreign(self, id: str, version: str, names: Iterable[str]) -> None:
+        """YogaError if any of these names in the folder of a version is of somebody else's file.
+
+        What is published there later would be damaged by them, and what is removed would take them along.
+        """
+        found = sorted(name for name in names if is_foreign(name))
+        try:
+            text = self.read_manifest(id, version)
+            if text is not None and not is_like_manifest(text):
+                found.append(MANIFEST)
+        except CorruptError:  # nothing that we would have written
+            found.append(MANIFEST)
+        if found:
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            raise YogaError(
+                f"{self.where(id, version)} holds what torchyoga has not written: "
+                f"{', '.join(map(repr, found[:MOST_NAMED]))}{more}. Nothing was changed; move it elsewhere, "
+                "or choose another version"
+            )
+
     def check_files(self, manifest: Manifest) -> list[str]:
         """What differs between a manifest and what lies beside it, both ways; empty if nothing does."""
         there = self.sizes(manifest)
@@ -147,12 +171,6 @@ class Versions(ABC):
             elif there[name] != nbytes:
                 problems.append(f"{name} has {there[name]} bytes, the manifest says {nbytes}")
         return problems
-
-
-def foreign(names: Iterable[str]) -> list[str]:
-    """Names in the folder of a version that this package gives to nothing there: they are somebody's own."""
-    ours = (MANIFEST, f"{MANIFEST}.new")
-    return sorted(name for name in names if name not in ours and not is_data_file(name))
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
