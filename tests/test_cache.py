@@ -19,13 +19,24 @@ from torchyoga.cache import Cache, default_folder
 from torchyoga.errors import RemoteError
 
 
-def put(cache: Cache, key: str, nbytes: int) -> Path:
-    return cache.get(key, nbytes, lambda path: (path.write_bytes(key[:1].encode() * nbytes), None)[1], key)
+def key(name: str) -> str:
+    """What a file of that letter is called."""
+    return f"{ord(name):032x}.mdb"
+
+
+K = key("k")
+
+
+def put(cache: Cache, name: str, nbytes: int) -> Path:
+    return cache.get(
+        key(name), nbytes, lambda path: (path.write_bytes(name.encode() * nbytes), None)[1], name
+    )
 
 
 def kept(cache: Cache) -> dict[str, int]:
     folder = cache.folder / "files"
-    return {path.name: path.stat().st_size for path in folder.iterdir()} if folder.exists() else {}
+    found = folder.iterdir() if folder.exists() else ()
+    return {chr(int(path.stem, 16)): path.stat().st_size for path in found}
 
 
 def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
@@ -35,12 +46,12 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
         downloads.append(path)
         path.write_bytes(b"abc")
 
-    assert not cache.has("k")
-    assert cache.find("k") is None
-    assert cache.get("k", 3, download, "k").read_bytes() == b"abc"
-    assert cache.get("k", 3, download, "k") == cache.find("k")
+    assert not cache.has(K)
+    assert cache.find(K) is None
+    assert cache.get(K, 3, download, "k").read_bytes() == b"abc"
+    assert cache.get(K, 3, download, "k") == cache.find(K)
     assert len(downloads) == 1
-    assert cache.has("k")
+    assert cache.has(K)
     assert not downloads[0].exists()
 
 
@@ -58,7 +69,7 @@ def test_what_was_not_used_for_longest_goes_first(uses: list[tuple[str, bool]], 
         order: list[str] = []
         for nth, (name, only_look) in enumerate(uses):
             if only_look:
-                cache.find(name)
+                cache.find(key(name))
             else:
                 put(cache, name, sizes[name])
             if name in order:
@@ -70,7 +81,7 @@ def test_what_was_not_used_for_longest_goes_first(uses: list[tuple[str, bool]], 
                     order.pop(0)
             order.append(name)
             # Two uses within one tick of the file system's clock could not be told apart.
-            os.utime(Path(folder) / "files" / name, ns=(nth * 10**9, nth * 10**9))
+            os.utime(Path(folder) / "files" / key(name), ns=(nth * 10**9, nth * 10**9))
             assert kept(cache).keys() == set(order)
             assert sum(kept(cache).values()) <= max(limit, sizes[name])
 
@@ -80,7 +91,7 @@ def test_what_is_deleted_stays_readable_where_it_is_mapped(tmp_path: Path) -> No
     with open(put(cache, "a", 8), "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     put(cache, "b", 8)
-    assert not cache.has("a")
+    assert not cache.has(key("a"))
     assert mapped[:] == b"a" * 8
 
 
@@ -96,21 +107,21 @@ def test_an_interrupted_download_goes_on_where_it_ended(tmp_path: Path) -> None:
 
     for _ in range(2):
         with pytest.raises(RemoteError, match="cut"):
-            cache.get("k", 15, download, "k")
-        assert not cache.has("k")
-    assert cache.get("k", 15, download, "k").read_bytes() == b"x" * 15
+            cache.get(K, 15, download, "k")
+        assert not cache.has(K)
+    assert cache.get(K, 15, download, "k").read_bytes() == b"x" * 15
     assert seen == [0, 5, 10]
 
 
 def test_parts_that_nobody_goes_on_with_are_deleted(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 100)
-    for name, age in (("old", 2 * 86400), ("new", 60)):
+    for name, age in ((key("o"), 2 * 86400), (key("n"), 60), ("my own", 2 * 86400)):
         part = tmp_path / "parts" / name
         part.parent.mkdir(exist_ok=True)
         part.write_bytes(b"x")
         os.utime(part, (time.time() - age,) * 2)
     put(cache, "k", 5)
-    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["new"]
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == {key("n"), "my own"}
 
 
 def test_a_full_disk_deletes_what_is_old_and_then_says_so(tmp_path: Path) -> None:
@@ -124,7 +135,7 @@ def test_a_full_disk_deletes_what_is_old_and_then_says_so(tmp_path: Path) -> Non
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match=r"no space left for s3://k \(7 MB\); make room") as error:
-        cache.get("k", 7_000_000, download, "s3://k")
+        cache.get(K, 7_000_000, download, "s3://k")
     assert error.value.errno == errno.ENOSPC
     assert tries == [["a", "b"], ["b"], []]
 
@@ -139,11 +150,11 @@ def test_what_is_built_here_is_kept_if_it_fits(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache", 10)
     put(cache, "a", 8)
     for name, nbytes in (("large", 11), ("b", 9)):
-        (tmp_path / name).write_bytes(b"x" * nbytes)
-        cache.adopt(name, tmp_path / name)
+        (tmp_path / "cache" / name).write_bytes(b"x" * nbytes)
+        cache.adopt(key(name[0]), name)
     assert kept(cache) == {"b": 9}
-    assert (tmp_path / "large").exists()
-    assert not (tmp_path / "b").exists()
+    assert (tmp_path / "cache" / "large").exists()
+    assert not (tmp_path / "cache" / "b").exists()
 
 
 DOWNLOADER = """
@@ -153,14 +164,14 @@ from torchyoga.cache import Cache
 folder, log, limit, nbytes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 1000
 def download(path):
     with open(log, "a") as file:
-        file.write(path.name)
+        file.write(chr(int(path.stem, 16)))
     for _ in range(10):
         time.sleep(0.01)
         with open(path, "ab") as file:
             file.write(b"x" * (nbytes // 10))
 for turn in range(3):
     for key in "abc":
-        Cache(folder, limit).get(key, nbytes, download, key)
+        Cache(folder, limit).get(f"{ord(key):032x}.mdb", nbytes, download, key)
         # Others may be about to keep theirs, and make room then.
         assert nbytes * len(list((folder / "files").iterdir())) <= limit + 2 * nbytes
 """
@@ -189,16 +200,16 @@ from torchyoga.cache import Cache
 def download(path):
     path.write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
-Cache(Path(sys.argv[1])).get("k", 8, download, "k")
+Cache(Path(sys.argv[1])).get(sys.argv[2], 8, download, "k")
 """
-    assert subprocess.run([sys.executable, "-c", dying, str(tmp_path)], timeout=300).returncode != 0
+    assert subprocess.run([sys.executable, "-c", dying, str(tmp_path), K], timeout=300).returncode != 0
     cache = Cache(tmp_path)
 
     def go_on(path: Path) -> None:
         with open(path, "ab") as file:
             file.write(b"+end")
 
-    assert cache.get("k", 8, go_on, "k").read_bytes() == b"half+end"
+    assert cache.get(K, 8, go_on, "k").read_bytes() == b"half+end"
 
 
 def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,12 +221,12 @@ def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.Mon
         begun.set()
         end.wait(300)
 
-    thread = threading.Thread(target=lambda: cache.get("k", 1, stand_still, "k"))
+    thread = threading.Thread(target=lambda: cache.get(K, 1, stand_still, "k"))
     thread.start()
     try:
         assert begun.wait(300)
         with pytest.raises(RemoteError, match="another process downloads the file, but nothing has come"):
-            cache.get("k", 1, stand_still, "the file")
+            cache.get(K, 1, stand_still, "the file")
     finally:
         end.set()
         thread.join(300)

@@ -3,6 +3,7 @@
 <folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
 <folder>/parts/<key>         on its way; what is there already is kept if the download is interrupted
 <folder>/locks/<key>.lock    held by whoever downloads it; the kernel frees it when that process dies
+<folder>/checking/<token>/   a cache for one check, whose lock is held as long as it is under way
 <folder>/building/           versions being built for a store
 """
 
@@ -13,15 +14,20 @@ import errno
 import logging
 import math
 import os
+import re
+import secrets
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import filelock
 
-from .errors import RemoteError
+from .errors import RemoteError, YogaError
+from .rooted import Entry, Root
 
 __all__ = ["Cache", "default_folder"]
 
@@ -30,6 +36,12 @@ _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
 _ROOM_SECONDS = 600.0  # to wait for others that make room
 _FORGOTTEN_SECONDS = 86400.0  # after which a download that nobody went on with is deleted
+_MOST_BRINGS = 20  # of a file that other processes keep deleting
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What is called otherwise is somebody else's, for a cache may be any folder of the user's. The second part is
+# that of another name of a file, while it is held.
+_KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.[a-z0-9]+")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 def default_folder() -> Path:
@@ -47,31 +59,59 @@ def default_folder() -> Path:
 class Cache:
     """The folder. All methods may be called by any number of threads and processes.
 
-    What is deleted to make room stays readable for whoever has it mapped.
+    What is deleted to make room stays readable for whoever has it mapped. Nothing is written or deleted
+    through links, and no link is taken for a file.
 
     Attributes:
         folder: where it is; made when something is first kept.
         limit: bytes to keep, or None for as many as the disk holds; the files that are on their way, or that
             are wanted at once, come on top.
+        shared: the group may read and write it; else nobody but the user may do either.
+        within: the cache is this folder below `folder`.
     """
 
     folder: Path
     limit: int | None = None
+    shared: bool = False
+    within: str = ""
+
+    @property
+    def root(self) -> Root:
+        """Where everything is written and deleted."""
+        return Root(self.folder, self.shared, private=True, within=self.within)
+
+    def path(self, kind: str, key: str) -> Path:
+        """Where a file lies, or would lie, in one of the folders."""
+        return Path(self.folder, self.within, kind, key)
 
     def find(self, key: str) -> Path | None:
         """The file, which counts as used now; None if it is not there."""
-        path = self.folder / "files" / key
+        path = self.path("files", key)
+        if not self.has(key):
+            return None
         try:
-            os.utime(path)
-        except (FileNotFoundError, NotADirectoryError):
+            if os.utime in os.supports_follow_symlinks:
+                os.utime(path, follow_symlinks=False)
+            else:
+                os.utime(path)
+        except FileNotFoundError:
             return None
         except OSError:
-            return path if path.exists() else None  # it may only be read, which is enough
+            pass  # it may only be read, which is enough
         return path
 
     def has(self, key: str) -> bool:
-        """True if the file is there."""
-        return (self.folder / "files" / key).exists()
+        """True if the file is there; YogaError if something else is."""
+        path = self.path("files", key)
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise self._advised(error) from error
+        if not stat.S_ISREG(mode):
+            raise YogaError(f"{path} is a link or a folder, which torchyoga has not put there; move it away")
+        return True
 
     def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
         """The file; if it is not there, `download` writes it, while others that want it wait.
@@ -83,107 +123,197 @@ class Cache:
             what: the file, for messages.
 
         Raises:
-            OSError: the disk is full, and nothing is left here that could be deleted.
-            RemoteError: another process downloads it, and nothing has come for ten minutes.
+            OSError: the disk is full, and nothing is left here that could be deleted; or the folder cannot be
+                written.
+            YogaError: there are links in it.
+            RemoteError: another process downloads it, and nothing has come for ten minutes; or others delete
+                it again and again.
         """
-        part = self.folder / "parts" / key
-        while (found := self.find(key)) is None:
-            with self._lock(key, part, what) as is_held:
+        for _ in range(_MOST_BRINGS):
+            found = self.find(key)
+            if found is not None:
+                return found
+            with self._lock(key, what) as is_held:
                 if is_held and not self.has(key):
-                    self._download(nbytes, download, part, what)
-                    return self._keep(key, part)
-        return found
+                    self._download(key, nbytes, download, what)
+                    return self._keep(key, f"parts/{key}")
+        raise RemoteError(
+            f"{what} was deleted {_MOST_BRINGS} times from {self.folder} before it could be opened; set a "
+            "larger cache_bytes"
+        )
 
-    def _download(self, nbytes: int, download: Callable[[Path], None], part: Path, what: str) -> None:
-        self._make(part.parent)
+    def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
+        self.make("parts")
         self.make_room(nbytes)
-        while True:
+        for _ in range(len(self._files("files")) + 1):  # each try but the last deletes one
             try:
-                download(part)
+                download(self.path("parts", key))
                 return
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                if error.errno not in _FULL:
                     raise
                 if error.errno == errno.EFBIG or not self._delete_oldest():
-                    raise OSError(
-                        error.errno,
-                        f"no space left for {what} ({nbytes / 1e6:.0f} MB); make room there, or choose "
-                        "another cache_dir",
-                        str(self.folder),
-                    ) from error
+                    full = error
+                    break
+                full = error
+        self._delete(f"parts/{key}")  # it would only keep the disk full
+        raise OSError(
+            full.errno,
+            f"no space left for {what} ({nbytes / 1e6:.0f} MB); make room there, or choose another cache_dir",
+            str(self.folder),
+        ) from full
 
-    def adopt(self, key: str, path: Path) -> None:
-        """Moves a finished file in, if it fits."""
-        nbytes = path.stat().st_size
-        if self.limit is not None and nbytes > self.limit:
+    def part(self, key: str) -> BinaryIO:
+        """What is here of a file on its way, opened for reading and for writing at its end."""
+        with self._advising():
+            return self.root.reopen(f"parts/{key}")
+
+    def drop(self, key: str) -> None:
+        """Deletes a file, and what is here of it on its way."""
+        self._delete(f"files/{key}")
+        self._delete(f"parts/{key}")
+
+    @contextlib.contextmanager
+    def held(self, key: str) -> Iterator[Path]:
+        """Another name of a file, which stays whatever is deleted; FileNotFoundError if the file is gone."""
+        stem, _, suffix = key.partition(".")
+        name = f"{stem}-{secrets.token_hex(4)}.{suffix}"
+        self.make("parts")
+        with self._advising():
+            self.root.link(f"files/{key}", f"parts/{name}")
+        try:
+            yield self.path("parts", name)
+        finally:
+            self._delete(f"parts/{name}")
+
+    def adopt(self, key: str, name: str) -> None:
+        """Moves a finished file in, if it fits; `name` is where it lies in the folder."""
+        found = self.root.find(name)
+        if found is None or (self.limit is not None and found.nbytes > self.limit):
             return
-        self.make_room(nbytes)
-        self._keep(key, path)
+        self.make_room(found.nbytes)
+        self._keep(key, name)
 
-    def _keep(self, key: str, path: Path) -> Path:
-        kept = self.folder / "files" / key
-        self._make(kept.parent)
-        os.utime(path)
-        os.replace(path, kept)
-        self.make_room(0, spared=kept)  # others may have come in the meantime
-        return kept
+    def _keep(self, key: str, name: str) -> Path:
+        self.make("files")
+        with self._advising():
+            os.utime(self.root.path / name)
+            self.root.move(name, f"files/{key}")
+        self.make_room(0, spared=key)  # others may have come in the meantime
+        return self.path("files", key)
 
-    def make_room(self, nbytes: int, spared: Path | None = None) -> None:
+    def make_room(self, nbytes: int, spared: str | None = None) -> None:
         """Deletes what was not used for longest, but for one file, until so many more bytes fit."""
-        for _, _, path in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
-            _delete(path)
+        for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
+            self._delete(f"parts/{entry.name}")
         if self.limit is None:
             return
         with self._only_one("room"):
             files = self._files("files")
-            total = sum(size for _, size, _ in files)
-            for _, size, path in files:
+            total = sum(entry.nbytes for entry in files)
+            for entry in files:
                 if total + nbytes <= self.limit:
                     return
-                if path != spared and _delete(path):
-                    total -= size
+                if entry.name != spared and self._delete(f"files/{entry.name}"):
+                    total -= entry.nbytes
 
     def _delete_oldest(self) -> bool:
         """False if there is nothing to delete."""
-        return any(_delete(path) for _, _, path in self._files("files"))
+        return any(self._delete(f"files/{entry.name}") for entry in self._files("files"))
 
-    def _files(self, kind: str, before: float = math.inf) -> list[tuple[int, int, Path]]:
-        """What is kept: when it was last used, in nanoseconds, its size, its path; the oldest first."""
-        found = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder / kind) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat()
-                    if status.st_mtime < before:
-                        found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
-        return sorted(found)
-
-    def _make(self, folder: Path) -> None:
+    def _delete(self, name: str) -> bool:
+        """False if it cannot be deleted, as what is open on Windows, or what is behind a link."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise type(error)(
-                error.errno,
-                f"cannot keep files here ({error.strerror}); pass another cache_dir",
-                str(self.folder),
-            ) from error
+            return self.root.unlink(name)
+        except (OSError, YogaError):
+            return False
+
+    def _files(self, kind: str, before: float = math.inf) -> list[Entry]:
+        """What is kept, the oldest first."""
+        found = (entry for entry in self.root.scan(kind) if entry.is_file and _KEY.fullmatch(entry.name))
+        return sorted(
+            (entry for entry in found if entry.written < before),
+            key=lambda entry: (entry.written, entry.nbytes, entry.name),
+        )
+
+    # -- for checks
 
     @contextlib.contextmanager
-    def _lock(self, key: str, part: Path, what: str) -> Iterator[bool]:
+    def scratch(self) -> Iterator[Cache]:
+        """An empty cache of its own, deleted at the end, or if this process dies by the next that comes."""
+        self.tidy()
+        token = secrets.token_hex(8)
+        with self._only_one(f"checking-{token}"):  # first: what nobody holds is tidied up
+            self.make(f"checking/{token}")
+            try:
+                yield Cache(self.folder, 0, self.shared, f"{self.within}/checking/{token}".lstrip("/"))
+            finally:
+                self._delete_scratch(token)
+
+    def tidy(self) -> list[str]:
+        """Deletes what checks have left that no living process goes on with; returns the names."""
+        removed = []
+        with contextlib.suppress(OSError, YogaError):  # it is somebody else's, or behind a link
+            tokens = [e.name for e in self.root.scan("checking") if _TOKEN.fullmatch(e.name) and e.is_folder]
+            for token in tokens:
+                with (
+                    contextlib.suppress(OSError, YogaError),  # so is a lock that another holds
+                    self._only_one(f"checking-{token}", seconds=0),
+                ):
+                    self._delete_scratch(token)
+                    removed.append(f"checking/{token}")
+        return removed
+
+    def _delete_scratch(self, token: str) -> None:
+        root = self.root.at(f"checking/{token}")
+        with contextlib.suppress(OSError, YogaError):
+            for kind in ("files", "parts", "locks"):
+                for entry in root.scan(kind):
+                    root.unlink(f"{kind}/{entry.name}")
+                root.rmdir(kind)
+            if self.root.rmdir(f"checking/{token}"):
+                self.root.unlink(f"locks/checking-{token}.lock")
+
+    # -- folders and locks
+
+    def make(self, name: str) -> None:
+        """Makes a folder in it; OSError says what to do if that is not allowed."""
+        with self._advising():
+            self.root.make(name)
+
+    @contextlib.contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Says what to do where the system refuses."""
+        try:
+            yield
+        except (YogaError, TimeoutError, FileNotFoundError):
+            raise
+        except OSError as error:
+            raise self._advised(error) from error
+
+    def _advised(self, error: OSError) -> OSError:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return type(error)(
+            error.errno, f"cannot keep files here ({reason}); pass another cache_dir", str(self.folder)
+        )
+
+    @contextlib.contextmanager
+    def _lock(self, key: str, what: str) -> Iterator[bool]:
         """Holds the lock of a key; gives False, without it, once somebody else has brought the file."""
         lock = self._filelock(key)
         started = moved = time.monotonic()
         notice, size = _NOTICE_SECONDS, -1
         while True:
             try:
-                lock.acquire(timeout=0.5, poll_interval=0.02)
+                self._acquire(lock, 0.5)
                 break
             except filelock.Timeout:
                 now = time.monotonic()
                 if self.has(key):
                     yield False
                     return
-                found = _size(part)
+                part = self.root.find(f"parts/{key}")
+                found = -1 if part is None else part.nbytes
                 if found != size:
                     size, moved = found, now
                 if now - moved > _LONGEST_STANDSTILL:
@@ -202,10 +332,10 @@ class Cache:
             lock.release()
 
     @contextlib.contextmanager
-    def _only_one(self, name: str) -> Iterator[None]:
+    def _only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
         lock = self._filelock(name)
         try:
-            lock.acquire(timeout=_ROOM_SECONDS, poll_interval=0.02)
+            self._acquire(lock, seconds)
         except filelock.Timeout:
             raise RemoteError(f"{lock.lock_file} is held by another process; stop that one") from None
         try:
@@ -213,25 +343,11 @@ class Cache:
         finally:
             lock.release()
 
+    def _acquire(self, lock: filelock.BaseFileLock, seconds: float) -> None:
+        with self._advising():
+            lock.acquire(timeout=seconds, poll_interval=0.02)
+
     def _filelock(self, name: str) -> filelock.BaseFileLock:
-        path = self.folder / "locks" / f"{name}.lock"
-        self._make(path.parent)
-        return filelock.FileLock(path, thread_local=False)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return -1
-
-
-def _delete(path: Path) -> bool:
-    """False if it cannot be deleted, as what is open on Windows."""
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return False
-    return True
+        self.make("locks")
+        with self._advising():
+            return filelock.FileLock(self.root.touch(f"locks/{name}.lock"), thread_local=False)

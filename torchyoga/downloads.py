@@ -8,8 +8,6 @@ import errno
 import json
 import logging
 import math
-import os
-import secrets
 import threading
 import time
 import weakref
@@ -21,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +43,7 @@ Ints = npt.NDArray[np.int64]
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 4  # files
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
+_MOST_BRINGS = 20  # of a file that is deleted again and again before it can be read
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # of the cache's bound, a file is brought that much before it is wanted
 _POLL = 0.02  # seconds
@@ -128,7 +127,7 @@ class Downloads:
 
     def _brought_to(self, entry: FileEntry, warn: Callable[[], None] | None = None) -> str:
         key = self.key(entry)
-        while True:
+        for _ in range(_MOST_BRINGS):
             was_here = key in self._brought
             found = self._cache.find(key)
             if found is not None:
@@ -136,6 +135,13 @@ class Downloads:
             if was_here and warn is not None:
                 warn()
             self._asked(entry, first=True).result()
+        raise self._deleted(entry)
+
+    def _deleted(self, entry: FileEntry) -> RemoteError:
+        return RemoteError(
+            f"{self.name}/{entry.name} was deleted {_MOST_BRINGS} times from {self._cache.folder} before it "
+            "could be read; set a larger cache_bytes"
+        )
 
     def _warn_of_small_cache(self) -> None:
         limit = self._cache.limit
@@ -187,16 +193,20 @@ class Downloads:
     @contextlib.contextmanager
     def held(self, entry: FileEntry) -> Iterator[str]:
         """A path of the file that stays, whatever the cache deletes meanwhile."""
-        while True:
-            path = Path(self._brought_to(entry))
-            link = self._cache.folder / "parts" / f"{path.stem}-{secrets.token_hex(4)}{path.suffix}"
-            with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
-                os.link(path, link)
-                break
-        try:
-            yield str(link)
-        finally:
-            link.unlink(missing_ok=True)
+        key = self.key(entry)
+        with contextlib.ExitStack() as stack:
+            for _ in range(_MOST_BRINGS):
+                self._brought_to(entry)
+                with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
+                    path = stack.enter_context(self._cache.held(key))
+                    break
+            else:
+                raise self._deleted(entry)
+            yield str(path)
+
+    def forget(self, entry: FileEntry) -> None:
+        """Deletes the file from the cache."""
+        self._cache.drop(self.key(entry))
 
     # -- ahead of time
 
@@ -306,15 +316,16 @@ class Downloads:
 
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes a file, from where it ends, and checks it."""
-        name = f"{self._folder}/{entry.name}"
+        name, key = f"{self._folder}/{entry.name}", self.key(entry)
         for _ in range(_TRIES):
-            crc = self._append(name, entry, path)
+            with self._cache.part(key) as file:
+                crc = self._append(name, entry, file)
             problem = self._problem(entry, crc, path)
             if problem is None:
-                self._checked.add(self.key(entry))
+                self._checked.add(key)
                 return
             _log.warning("%s arrived damaged; downloading it again", self._remote.where(name))
-            path.unlink()
+            self._cache.drop(key)
         raise CorruptError(
             f"{self._remote.where(name)} is damaged: {problem}; remove the version and publish it again"
         )
@@ -359,31 +370,30 @@ class Downloads:
             )
         raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
 
-    def _append(self, name: str, entry: FileEntry, path: Path) -> int:
+    def _append(self, name: str, entry: FileEntry, file: BinaryIO) -> int:
         """Writes what is missing; returns the CRC-32 of all."""
-        with open(path, "a+b") as file:
-            file.seek(0)
-            crc, at = crc32_of(file)
-            if at > entry.nbytes:
+        file.seek(0)
+        crc, at = crc32_of(file)
+        if at > entry.nbytes:
+            file.truncate(0)
+            at = crc = 0
+        while at < entry.nbytes:
+            bounds = [
+                (start, min(start + _RUN, entry.nbytes))
+                for start in range(at, min(at + _RUNS * _RUN, entry.nbytes), _RUN)
+            ]
+            try:
+                runs = self._remote.read_ranges(name, bounds, entry.nbytes)
+            except FileNotFoundError:
+                self._say_what_happened(entry)
+                raise
+            if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
                 file.truncate(0)
                 at = crc = 0
-            while at < entry.nbytes:
-                bounds = [
-                    (start, min(start + _RUN, entry.nbytes))
-                    for start in range(at, min(at + _RUNS * _RUN, entry.nbytes), _RUN)
-                ]
-                try:
-                    runs = self._remote.read_ranges(name, bounds, entry.nbytes)
-                except FileNotFoundError:
-                    self._say_what_happened(entry)
-                    raise
-                if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
-                    file.truncate(0)
-                    at = crc = 0
-                for run in runs:
-                    file.write(run)
-                    crc, at = zlib.crc32(run, crc), at + len(run)
-            file.flush()
+            for run in runs:
+                file.write(run)
+                crc, at = zlib.crc32(run, crc), at + len(run)
+        file.flush()
         return crc
 
 

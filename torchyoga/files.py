@@ -53,6 +53,9 @@ class Files(Protocol):
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file lies on this machine, at its path."""
 
+    def forget(self, entry: FileEntry) -> None:
+        """Deletes the copy here of a file that was brought, so that it is brought again."""
+
     def is_checked(self, entry: FileEntry) -> bool:
         """True if this process has compared the whole file with its checksum when it brought it."""
 
@@ -104,6 +107,9 @@ class Folder:
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is there."""
         return os.path.exists(self.path(entry))
+
+    def forget(self, entry: FileEntry) -> None:
+        """What lies here is no copy."""
 
     def is_checked(self, entry: FileEntry) -> bool:
         """A file that lies here may have changed since."""

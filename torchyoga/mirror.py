@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from .cache import Cache
@@ -56,7 +54,7 @@ class Mirror(Versions):
         self._cache = cache
         self._lease_seconds = lease_seconds
         key = blake2b(remote.url.encode(), digest_size=8).hexdigest()
-        self._local = Store(cache.folder / "building" / key)
+        self._local = Store(cache.root.at(f"building/{key}"))
         self._leases: dict[tuple[str, str], Lease] = {}
         self._has_warned = False
 
@@ -90,15 +88,10 @@ class Mirror(Versions):
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Downloads]:
         """The files of a version, downloaded again one by one."""
-        with self._scratch() as scratch:
-            folder = self._folder(manifest.id, manifest.version)
-            yield Downloads(self._remote, folder, Cache(scratch, limit=0), manifest.schema)
-
-    @contextlib.contextmanager
-    def _scratch(self) -> Iterator[Path]:
-        self._cache.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="checking-", dir=self._cache.folder) as scratch:
-            yield Path(scratch)
+        with self._cache.scratch() as scratch:
+            yield Downloads(
+                self._remote, self._folder(manifest.id, manifest.version), scratch, manifest.schema
+            )
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted; costs one listing of everything."""
@@ -152,6 +145,7 @@ class Mirror(Versions):
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
         self._remote.refuse_read_only()
+        self._cache.make("building")  # says what to do if that is not allowed
         folder = f".leases/{self._folder(id, version)}"
         what = f"building {id!r} {version!r} in {self.name}"
         patience = timeout if timeout >= 0 else _FOREVER
@@ -181,8 +175,8 @@ class Mirror(Versions):
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
         for file in published.files:  # what was built here need not be downloaded
-            with contextlib.suppress(OSError):
-                self._cache.adopt(files.key(file), staging.path / file.name)
+            with contextlib.suppress(OSError, YogaError):
+                self._cache.adopt(files.key(file), f"{staging.root.within}/{file.name}")
         staging.clear()
         return published
 
@@ -293,7 +287,7 @@ class Mirror(Versions):
                 removed += self._clean_version(folder, before)
         self._remote.delete(name for name in removed if name.startswith(".leases/"))
         uploads = self._remote.abort_uploads(before, _is_of_version)
-        return sorted(removed + uploads + self._local.clean(grace))
+        return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
 
     def _clean_version(self, folder: str, before: float) -> list[str]:
         """Looks again, while nobody builds the version, and removes what is forgotten in its folder."""

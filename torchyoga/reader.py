@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -110,7 +109,7 @@ class Reader:
                 with self._lock, contextlib.suppress(OSError):
                     self._shelf = None
                     del self._mapped[number]
-                    os.unlink(file.path)
+                    self.where.forget(self.files[number])
                 raise CorruptError(
                     f"{self.where.name}: the copy of {self.files[number].name} on this machine was damaged, "
                     "and has been deleted; read again to download it"
@@ -322,8 +321,7 @@ class Reader:
                     if not self.where.is_far:
                         raise
                     # Deleted again, to make room for another; or somebody has changed its size.
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(path)
+                    self.where.forget(entry)
             raise RemoteError(
                 f"{self.where.name}: {entry.name} was deleted {_MOST_BRINGS} times before it was opened; "
                 "set a larger cache_bytes"

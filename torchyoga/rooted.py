@@ -144,6 +144,16 @@ class Root:
         self.unlink(name)
         return self.create(name)
 
+    def reopen(self, name: str) -> BinaryIO:
+        """A file, made if it is not there, opened for reading and for writing at its end."""
+        with self._parent(name) as (folder, last):
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+            handle = self._opened(folder, last, flags)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            self._refuse(self.path / name, "a file")
+        return open(handle, "a+b")
+
     def touch(self, name: str) -> Path:
         """The path of a file, which is made if it is not there."""
         try:
@@ -188,6 +198,15 @@ class Root:
                 os.replace(folder.place(last), other.place(new))
             else:
                 os.replace(last, new, src_dir_fd=folder.handle, dst_dir_fd=other.handle)
+
+    def link(self, name: str, to: str) -> None:
+        """Gives a file a second name; FileExistsError if something is there."""
+        with self._parent(name) as (folder, last), self._parent(to) as (other, new):
+            if folder.handle is None:
+                os.link(folder.place(last), other.place(new))
+            else:
+                handles = {"src_dir_fd": folder.handle, "dst_dir_fd": other.handle}
+                os.link(last, new, **handles, follow_symlinks=False)
 
     def sync(self, name: str = "") -> None:
         """Returns when the names in a folder are on the disk."""

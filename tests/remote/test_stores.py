@@ -252,9 +252,7 @@ def test_what_others_have_put_beside_a_version_stays(machine: Machine, tmp_path:
     remote.write("a/2/notes.txt", b"somebody's own")
     remote.write(".leases/a/2/notes.txt", b"somebody's own")
     before = sorted(name for name in remote.find() if "json" not in name)
-    ten = (
-        r"holds what torchyoga has not written: 'results/00.txt', .*'results/09.txt' and 2 more. Nothing"
-    )
+    ten = r"holds what torchyoga has not written: 'results/00.txt', .*'results/09.txt' and 2 more. Nothing"
     with pytest.raises(errors.YogaError, match=ten):
         storage.remove("a", "1")
     with pytest.raises(errors.YogaError, match=ten):
