@@ -5,18 +5,23 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from children import status_of_child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyoga.cache import Cache, default_folder
-from torchyoga.errors import RemoteError
+from torchyoga.errors import RemoteError, YogaError
 
 
 def key(name: str) -> str:
@@ -237,3 +242,197 @@ def test_the_default_folder_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch)
     if sys.platform == "linux":
         assert default_folder() == Path("/somewhere/cache/torchyoga")
     assert default_folder().name == "torchyoga"
+
+
+# -- links, modes, and what is not ours
+
+
+def write_part(cache: Cache, data: bytes) -> Callable[[Path], None]:
+    def download(path: Path) -> None:
+        with cache.part(path.name) as part:
+            part.write(data)
+
+    return download
+
+
+@pytest.mark.parametrize("name", ["parts", "files", "locks", f"parts/{K}", f"files/{K}", f"locks/{K}.lock"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_links_in_a_cache_are_not_written_through(name: str, is_there: bool, tmp_path: Path) -> None:
+    cache, outside = Cache(tmp_path / "cache"), tmp_path / "outside"
+    put(cache, "a", 5)
+    is_folder = "/" not in name
+    if is_there:
+        outside.mkdir() if is_folder else outside.write_bytes(b"precious")
+    link = cache.folder / name
+    if is_folder:
+        for path in link.iterdir() if link.exists() else ():
+            path.unlink()
+        link.rmdir()
+    link.symlink_to(outside)
+    with pytest.raises((YogaError, OSError), match=re.escape(str(cache.folder))):
+        cache.get(K, 8, write_part(cache, b"from afar"), "k")
+    assert link.is_symlink()
+    assert outside.exists() == is_there
+    assert not is_there or (
+        list(outside.iterdir()) == [] if is_folder else outside.read_bytes() == b"precious"
+    )
+
+
+def test_a_link_put_for_a_file_is_not_read(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    path = put(cache, "k", 5)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    for act in (cache.find, cache.has, lambda name: put(cache, "k", 5)):
+        with pytest.raises(
+            YogaError, match="is a link or a folder, which torchyoga has not put there; move it"
+        ):
+            act(K)
+    cache.drop(K)
+    assert (tmp_path / "elsewhere").read_bytes() == b"k" * 5
+
+
+@pytest.mark.parametrize(("shared", "folders", "files"), [(False, 0o700, 0o600), (True, 0o2770, 0o660)])
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_who_may_read_and_write_a_cache(
+    shared: bool, folders: int, files: int, umask: int, tmp_path: Path
+) -> None:
+    before = os.umask(umask)
+    try:
+        cache = Cache(tmp_path / "cache", None, shared)
+        cache.get(K, 8, write_part(cache, b"from afar"), "k")
+        with cache.scratch() as scratch:
+            scratch.get(K, 8, write_part(scratch, b"from afar"), "k")
+            with scratch.part(key("p")), scratch.held(K):
+                found = [cache.folder, *cache.folder.rglob("*")]
+                modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
+    finally:
+        os.umask(before)
+    assert {(stat.S_ISDIR(path.stat().st_mode), mode) for path, mode in modes.items() if path.exists()} == {
+        (True, folders),
+        (False, files),
+    }
+    assert set(modes.values()) == {folders, files}
+
+
+def test_what_is_not_the_cache_s_own_is_not_deleted(tmp_path: Path) -> None:
+    """Its folder may be any folder of the user's."""
+    own = [
+        tmp_path / name for name in ("files/photo.jpg", "parts/cello.pdf", "locks/door", "checking/account/1")
+    ]
+    for path in own:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (0, 0))
+    cache = Cache(tmp_path, limit=10)
+    for name in "abc":
+        put(cache, name, 8)
+    cache.tidy()
+    assert all(path.exists() for path in own)
+    assert kept_files(cache) == {key("c"), "photo.jpg"}
+
+
+def kept_files(cache: Cache) -> set[str]:
+    return {path.name for path in (cache.folder / "files").iterdir()}
+
+
+# -- checks
+
+
+CHECKER = """
+import sys, time
+from pathlib import Path
+from torchyoga.cache import Cache
+with Cache(Path(sys.argv[1])).scratch() as scratch:
+    scratch.get(sys.argv[2], 4, lambda path: (path.write_bytes(b"file"), None)[1], "k")
+    print("checking", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHECKER, str(tmp_path), K]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as dying, subprocess.Popen(command, **pipes) as living:  # type: ignore[call-overload]
+        try:
+            for process in (dying, living):
+                assert process.stdout.readline() == b"checking\n"
+            cache = Cache(tmp_path)
+            assert cache.tidy() == []
+            dying.kill()
+            dying.wait(300)
+            before = set((tmp_path / "checking").iterdir())
+            with cache.scratch() as scratch:
+                left = set((tmp_path / "checking").iterdir())
+                assert len(before) == len(left) == 2
+                assert len(before & left) == 1
+                assert list(scratch.folder.glob(f"checking/*/files/{K}")) != []
+            living.communicate(b"", timeout=300)
+            assert living.returncode == 0
+        finally:
+            living.kill()
+    assert list((tmp_path / "checking").iterdir()) == []
+    assert list((tmp_path / "locks").iterdir()) == []
+
+
+# -- what stands in the way
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_another_user_s_cache_is_said(mode: int, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # a folder that others may enter
+        os.chmod(name, 0o755)
+        folder = Path(name, "cache")
+        put(Cache(folder), "a", 5)
+        for path in (folder, *folder.rglob("*")):
+            os.chmod(path, mode if path.is_dir() else 0o644)
+
+        def as_another() -> None:
+            os.setuid(65534)
+            for cache in (Cache(folder), Cache(folder / "new"), Cache(Path(name, "new"))):
+                for act in (
+                    lambda cache=cache: put(cache, "k", 5),
+                    lambda cache=cache: cache.scratch().__enter__(),
+                ):
+                    with pytest.raises(
+                        OSError, match=r"cannot keep files here \(Permission.*another cache_dir"
+                    ):
+                        act()
+            if mode == 0o755:
+                assert Cache(folder).find(key("a")) is not None  # it may be read
+            else:
+                with pytest.raises(PermissionError, match="pass another cache_dir"):
+                    Cache(folder).has(key("a"))
+
+        assert status_of_child(as_another) == 0
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk"
+)
+def test_nothing_is_left_of_a_download_on_a_full_disk(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        cache = Cache(tmp_path)
+        put(cache, "a", 1000)
+        with pytest.raises(OSError, match=r"no space left for k .* make room there"):
+            cache.get(K, 2**21, write_part(cache, bytes(2**21)), "k")
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+        put(cache, "b", 1000)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_file_that_is_deleted_again_and_again_ends_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    put(cache, "k", 5)
+    monkeypatch.setattr(Cache, "find", lambda self, key: None)
+    with pytest.raises(RemoteError, match=r"k was deleted 20 times from .* set a larger cache_bytes"):
+        put(cache, "k", 5)

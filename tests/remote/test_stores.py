@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga import errors
+from torchyoga.cache import Cache
 from torchyoga.downloads import Downloads
 from torchyoga.manifest import Manifest
 
@@ -367,6 +370,95 @@ def test_copies_from_a_store_with_a_small_cache(
         assert same(small.copy("a", "1", to=target))
         target.check("a", "1")
     assert list((tmp_path / "small" / "parts").glob("*")) == []
+
+
+def test_what_was_built_here_is_copied_from_here(machine: Machine, tmp_path: Path) -> None:
+    """Nothing was ever downloaded on this machine."""
+    storage, local = machine("here"), yoga.Storage(tmp_path / "local")
+    storage.submit(ROWS, "a", "1")
+    assert same(storage.copy("a", "1", to=local))
+    assert list((tmp_path / "here" / "parts").iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["held", "find"])
+def test_files_that_are_deleted_again_and_again_end_in_an_error(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By other processes with small caches, say."""
+    storage = storages(f"memory://{uuid.uuid4().hex}", None, tmp_path)("here")
+    ref = storage.submit([1, 2], "a", "1")
+    use = getattr(Cache, method)
+
+    def use_too_late(self: Cache, key: str) -> Any:
+        self.drop(key)
+        return use(self, key)
+
+    monkeypatch.setattr(Cache, method, use_too_late)
+    with pytest.raises(
+        (errors.RemoteError, errors.CorruptError), match=r"was deleted 20 times .* larger cache_bytes"
+    ):
+        storage.copy("a", "1", to=yoga.Storage(tmp_path / "copy"))
+    assert len(ref) == 2
+
+
+def test_what_a_killed_check_has_left_goes(machine: Machine, tmp_path: Path) -> None:
+    storage = machine("here")
+    storage.submit([1, 2], "a", "1")
+    for act in (lambda: storage.check("a", "1"), storage.clean):
+        left = tmp_path / "here" / "checking" / ("0" * 16) / "files" / f"{0:032x}.mdb"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"downloaded")
+        act()
+        assert list((tmp_path / "here" / "checking").iterdir()) == []
+
+
+def test_a_cache_is_its_user_s_alone_unless_it_is_shared(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        for shared in (False, True):
+            storage = yoga.Storage(
+                f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / str(shared), shared=shared
+            )
+            storage.submit(ROWS, "a", "1")
+            storage.check("a", "1")
+            storage.copy("a", "1", to=yoga.Storage(tmp_path / f"copy of {shared}"))
+            paths = [tmp_path / str(shared), *(tmp_path / str(shared)).rglob("*")]
+            modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in paths}
+            own, group = {(True, 0o700), (False, 0o600)}, {(True, 0o2770), (False, 0o660)}
+            assert modes == (group if shared else own)
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("doing", ["check", "copy"])
+def test_what_is_removed_meanwhile_is_not_called_damaged(
+    doing: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, other = machine("here"), machine("other")
+    for turn in ("overwritten", "removed"):
+        storage.submit([1, 2], "a", "1", overwrite=True)
+        (tmp_path / turn).mkdir()
+        acts = [lambda: other.remove("a", "1")]
+        if turn == "overwritten":
+            acts.append(lambda: other.submit([3], "a", "1"))
+        brought = Downloads._bring
+
+        def bring(self: Downloads, entry: Any, acts: Any = acts, brought: Any = brought) -> None:
+            while acts:
+                acts.pop(0)()
+            brought(self, entry)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Downloads, "_bring", bring)
+            to = yoga.Storage(tmp_path / turn / "copy")
+            reader = machine(turn)
+            work = partial(reader.check, "a", "1") if doing == "check" else partial(reader.copy, "a", "1", to)
+            if turn == "overwritten":
+                work()
+                assert doing == "check" or list(to.fetch("a", "1")) == [3]
+            else:
+                with pytest.raises(errors.NotFoundError, match=r"was removed while it was (checked|copied)"):
+                    work()
 
 
 def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
