@@ -46,6 +46,19 @@ def saved(loader: yoga.DataLoader) -> dict[str, Any]:
     return json.loads(state)
 
 
+def test_a_look_that_set_epoch_forgets_is_not_in_the_state() -> None:
+    options: dict[str, Any] = {"num_replicas": 2, "rank": 0, "num_workers": 1}
+    first = loader(**options)
+    some(first, 2)
+    state = saved(first)
+    assert state["share"]
+    second = loader(**options)
+    second.load_state_dict(state)
+    some(second, 1)  # to see what a batch looks like
+    second.set_epoch(0)
+    assert saved(second) == state
+
+
 @pytest.mark.parametrize("prefetch", [2, 5])
 def test_resumed_twice_every_row_comes_once(prefetch: int) -> None:
     whole, early = some(loader(num_workers=0)), 0

@@ -424,7 +424,7 @@ class Cursor:
             steps: batches of the epoch up to there, on each rank; None if that is not known.
             run: the iteration; by default the one that has delivered last.
         """
-        order, run = self.order, run or self._run
+        order, run = self.order, run or (None if self._has_forgotten else self._run)
         run = run if run is not None and run.start.epoch == place.epoch else None
         entry, share = self._entry, None
         if place.share[1] > 1:

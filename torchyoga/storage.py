@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec
+from urllib.request import url2pathname
 
 from torch.utils.data import IterableDataset
 
@@ -105,8 +106,7 @@ class Storage:
             for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
                 if value:
                     raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
-            path = Path(text.partition("://")[2] or text).expanduser().absolute()
-            self._store = Store(Root(path, shared=shared))
+            self._store = Store(Root(_directory(text), shared=shared))
 
     @property
     def url(self) -> str:
@@ -480,6 +480,20 @@ class Storage:
         if len(ref):
             ref.open()
         return ref
+
+
+def _directory(text: str) -> Path:
+    """The directory of a path, or of a URL of one as `Path.as_uri` and RFC 8089 write it."""
+    scheme, _, rest = text.partition(":")
+    if scheme.lower() in ("file", "local") and rest.startswith("/"):
+        host, _, below = rest[2:].partition("/")
+        path = rest if not rest.startswith("//") else f"/{below}" if host in ("", "localhost") else rest[2:]
+        return Path(url2pathname(path)).expanduser().absolute()
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        raise ValueError(
+            f"{text!r} is neither a directory nor a URL; a URL has two slashes, as in s3://bucket"
+        )
+    return Path(text).expanduser().absolute()
 
 
 def _through_door(data: Any, num_workers: int) -> Any:
