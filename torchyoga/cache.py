@@ -22,6 +22,7 @@ from pathlib import Path
 import filelock
 
 from .errors import RemoteError
+from .regular import refuse_irregular
 
 __all__ = ["Cache", "default_folder"]
 
@@ -59,8 +60,9 @@ class Cache:
     limit: int | None = None
 
     def find(self, key: str) -> Path | None:
-        """The file, which counts as used now; None if it is not there."""
+        """The file, which counts as used now; None if it is not there, CorruptError if it is no file."""
         path = self.folder / "files" / key
+        refuse_irregular(path)
         try:
             os.utime(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -87,6 +89,7 @@ class Cache:
             RemoteError: another process downloads it, and nothing has come for ten minutes.
         """
         part = self.folder / "parts" / key
+        refuse_irregular(part)
         while (found := self.find(key)) is None:
             with self._lock(key, part, what) as is_held:
                 if is_held and not self.has(key):

@@ -30,7 +30,7 @@ from .names import decoded, encoded
 from .remote import Found, Remote
 from .staging import Staging
 from .store import Store, transfer_bar
-from .versions import Held, Versions
+from .versions import Held, Versions, opening, sealed
 
 __all__ = ["Mirror"]
 
@@ -175,12 +175,14 @@ class Mirror(Versions):
         progress: bool | None,
     ) -> Manifest:
         id, version = manifest.id, manifest.version
+        sealed(manifest)
+        held = opening(manifest, held)
         folder = self._folder(id, version)
         there = self._remote.find(folder)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
         published = replace(manifest, files=entries)
-        name, text = f"{folder}/{MANIFEST}", published.to_bytes()
+        name, text = f"{folder}/{MANIFEST}", sealed(published)
         try:
             if replaces is None:
                 self._remote.create(name, text)

@@ -340,6 +340,12 @@ class Reader:
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
         return Opened(file, extents, names, self.where.is_checked(entry))
 
+    def open_all(self) -> None:
+        """Raises CorruptError unless every file can be opened; reads none of the rows."""
+        for number in range(len(self.files)):
+            self._opened(number)
+            del self._mapped[number]
+
     def verify_all(self) -> list[str]:
         """What is damaged, file by file; empty if nothing is. Reads everything."""
         problems = []

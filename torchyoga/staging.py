@@ -11,6 +11,7 @@ from typing import Any
 
 from .durable import replace_synced, sync_directory, write_new
 from .manifest import FileEntry, digest
+from .regular import refuse_irregular
 
 __all__ = ["Staging"]
 
@@ -30,7 +31,12 @@ class Staging:
     replaces: str | None = None
 
     def load(self) -> dict[str, Any]:
-        """What `save` noted last; empty if nothing is to be continued."""
+        """What `save` noted last; empty if nothing is to be continued.
+
+        Raises:
+            CorruptError: something else than a file has its name.
+        """
+        refuse_irregular(self.path / _PROGRESS)
         try:
             found = json.loads((self.path / _PROGRESS).read_bytes())
             sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)

@@ -23,12 +23,13 @@ import filelock
 from tqdm import tqdm
 
 from .durable import beside, make_directory, replace_synced, sync_directory, sync_file, write_new
-from .errors import CorruptError, YogaError
+from .errors import YogaError
 from .files import MANIFEST, Folder
 from .manifest import LARGEST_MANIFEST, Manifest, is_data_file
 from .names import decoded, encoded
+from .regular import read_regular
 from .staging import Staging
-from .versions import Held, Versions
+from .versions import Held, Versions, sealed
 
 __all__ = ["Store", "transfer_bar"]
 
@@ -68,13 +69,9 @@ class Store(Versions):
         """The text of a manifest."""
         path = self.directory(id, version) / MANIFEST
         try:
-            with open(path, "rb") as file:
-                text = file.read(LARGEST_MANIFEST + 1)
+            return read_regular(path, LARGEST_MANIFEST)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if len(text) > LARGEST_MANIFEST:
-            raise CorruptError(f"{path} is larger than any manifest; remove the version and build it again")
-        return text
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
@@ -99,7 +96,7 @@ class Store(Versions):
         """What lies in the directory of a version beside its manifest."""
         directory = self.directory(manifest.id, manifest.version)
         own = {MANIFEST, beside(directory / MANIFEST).name}
-        return {path.name: path.stat().st_size for path in directory.iterdir() if path.name not in own}
+        return {path.name: _size(path) for path in directory.iterdir() if path.name not in own}
 
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
@@ -150,10 +147,11 @@ class Store(Versions):
         The manifest is replaced in one step: a reader sees the version before or the version after, or none
         if there was none.
         """
+        text = sealed(manifest, Folder(str(staging.path)).held)
         directory = self.directory(manifest.id, manifest.version)
         make_directory(directory)
         # What may need space comes first, so that a full disk leaves the version as it was.
-        write_new(directory / MANIFEST, manifest.to_bytes())
+        write_new(directory / MANIFEST, text)
         for file in manifest.files:
             os.replace(staging.path / file.name, directory / file.name)
         sync_directory(directory)
@@ -227,6 +225,13 @@ def _decoded_names(directory: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [found for name in names if (found := decoded(name)) is not None]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # a link that leads nowhere
+        return path.lstat().st_size
 
 
 def _read_text(path: Path) -> str:
