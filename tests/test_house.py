@@ -19,6 +19,7 @@ HOUSE = [
     "errors",
     "cached",
     "warned",
+    "code",
     "forks",
     "leaf",
     "compound",
