@@ -75,7 +75,7 @@ def _words(node: Any) -> Iterator[str]:
     else:
         yield type(node).__name__
         for name in sorted(set(node._fields) - _UNSEEN):
-            value = getattr(node, name, None)
+            value: Any = getattr(node, name, None)
             if name == "body" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 value = value[ast.get_docstring(node, clean=False) is not None :]
             elif isinstance(node, ast.JoinedStr):
