@@ -132,7 +132,7 @@ class Function:
             return encoded(value)
         except TypeError as error:
             raise TypeError(
-                f"{self.name}: whether a version was made with the same {name!r} cannot be told, for {error}. "
+                f"{self.name}: nobody can tell whether a version was made with the same {name!r}: {error}. "
                 f"Name it in id or version, as {{{name}}}, or pass ignore=[{name!r}] if the rows do not "
                 "depend on it"
             ) from None

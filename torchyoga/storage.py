@@ -273,7 +273,7 @@ class Storage:
             (9, 27)
             >>> powers(2, count=20)  # doctest: +ELLIPSIS
             Traceback (most recent call last):
-            torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count than ...
+            torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
         if stale not in ("warn", "error", "ignore"):
             raise ValueError(f"stale must be 'warn', 'error' or 'ignore', found {stale!r}")
@@ -540,8 +540,8 @@ def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> st
     differing = call.differing(made)
     if differing:
         raise ExistsError(
-            f"{what} is published already, made with another {' and another '.join(differing)} than in this call "
-            f"of {call.function.name}. If the rows depend on it, name it in id or version, as "
+            f"{what} is published already, made with another {' and another '.join(differing)} than "
+            f"this call of {call.function.name} has. If the rows depend on it, name it in id or version, as "
             f"{{{differing[0]}}}, or choose another version; if they do not, pass ignore={differing}"
         )
     if stale == "ignore" or None in (code, made.code) or code == made.code:

@@ -48,7 +48,7 @@ class _OverStorage(Storage):
         def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
             # As yogadl does, whatever the arguments.
             @self.storage.cacheable(
-                _literal(dataset_id), _literal(dataset_version), ignore=["args", "kwargs"]
+                _literal(dataset_id), _literal(dataset_version), ignore=["args", "kwargs"], stale="ignore"
             )
             def cached(*args: Any, **kwargs: Any) -> Any:
                 return _ours(function(*args, **kwargs))
