@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
 import enum
 import functools
 import hashlib
@@ -152,6 +153,38 @@ def test_the_bytes_are_pinned() -> None:
     # Manifests keep digests of them.
     digest = hashlib.blake2b(b"|".join(map(encoded, VALUES)), digest_size=16).hexdigest()
     assert digest == "13e4d0da3c95b770f97abd8e13398414"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((True, "True"), (1, "1"), (1.5, "1.5"), (None, "None"), ("é {x}", "é {x}"), (Path("a/b"), "a/b")),
+        *((Color.RED, "Color.RED"), (Shade.RED, "1"), (Level.HIGH, "3"), (Bits.ONE | Bits.TWO, "3")),
+        *(
+            (np.int64(3), "3"),
+            (np.float32(0.1), "0.1"),
+            (torch.float32, "torch.float32"),
+            ((1, ["a"]), "(1, ['a'])"),
+        ),
+        *((torch.device("cpu"), "cpu"), (datetime.date(2020, 1, 2), "2020-01-02")),
+    ],
+)
+def test_the_text_of_a_value_in_a_template(value: Any, text: str) -> None:
+    assert Function(lambda x: x, "a-{x}", "1", []).call(value).id == f"a-{text}"
+
+
+@pytest.mark.parametrize(
+    "value", [(np.int64(3),), [Path("x")], {1}, np.arange(2), torch.tensor(1), Config(1)]
+)
+def test_what_a_template_cannot_say(value: Any) -> None:
+    with pytest.raises(
+        TypeError, match="whose text is not the same in every process or says only a part of it"
+    ):
+        Function(lambda x: x, "a-{x}", "1", []).call(value)
 
 
 def test_a_function_in_c_that_tells_nothing_takes_anything() -> None:

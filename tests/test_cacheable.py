@@ -202,6 +202,17 @@ class Plain:
         return [offset]
 
 
+def test_arguments_may_have_any_name(storage: yoga.Storage) -> None:
+    @storage.cacheable("{id}", "{version}")
+    def made(id: str, version: str, self: int, function: int, args: int, kwargs: int) -> Any:
+        return [id, version]
+
+    values = {"self": 1, "function": 2, "args": 3, "kwargs": 4}
+    assert list(made(id="a", version="1", **values)) == list(made("a", "1", 1, 2, 3, 4)) == ["a", "1"]
+    with pytest.raises(ExistsError, match="another kwargs than"):
+        made("a", "1", **{**values, "kwargs": 5})
+
+
 def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
     same: list[tuple[str, Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = [
         (
@@ -344,7 +355,7 @@ made({"b", "a", "c", 1}, frozenset("xyz"), {"k": [1, None], 2: (0.1, True)}, Pat
 
 def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
     told = ""
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         told += subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), f"ref {seed}"],
             capture_output=True,

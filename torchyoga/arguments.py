@@ -74,7 +74,7 @@ class Function:
     def _takes_any(self) -> bool:
         return any(found.kind is found.VAR_KEYWORD for found in self._signature.parameters.values())
 
-    def call(self, *args: Any, **kwargs: Any) -> Call:
+    def call(self, /, *args: Any, **kwargs: Any) -> Call:
         """What this call chooses.
 
         Raises:
@@ -138,12 +138,13 @@ class Function:
             ) from None
 
     def _text(self, name: str, value: Any) -> str:
-        if not _has_text(value, 0):
+        text = _text(value)
+        if text is None:
             raise TypeError(
                 f"{self.name}: {{{name}}} in id or version is a {_type_name(value)}, whose text is not the "
                 "same in every process or says only a part of it; pass text or a number that stands for it"
             )
-        return str(value)
+        return text
 
 
 class Call:
@@ -299,16 +300,24 @@ def _digest(salt: str, name: str, text: bytes) -> str:
     return hashlib.blake2b(_item(salt, name, text), digest_size=16).hexdigest()
 
 
-def _has_text(value: Any, depth: int) -> bool:
-    """True if `str` of it says all of it, and the same in every process."""
+def _text(value: Any) -> str | None:
+    """What `str` says of it, if that is all of it, and the same in every process."""
+    if isinstance(value, enum.Flag) or (isinstance(value, enum.Enum) and isinstance(value, (str, int))):
+        value = value.value  # as what it is printed differs between versions of Python
     if type(value) in (list, tuple):
-        return depth < _MOST_DEPTH and all(_has_text(item, depth + 1) for item in value)
+        return str(value) if _is_plain(value, 0) else None
     if value is None or isinstance(value, (bool, int, float, complex, torch.dtype, torch.device)):
-        return True
-    if isinstance(value, np.ndarray):  # long ones are abbreviated
-        return False
+        return str(value)
     plain: Any = object.__str__
-    return type(value).__str__ is not plain
+    if isinstance(value, np.ndarray) or type(value).__str__ is plain:  # abbreviated; an address
+        return None
+    return str(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    if type(value) in (list, tuple):
+        return depth < _MOST_DEPTH and all(_is_plain(item, depth + 1) for item in value)
+    return value is None or type(value) in (bool, int, float, complex, str)
 
 
 def _parsed(what: str, template: str, function: Function) -> list[tuple[str, str]]:

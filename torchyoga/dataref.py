@@ -26,6 +26,7 @@ from .stream import Stream
 __all__ = ["ColumnsRef", "DataRef", "SlicedRef", "VersionRef"]
 
 Ints = npt.NDArray[np.int64]
+_TEXT = 100  # bytes of a ragged value, where nobody knows
 
 
 class _Told:
@@ -43,9 +44,6 @@ class _Told:
                 f"this {type(ref).__name__} has no {self._name}: its info says {sorted(info) or 'nothing'}"
             )
         return info[self._name]
-
-
-_TEXT = 100  # bytes of a ragged value, where nobody knows
 
 
 class DataRef(ABC):

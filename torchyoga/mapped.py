@@ -150,7 +150,7 @@ class MappedRef(DataRef):
     @property
     def info(self) -> dict[str, Any]:
         """What all sources say alike."""
-        return _agreed([source.info for source in self.sources])
+        return _agreed([info_of(source) for source in self.sources])
 
     def __repr__(self) -> str:
         return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"

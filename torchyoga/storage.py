@@ -492,7 +492,9 @@ class Storage:
     ) -> VersionRef:
         """Builds a version, whose lock is held."""
         source, info = _source(data, num_workers, options.schema)
-        watched = Watched(source) if isinstance(source, RowSource) and source.seekable else None
+        watched = None
+        if isinstance(source, RowSource) and source.seekable and source.length is not None:
+            watched = Watched(source)
         # Both may be too long together.
         with contextlib.suppress(ValueError):
             options = replace(options, info=plain({**info, **options.info}))
