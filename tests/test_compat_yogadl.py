@@ -52,6 +52,14 @@ def test_cacheable_runs_once(storage: yogadl.Storage) -> None:
     assert calls == [4]
 
 
+def test_names_with_braces_and_arguments_of_any_kind(storage: yogadl.Storage) -> None:
+    @storage.cacheable("{x}", "{")
+    def make(first: object, *rest: object, **named: object) -> Iterator[int]:
+        return iter(range(3))
+
+    assert len(make(object(), object(), x=object())) == len(storage.fetch("{x}", "{")) == 3
+
+
 def test_a_ref_of_ones_own(storage: yogadl.Storage) -> None:
     class Letters(yogadl.DataRef):
         def stream(self, start_offset: int = 0, **options: object) -> yogadl.Stream:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from torchyoga.errors import CorruptError
-from torchyoga.manifest import FileEntry, Manifest, digest, fingerprint_of
+from torchyoga.manifest import FileEntry, FunctionEntry, Manifest, digest, fingerprint_of
 from torchyoga.schema import Schema
 
 GOLDEN = Path(__file__).parent / "golden" / "v1" / "golden" / "1"
@@ -183,6 +183,61 @@ def test_what_is_wrong_is_said(change: Any, message: str) -> None:
     change(content)
     with pytest.raises(CorruptError, match=message):
         Manifest.from_bytes(sealed(content))
+
+
+TOLD = {
+    "info": {"classes": ["cat", "dog"], "deep": {"er": [1, 0.5, None, True, "é"]}},
+    "function": {"code": "0" * 32, "salt": "1" * 32, "arguments": {"train": "2" * 32, "{size}": "3" * 32}},
+}
+
+
+def test_info_and_the_function_come_back() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    manifest = Manifest.from_bytes(sealed({**content, **TOLD}))
+    assert manifest.info == TOLD["info"]
+    assert manifest.function == FunctionEntry(**TOLD["function"])  # type: ignore[arg-type]
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    without = Manifest.from_bytes(TEXT)
+    assert (without.info, without.function) == ({}, None)
+    assert not {"info", "function"} & json.loads(without.to_bytes()).keys()
+    unseen = Manifest.from_bytes(sealed({**content, "function": {**TOLD["function"], "code": None}}))
+    assert unseen.function is not None
+    assert unseen.function.code is None
+    assert Manifest.from_bytes(unseen.to_bytes()) == unseen
+
+
+def test_forged_info_and_functions_are_sound_or_refused() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    accepted, refused = 0, 0
+    for path in places(TOLD):
+        for value in (*HOSTILE, ..., "0" * 32, "G" * 32, "x" * 2**20, float("nan"), {"a": float("inf")}):
+            forged = copy.deepcopy({"told": TOLD})
+            held: Any = forged
+            for key in ("told", *path)[:-1]:
+                held = held[key]
+            last = ("told", *path)[-1]
+            if value is not ...:
+                held[last] = value
+            elif last != "told":
+                del held[last]
+            told = forged["told"]
+            if not isinstance(told, dict):
+                continue
+            try:
+                manifest = Manifest.from_bytes(sealed({**content, **told}))
+            except CorruptError:
+                refused += 1
+                continue
+            accepted += 1
+            assert manifest.info == told.get("info", {})
+            assert (manifest.function is None) is ("function" not in told)
+            if manifest.function is not None:
+                assert manifest.function.to_json() == told["function"]
+            assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    assert accepted > 100
+    assert refused > 100
 
 
 def test_files_of_another_build_are_told_by_their_name() -> None:

@@ -8,7 +8,7 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from .checksum import combine_crc32
 from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, RemoteError, SchemaError
 from .formats import Writer, format_named
-from .manifest import FileEntry, Manifest, fingerprint_of, is_token
+from .manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of, is_token
 from .reader import Reader
 from .schema import Schema
 from .staging import Staging
@@ -84,6 +84,7 @@ class BuildOptions:
         max_rows: more rows than this are an error; the way to catch a source without an end.
         progress: show a progress bar; None shows it on a terminal only.
         block_bytes: rows are gathered up to about this size; `file_bytes`: blocks, likewise.
+        info: kept with the version; `function`: that made it, if one did.
     """
 
     format: str = "lmdb"
@@ -93,6 +94,8 @@ class BuildOptions:
     progress: bool | None = None
     block_bytes: int = 4 * 2**20
     file_bytes: int = 2**30
+    info: dict[str, Any] = field(default_factory=dict)
+    function: FunctionEntry | None = None
 
 
 def build(
@@ -126,6 +129,8 @@ def build(
             schema=task.schema,
             fingerprint=fingerprint_of(task.schema, task.files),
             files=tuple(task.files),
+            info=options.info,
+            function=options.function,
         )
         manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -28,6 +29,23 @@ Ints = npt.NDArray[np.int64]
 _TEXT = 100  # bytes of a ragged value, where nobody knows
 
 
+class _Told:
+    """An attribute that a DataRef has if its `info` says it, and that a subclass may set."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, ref: DataRef | None, owner: type | None = None) -> Any:
+        if ref is None:
+            return self
+        info = ref.info
+        if self._name not in info:
+            raise AttributeError(
+                f"this {type(ref).__name__} has no {self._name}: its info says {sorted(info) or 'nothing'}"
+            )
+        return info[self._name]
+
+
 class DataRef(ABC):
     """A map-style dataset: give it a row number, or many, and it gives the rows.
 
@@ -47,6 +65,11 @@ class DataRef(ABC):
 
     _expected: Lookahead | None = None
 
+    # What scripts ask a dataset for.
+    classes: Any = _Told()
+    class_to_idx: Any = _Told()
+    features: Any = _Told()
+
     @abstractmethod
     def __len__(self) -> int:
         """Number of rows N."""
@@ -64,6 +87,14 @@ class DataRef(ABC):
     def schema(self) -> Schema | None:
         """What a row looks like; None if that is not known, or there are no rows."""
         return None
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What is known of the dataset beside its rows, as JSON data; a copy, `{}` if nothing is.
+
+        `classes`, `class_to_idx` and `features`, where it has them, are attributes too.
+        """
+        return {}
 
     @property
     def file_starts(self) -> Ints:
@@ -264,6 +295,11 @@ class SlicedRef(DataRef):
         """Of the whole."""
         return self.whole.schema
 
+    @property
+    def info(self) -> dict[str, Any]:
+        """Of the whole."""
+        return self.whole.info
+
     def __repr__(self) -> str:
         return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
 
@@ -418,6 +454,11 @@ class VersionRef(DataRef):
     def schema(self) -> Schema | None:
         """What a row looks like; None for a version without rows."""
         return self.manifest.schema
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What was kept with the version."""
+        return copy.deepcopy(self.manifest.info)
 
     def __repr__(self) -> str:
         m = self.manifest

@@ -15,12 +15,14 @@ import numpy.typing as npt
 from .cached import cached_property
 from .checksum import crc32_of_all
 from .errors import CorruptError
+from .facts import plain
 from .schema import Schema
 
 __all__ = [
     "FORMAT_VERSION",
     "LARGEST_MANIFEST",
     "FileEntry",
+    "FunctionEntry",
     "Manifest",
     "digest",
     "fingerprint_of",
@@ -34,6 +36,8 @@ LARGEST_MANIFEST = 256 * 2**20  # bytes
 # An element of an object or a list has a line of its own in what `to_bytes` writes: a long text of shorter
 # ones is none of ours, and would take minutes.
 _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.[a-z0-9]+", re.ASCII)
 
@@ -89,6 +93,33 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
+class FunctionEntry:
+    """The function that made a version, as `cacheable` noted it.
+
+    Attributes:
+        code: a digest of how it is written; None if nobody had its source.
+        salt: goes into the digests of arguments, so that those of two versions cannot be compared.
+        arguments: a digest of each argument that does not choose the version, by name.
+    """
+
+    code: str | None
+    salt: str
+    arguments: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dict(vars(self))
+
+    @staticmethod
+    def from_json(data: Any) -> FunctionEntry:
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        code, salt, arguments = data["code"], data["salt"], data["arguments"]
+        if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
+            raise ValueError("digests of a function and its arguments must be 32 hex digits")
+        return FunctionEntry(code, salt, arguments)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """A published version. `build` is a random token that tells apart two builds of the same version."""
 
@@ -99,6 +130,8 @@ class Manifest:
     schema: Schema | None  # None for a dataset without rows, whose look nobody has seen
     fingerprint: str
     files: tuple[FileEntry, ...] = field(default=())
+    info: dict[str, Any] = field(default_factory=dict)
+    function: FunctionEntry | None = None
 
     @cached_property
     def file_starts(self) -> npt.NDArray[np.int64]:
@@ -131,6 +164,8 @@ class Manifest:
             "fingerprint": self.fingerprint,
             "schema": self.schema.to_json() if self.schema else None,
             "files": [file.to_json() for file in self.files],
+            **({"info": self.info} if self.info else {}),
+            **({"function": self.function.to_json()} if self.function else {}),
         }
         return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
 
@@ -159,7 +194,11 @@ class Manifest:
                 raise ValueError(f"not the name of a build: {texts['build']!r:.80}")
             schema = None if content["schema"] is None else Schema.from_json(content["schema"])
             manifest = Manifest(
-                schema=schema, files=tuple(map(FileEntry.from_json, content["files"])), **texts
+                schema=schema,
+                files=tuple(map(FileEntry.from_json, content["files"])),
+                info=plain(content.get("info", {})),
+                function=FunctionEntry.from_json(content["function"]) if "function" in content else None,
+                **texts,
             )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
                 raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
@@ -183,10 +222,15 @@ def is_token(build: Any) -> bool:
 
 def _plain_data(text: bytes) -> Any:
     """What a text of JSON says; ValueError if it says something twice, or too much, or no JSON at all."""
-    elements = text.count(b",") + text.count(b"[") + text.count(b"{")
-    if elements > max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES):
+    most = max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES)
+    # What is within texts does not count, but is seldom worth looking for.
+    if _elements(text) > most and (elements := _elements(_TEXTS.sub(b"", text))) > most:
         raise ValueError(f"it has {elements} elements in {len(text)} bytes")
     return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+
+
+def _elements(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import operator
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,15 @@ from .buffers import BufferPool
 from .cached import cached_property
 from .columns import Rows, interleaved
 from .dataref import DataRef, SlicedRef
+from .facts import plain
 from .files import Progress
 from .maps import RowMap
 from .schema import Schema
 
-__all__ = ["MappedRef", "flattened"]
+__all__ = ["MappedRef", "flattened", "info_of"]
 
 Ints = npt.NDArray[np.int64]
+_ASKED = ("classes", "class_to_idx", "features")  # of a dataset, by scripts
 
 
 class MappedRef(DataRef):
@@ -145,6 +147,11 @@ class MappedRef(DataRef):
         schemas = [source.schema for source in self.sources]
         return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
 
+    @property
+    def info(self) -> dict[str, Any]:
+        """What all sources say alike."""
+        return _agreed([info_of(source) for source in self.sources])
+
     def __repr__(self) -> str:
         return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"
 
@@ -215,6 +222,47 @@ def flattened(dataset: Any) -> DataRef | None:
     found = _flattened(dataset)
     _known[dataset] = [_kept(part) for part in made_of], found
     return found
+
+
+def info_of(dataset: Any) -> dict[str, Any]:
+    """What a dataset says of itself, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features`.
+
+    Of torch's Subset it is that of the dataset inside; of a ConcatDataset what all of its parts say. What
+    JSON does not have, and what cannot be asked for, is left out. `features` is what its `to_dict` gives.
+    """
+    if type(dataset) is Subset:
+        return info_of(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return _agreed([info_of(part) for part in dataset.datasets])
+    if isinstance(dataset, DataRef):
+        return _plain_or_nothing(dataset.info)
+    found: dict[str, Any] = {}
+    for name in _ASKED:
+        try:
+            value: Any = getattr(dataset, name, None)
+            value = value.to_dict() if name == "features" and hasattr(value, "to_dict") else value
+        except Exception:  # whatever somebody's property raises
+            continue
+        if value is not None and (name != "features" or isinstance(value, Mapping)):
+            found |= _plain_or_nothing({name: value})
+    return _plain_or_nothing(found)
+
+
+def _plain_or_nothing(info: Any) -> dict[str, Any]:
+    try:
+        return plain(info)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _agreed(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all of them hold."""
+    first, *others = infos or [{}]
+    return {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
 
 
 # What was made of which datasets, and of which parts of them: for indices are costly to read, and may change.

@@ -6,10 +6,10 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, Literal, ParamSpec
 from urllib.request import url2pathname
 
 from torch.utils.data import IterableDataset
@@ -19,13 +19,16 @@ from .adapters.arrays import from_arrays, is_arrays
 from .adapters.python import IteratorSource
 from .adapters.ref import RefSource
 from .adapters.torch import IterableSource, MapSource, is_map_style
+from .arguments import Call, Function
 from .build import BlockSource, BuildOptions, RowSource, build
 from .cache import Cache, default_folder
+from .code import digest_of
 from .dataref import DataRef, VersionRef
 from .errors import CorruptError, ExistsError, NotFoundError
+from .facts import plain
 from .formats import format_named
 from .manifest import FileEntry, Manifest
-from .mapped import flattened
+from .mapped import flattened, info_of
 from .mirror import Mirror
 from .order import as_int
 from .reader import Reader
@@ -33,7 +36,9 @@ from .remote import Remote, is_url
 from .rooted import Root
 from .schema import Schema
 from .store import Store
+from .twice import Watched
 from .versions import Held, Versions
+from .warned import warn_user
 
 __all__ = ["Storage"]
 
@@ -137,6 +142,7 @@ class Storage:
         progress: bool | None = None,
         format: str | None = None,
         compression: str | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> DataRef:
         """Reads `data` once, keeps it, and returns it as a DataRef.
 
@@ -155,26 +161,32 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
             format: another file format than the storage's.
             compression: another compression than the storage's.
+            info: JSON data to keep beside the rows, up to 1 MiB, which comes back as `DataRef.info`. What it
+                does not name is added: `classes`, `class_to_idx` and `features` of the source, or all that
+                the `info` of a DataRef holds.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
             SchemaError: a row does not fit; names row, column, expected and found.
-            TypeError: `data` is nothing that rows can be read from.
+            TypeError: `data` is nothing that rows can be read from; or `info` is none of JSON's.
+            ValueError: `info` is too long, or nests too deep.
             OSError: the disk is full or cannot be written.
             RemoteError: the store cannot be reached or written; what was built is kept for the next try.
 
         Whatever is raised, nothing is published and an older version stays. An interrupted build of a
         map-style dataset is continued by the next call; arrays and DataRefs, which go in fast, start over.
+
+        Three rows of a map-style dataset are read a second time; if they differ, as those of an augmentation
+        do, there is a warning.
         """
         if not overwrite:
             self._refuse_existing(id, version)
-        options = self._options(schema, max_rows, progress, format, compression)
+        options = self._options(schema, max_rows, progress, format, compression, info)
         with self._store.lock(id, version, self.timeout):
             if not overwrite:
                 self._refuse_existing(id, version)
             self._store.check_place(id, version)  # before anything is built in vain
-            manifest = build(_source(data, num_workers, schema), self._store, id, version, options)
-            return self._ref(manifest, verify=True)
+            return self._built(data, num_workers, id, version, options)
 
     def fetch(
         self,
@@ -201,6 +213,16 @@ class Storage:
             RemoteError: the store cannot be reached.
             ValueError: all files are to be brought, but the cache keeps fewer bytes.
         """
+        return self._fetched(id, version, verify, download, progress)
+
+    def _fetched(
+        self,
+        id: str,
+        version: str,
+        verify: bool = True,
+        download: bool = False,
+        progress: bool | None = None,
+    ) -> VersionRef:
         for _ in range(3):
             manifest = self._store.manifest(id, version)
             # Overwritten or removed while it was being opened? The next look tells which.
@@ -213,47 +235,87 @@ class Storage:
         id: str,
         version: str,
         *,
+        ignore: Collection[str] = (),
+        stale: Literal["warn", "error", "ignore"] = "warn",
         num_workers: int = 0,
         schema: Schema | None = None,
         max_rows: int | None = None,
         progress: bool | None = None,
         format: str | None = None,
         compression: str | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> Callable[[Callable[P, Any]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process,
         reads.
 
         Called by many threads, processes or machines at once, one builds and the others wait for it. The
-        arguments are those of `submit`; the function may return whatever `submit` takes, or be a generator
-        function.
+        function may return whatever `submit` takes, or be a generator function. A version knows the arguments
+        that it was made with, as digests, and how the function was written; see docs/caching.md.
+
+        Args:
+            id: which dataset; names of arguments in braces choose it, as in `"mnist-{train}"`. Braces
+                themselves are written `{{` and `}}`.
+            version: which version of it, likewise.
+            ignore: names of arguments that say nothing of the rows, such as a folder or a token.
+            stale: what to do if the function was written otherwise when the version was made.
+            num_workers: this and all that follows as `submit` has it.
+            schema: likewise.
+            max_rows: likewise.
+            progress: likewise.
+            format: likewise.
+            compression: likewise.
+            info: likewise.
+
+        Raises:
+            ValueError: braces hold no name of an argument, or `ignore` has another name; at the decoration.
+            TypeError: by a call: an argument that counts has no digest that is the same in every process.
+            ExistsError: by a call: the version was made with other arguments; or by other code, with
+                `stale="error"`.
 
         Example:
-            >>> @storage.cacheable("squares", "1.0")
-            ... def squares():
-            ...     return [n * n for n in range(10)]
-            >>> squares()[3]
-            9
+            >>> @storage.cacheable("powers-{exponent}", "1.0")
+            ... def powers(exponent, count=10):
+            ...     return [n**exponent for n in range(count)]
+            >>> powers(2)[3], powers(3)[3]
+            (9, 27)
+            >>> powers(2, count=20)  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+            torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
-
-        options = self._options(schema, max_rows, progress, format, compression)
+        if stale not in ("warn", "error", "ignore"):
+            raise ValueError(f"stale must be 'warn', 'error' or 'ignore', found {stale!r}")
+        options = self._options(schema, max_rows, progress, format, compression, info)
 
         def decorate(function: Callable[P, Any]) -> Callable[P, DataRef]:
+            known = Function(function, id, version, ignore)
+            code = digest_of(function)
+            warned: set[str] = set()
+
+            def checked(ref: VersionRef, call: Call) -> DataRef:
+                told = _told_of(ref.manifest, call, code, stale)
+                if told is not None and told not in warned:
+                    warned.add(told)
+                    warn_user(told)
+                return ref
+
             @functools.wraps(function)
             def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
+                call = known.call(*args, **kwargs)
                 with contextlib.suppress(NotFoundError):
-                    return self.fetch(id, version)
-                with self._store.lock(id, version, self.timeout):
+                    return checked(self._fetched(call.id, call.version), call)
+                with self._store.lock(call.id, call.version, self.timeout):
                     with contextlib.suppress(NotFoundError):
-                        return self.fetch(id, version)
-                    self._store.check_place(id, version)
-                    source = _source(function(*args, **kwargs), num_workers, schema)
+                        return checked(self._fetched(call.id, call.version), call)
+                    self._store.check_place(call.id, call.version)
+                    data = function(*args, **kwargs)
+                    noted = replace(options, function=call.noted(code))
                     try:
-                        return self._ref(build(source, self._store, id, version, options), verify=True)
+                        return self._built(data, num_workers, call.id, call.version, noted)
                     except (
                         ExistsError
                     ):  # a network was cut, and another machine has built it in the meantime?
                         with contextlib.suppress(NotFoundError):
-                            return self.fetch(id, version)
+                            return checked(self._fetched(call.id, call.version), call)
                         raise
 
             return cached
@@ -296,8 +358,10 @@ class Storage:
         with self._store.lock(id, target, self.timeout):
             if to is not None:
                 self._refuse_existing(id, to)
-            whole = self.fetch(id, version)
-            return self._ref(build(_source(whole, 0), self._store, id, target, options), verify=True)
+            whole = self._fetched(id, version)
+            kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
+            source, _ = _source(whole, 0)
+            return self._ref(build(source, self._store, id, target, kept), verify=True)
 
     def copy(
         self,
@@ -458,11 +522,39 @@ class Storage:
         progress: bool | None,
         format: str | None,
         compression: str | None,
+        info: Mapping[str, Any] | None = None,
     ) -> BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
         format_named(format, compression)
-        return BuildOptions(format, compression, schema, max_rows, progress)
+        return BuildOptions(
+            format, compression, schema, max_rows, progress, info={} if info is None else plain(info)
+        )
+
+    def _built(
+        self,
+        data: Any,
+        num_workers: int,
+        id: str,
+        version: str,
+        options: BuildOptions,
+    ) -> VersionRef:
+        """Builds a version, whose lock is held."""
+        source, info = _source(data, num_workers, options.schema)
+        watched = None
+        if isinstance(source, RowSource) and source.seekable and source.length is not None:
+            watched = Watched(source)
+        # Both may be too long together.
+        with contextlib.suppress(ValueError):
+            options = replace(options, info=plain({**info, **options.info}))
+        ref = self._ref(build(watched or source, self._store, id, version, options), verify=True)
+        if watched is not None and watched.differ():
+            warn_user(
+                f"rows of {source.name} differ when they are read again, as by a random augmentation; {id!r} "
+                f"{version!r} keeps those of its build for every epoch. Cache the dataset without what is "
+                "random, and do that to the rows you load"
+            )
+        return ref
 
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:
@@ -473,7 +565,7 @@ class Storage:
 
     def _ref(
         self, manifest: Manifest, verify: bool, download: bool = False, progress: bool | None = None
-    ) -> DataRef:
+    ) -> VersionRef:
         ref = VersionRef(self._store.files(manifest), manifest, verify)
         if download:
             ref.download(progress)
@@ -496,6 +588,38 @@ def _directory(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> str | None:
+    """What to warn of before a version is read for a call; None if it is what the call would make.
+
+    Raises:
+        ExistsError: it is not.
+    """
+    what, made = f"{manifest.id!r} {manifest.version!r}", manifest.function
+    if made is None:
+        if not call.names:
+            return None
+        return (
+            f"{what} does not say which arguments it was made with, so {', '.join(call.names)} could not be "
+            "compared; choose another version if they were others"
+        )
+    differing = call.differing(made)
+    if differing:
+        raise ExistsError(
+            f"{what} is published already, made with another {' and another '.join(differing)} than "
+            f"this call of {call.function.name} has. If the rows depend on it, name it in id or version, as "
+            f"{{{differing[0]}}}, or choose another version; if they do not, pass ignore={differing}"
+        )
+    if stale == "ignore" or None in (code, made.code) or code == made.code:
+        return None
+    told = (
+        f"{call.function.name} is written otherwise than when it made {what}, which is read as it is; choose "
+        "another version to build it anew, or pass stale='ignore' if the rows are the same"
+    )
+    if stale == "error":
+        raise ExistsError(told)
+    return told
+
+
 def _through_door(data: Any, num_workers: int) -> Any:
     """The data of another framework as a source or a DataRef, anything else as it is.
 
@@ -514,24 +638,28 @@ def _through_door(data: Any, num_workers: int) -> Any:
     return data if found is None else found
 
 
-def _source(data: Any, num_workers: int, schema: Schema | None = None) -> RowSource | BlockSource:
+def _source(
+    data: Any, num_workers: int, schema: Schema | None = None
+) -> tuple[RowSource | BlockSource, dict[str, Any]]:
+    """A source of the rows, and what the data says of itself."""
+    info = info_of(data)
     data = _through_door(from_arrays(data) if is_arrays(data) else data, num_workers)
     if isinstance(data, (RowSource, BlockSource)):
-        return data
+        return data, info
     flat = flattened(data)
     data = data if flat is None else flat
     if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):
-        return RefSource(data, data.schema)
+        return RefSource(data, data.schema), info
     if isinstance(data, IterableDataset):
-        return IterableSource(data, num_workers)
+        return IterableSource(data, num_workers), info
     if isinstance(data, (str, bytes, bytearray, dict, set, frozenset)):
         raise TypeError(
             f"a {type(data).__name__} is no dataset; pass a list, a dict of arrays, a Dataset or an iterable"
         )
     if is_map_style(data):
-        return MapSource(data, num_workers)
+        return MapSource(data, num_workers), info
     if isinstance(data, Iterable):
-        return IteratorSource(data)
+        return IteratorSource(data), info
     if callable(data):
         return _source(data(), num_workers, schema)
     raise TypeError(

@@ -462,6 +462,26 @@ def test_what_is_removed_meanwhile_is_not_called_damaged(
                     work()
 
 
+def test_arguments_choose_or_are_compared(machine: Machine) -> None:
+    class Numbers(list[int]):
+        classes = ("odd", "even")
+
+    def made(machine: yoga.Storage) -> Any:
+        return machine.cacheable("mnist-{train}", "1")(
+            lambda train, size=3: Numbers(range(size) if train else range(-size, 0))
+        )
+
+    here, there = made(machine("here")), made(machine("there"))
+    assert (list(here(True)), list(there(False))) == ([0, 1, 2], [-3, -2, -1])
+    assert (list(there(True)), list(here(train=False, size=3))) == ([0, 1, 2], [-3, -2, -1])
+    assert there(True).classes == pickle.loads(pickle.dumps(here(True))).classes == ["odd", "even"]
+    with pytest.raises(
+        errors.ExistsError, match="'mnist-True' '1' is published already, made with another size"
+    ):
+        there(True, 4)
+    assert machine("third").list() == [("mnist-False", "1"), ("mnist-True", "1")]
+
+
 def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
     storage = machine("here")
     storage.submit([1], "other", "1")

@@ -46,7 +46,10 @@ class _OverStorage(Storage):
         on."""
 
         def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
-            @self.storage.cacheable(dataset_id, dataset_version)
+            # As yogadl does, whatever the arguments.
+            @self.storage.cacheable(
+                _literal(dataset_id), _literal(dataset_version), ignore=["args", "kwargs"], stale="ignore"
+            )
             def cached(*args: Any, **kwargs: Any) -> Any:
                 return _ours(function(*args, **kwargs))
 
@@ -57,6 +60,11 @@ class _OverStorage(Storage):
             return fetched
 
         return decorate
+
+
+def _literal(text: str) -> str:
+    """A template of just this text."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _ours(data: Any) -> Any:

@@ -1,0 +1,633 @@
+"""What is read is what the call would make: arguments, code and rows that would be others are found out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchyoga as yoga
+from torchyoga.errors import ExistsError
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage")
+
+
+def rows_of(train: bool = True, count: int = 3) -> list[int]:
+    return list(range(count)) if train else list(range(100, 100 + count))
+
+
+def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((storage.path / id / version / "manifest.json").read_bytes())
+    return found
+
+
+# -- arguments
+
+
+def test_other_arguments_are_not_read_as_if_they_were_the_same(storage: yoga.Storage) -> None:
+    mnist = storage.cacheable("mnist", "1")(rows_of)
+    assert (
+        list(mnist(train=True))
+        == list(mnist(True))
+        == list(mnist())
+        == list(mnist(True, count=3))
+        == [0, 1, 2]
+    )
+    for call in (
+        lambda: mnist(train=False),
+        lambda: mnist(False),
+        lambda: mnist(1),
+        lambda: mnist("True"),
+        lambda: mnist(train=None),
+    ):
+        with pytest.raises(
+            ExistsError, match=r"'mnist' '1' is published already, made with another train than"
+        ):
+            call()
+    with pytest.raises(
+        ExistsError, match=r"another train and another count than .*ignore=\['train', 'count'\]"
+    ):
+        mnist(False, 4)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'test'"):
+        mnist(test=True)
+    assert list(mnist()) == [0, 1, 2]
+    assert storage.list() == [("mnist", "1")]
+
+
+def test_arguments_choose_id_and_version(storage: yoga.Storage) -> None:
+    calls = []
+
+    @storage.cacheable("mnist-{train}", "{{1}}.{count}")
+    def mnist(train: bool, count: int = 2, seed: int = 0) -> Any:
+        calls.append((train, count))
+        return rows_of(train, count)
+
+    assert [list(mnist(True)), list(mnist(train=False)), list(mnist(True, 1)), list(mnist(True))] == [
+        [0, 1],
+        [100, 101],
+        [0],
+        [0, 1],
+    ]
+    assert calls == [(True, 2), (False, 2), (True, 1)]
+    assert storage.list() == [("mnist-False", "{1}.2"), ("mnist-True", "{1}.1"), ("mnist-True", "{1}.2")]
+    assert list(storage.fetch("mnist-True", "{1}.1")) == [0]
+    with pytest.raises(ExistsError, match="another seed"):
+        mnist(True, seed=1)
+    assert mnist.__wrapped__(True, 1) == [0]  # type: ignore[attr-defined]
+
+
+def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> None:
+    @storage.cacheable("{one}-{other}", "1")
+    def made(one: str, other: str) -> Any:
+        return [one, other]
+
+    assert list(made("a-b", "c")) == ["a-b", "c"]
+    with pytest.raises(
+        ExistsError, match="'a-b-c' '1' is published already, made with another one and another"
+    ):
+        made("a", "b-c")
+
+
+@pytest.mark.parametrize(
+    ("id", "found"),
+    [
+        ("{test}", "'test'"),
+        ("{}", "''"),
+        ("{0}", "'0'"),
+        ("{train.__class__}", "'train.__class__'"),
+        ("{train[0]}", r"'train\[0\]'"),
+        ("{train!r}", "'train' with a format"),
+        ("{train:>9}", "'train' with a format"),
+        ("{train:{count}}", "'train' with a format"),
+        ("{", "Single"),
+        ("}", "Single"),
+        ("{train", "expected '}'"),
+    ],
+)
+def test_braces_that_name_no_argument_are_refused_when_a_function_is_decorated(
+    storage: yoga.Storage, id: str, found: str
+) -> None:
+    for names in ({"id": id, "version": "1"}, {"id": "a", "version": id}):
+        told = r"rows_of, \['train', 'count'\]; for braces themselves write {{ and }}.*" + found
+        with pytest.raises(ValueError, match=told):
+            storage.cacheable(**names)(rows_of)
+    assert storage.list() == []
+
+
+def test_what_is_ignored_may_be_anything(storage: yoga.Storage) -> None:
+    @storage.cacheable("a", "1", ignore=["token", "hook"])
+    def made(token: str, count: int = 2, hook: Any = None) -> Any:
+        return [count]
+
+    assert list(made("secret", hook=lambda: 1)) == list(made(token="other", hook=object())) == [2]
+    with pytest.raises(ExistsError, match=r"another count than .*ignore=\['count'\]"):
+        made("secret", 3)
+    with pytest.raises(
+        ValueError, match=r"ignore names \['tokne'\], but rows_of has the arguments \['train', 'c"
+    ):
+        storage.cacheable("a", "1", ignore=["tokne"])(rows_of)
+    with pytest.raises(TypeError, match=r"ignore must be names of arguments, such as \['token'\]"):
+        storage.cacheable("a", "1", ignore="token")(rows_of)
+
+
+def test_no_value_is_written(storage: yoga.Storage) -> None:
+    storage.cacheable("a", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
+    for path in storage.path.rglob("*"):
+        if path.is_file():
+            assert b"secret-folder" not in path.read_bytes()
+            assert b"123456789" not in path.read_bytes()
+    storage.cacheable("b", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
+    one, other = (manifest_of(storage, id, "1")["function"]["arguments"] for id in "ab")
+    assert one.keys() == other.keys() == {"root", "number"}
+    assert not {*one.values()} & {*other.values()}  # those of two versions cannot be compared
+
+
+def test_lists_and_dicts_of_arguments(storage: yoga.Storage) -> None:
+    @storage.cacheable("a", "1", ignore=["token"])
+    def made(first: int, /, *more: int, last: int = 0, **options: Any) -> Any:
+        return [first, *more, last]
+
+    expected = [1, 2, 3, 4]
+    assert list(made(1, 2, 3, last=4, size=5, mode="x")) == expected
+    assert list(made(1, 2, 3, last=4, mode="x", size=5, token="t")) == expected
+    for change, call in {
+        "first": lambda: made(0, 2, 3, last=4, size=5, mode="x"),
+        "more": lambda: made(1, 2, last=4, size=5, mode="x"),
+        "last": lambda: made(1, 2, 3, size=5, mode="x"),
+        "size": lambda: made(1, 2, 3, last=4, size=6, mode="x"),
+        "mode": lambda: made(1, 2, 3, last=4, size=5),
+        "new": lambda: made(1, 2, 3, last=4, size=5, mode="x", new=None),
+    }.items():
+        with pytest.raises(ExistsError, match=f"made with another {change} than"):
+            call()
+    storage.cacheable("b", "1")(lambda a, /, **b: [a])(1, a=2)
+    with pytest.raises(ExistsError, match="made with another a than"):
+        storage.cacheable("b", "1")(lambda a, /, **b: [a])(1, a=3)
+
+
+@dataclasses.dataclass
+class Config:
+    count: int
+    workers: int = dataclasses.field(default=0, compare=False)
+
+    def rows(self, offset: int) -> list[int]:
+        return [self.count + offset]
+
+    def __call__(self) -> list[int]:
+        return [self.count]
+
+
+class Plain:
+    def rows(self, offset: int) -> list[int]:
+        return [offset]
+
+
+def test_arguments_may_have_any_name(storage: yoga.Storage) -> None:
+    @storage.cacheable("{id}", "{version}")
+    def made(id: str, version: str, self: int, function: int, args: int, kwargs: int) -> Any:
+        return [id, version]
+
+    values = {"self": 1, "function": 2, "args": 3, "kwargs": 4}
+    assert list(made(id="a", version="1", **values)) == list(made("a", "1", 1, 2, 3, 4)) == ["a", "1"]
+    with pytest.raises(ExistsError, match="another kwargs than"):
+        made("a", "1", **{**values, "kwargs": 5})
+
+
+def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
+    same: list[tuple[str, Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = [
+        (
+            "train",
+            functools.partial(rows_of, True),
+            functools.partial(rows_of, train=True),
+            functools.partial(rows_of, False),
+        ),
+        (
+            "count",
+            functools.partial(functools.partial(rows_of, True), count=5),
+            functools.partial(rows_of, True, 5),
+            functools.partial(rows_of, True, 6),
+        ),
+        (
+            "self",
+            functools.partial(Config(1).rows, 2),
+            functools.partial(Config(1, workers=9).rows, offset=2),
+            functools.partial(Config(2).rows, 2),
+        ),
+        ("self", Config(1), Config(1, workers=3), Config(3)),
+        ("count", lambda count=1: [count], lambda count=1: [count], lambda count=2: [count]),
+    ]
+    for version, (name, first, equal, other) in enumerate(same):
+        made = list(storage.cacheable("a", str(version))(first)())
+        assert list(storage.cacheable("a", str(version))(equal)()) == made
+        with pytest.raises(ExistsError, match=f"made with another {name} than"):
+            storage.cacheable("a", str(version))(other)()
+
+    class Experiment:
+        @storage.cacheable("method-{size}", "1", ignore=["self"])
+        def data(self, size: int) -> Any:
+            return [size]
+
+    assert [list(Experiment().data(size)) for size in (1, 2, 1)] == [[1], [2], [1]]
+
+
+def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Storage) -> None:
+    calls = []
+
+    @storage.cacheable("a-{name}", "1")
+    def made(transform: Any = None, name: Any = "n") -> Any:
+        calls.append(transform)
+        return [1]
+
+    class Local:
+        pass
+
+    for odd in (
+        lambda x: x,
+        Local(),
+        Local,
+        [1, Local()],
+        {"a": Local()},
+        Plain().rows,
+        iter([]),
+        torch.nn.ReLU(),
+    ):
+        with pytest.raises(
+            TypeError, match=r"made: nobody can tell .* same 'transform'.*ignore=\['transform'\]"
+        ):
+            made(odd)
+        with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
+            made(name=odd)
+    for odd in ({1, 2}, {"a": 1}, np.zeros(3), torch.zeros(3)):
+        with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
+            made(name=odd)
+    with pytest.raises(TypeError, match="cacheable decorates functions, found a int"):
+        storage.cacheable("a", "1")(5)  # type: ignore[arg-type]
+    assert calls == []
+    assert storage.list() == []
+    for name in ((28, 28), Path("x"), None, np.int64(3), torch.float32):
+        made(name=name)
+    assert [id for id, _ in storage.list()] == ["a-(28, 28)", "a-3", "a-None", "a-torch.float32", "a-x"]
+
+
+def test_a_version_that_knows_no_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
+    storage.submit([5], "a", "1")
+    made = storage.cacheable("a", "1")(rows_of)
+    with pytest.warns(
+        UserWarning, match="'a' '1' does not say which arguments it was made with, so train, count"
+    ):
+        assert list(made()) == [5]
+    assert list(made()) == [5]
+    assert list(storage.cacheable("a", "1")(lambda: [1])()) == [5]  # nothing to compare
+
+
+def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
+    """The functions are others, as their code says; what can be compared is."""
+    decorated = functools.partial(storage.cacheable, "a", "1", stale="ignore")
+    decorated()(lambda train: [train])(True)
+    assert list(decorated()(lambda train, size=28: [train])(True)) == [True]
+    assert list(decorated()(lambda size=28, *more, train, **rest: [train])(train=True)) == [True]
+    with pytest.raises(ExistsError, match="another size than"):
+        decorated()(lambda train, size=28: [train])(True, size=29)
+    with pytest.raises(ExistsError, match="another size than"):
+        decorated()(lambda train, size: [train])(True, 28)
+    assert list(decorated()(lambda: [1])()) == [True]
+    with pytest.raises(ExistsError, match="another train than"):
+        decorated()(lambda **rest: [1])()
+    # What a template names now chose the version before as well.
+    chosen = storage.cacheable("{name}", "1", stale="ignore")(lambda name, train, size=0: [1])
+    assert list(chosen("a", True)) == [True]
+    with pytest.raises(ExistsError, match="another train than"):
+        chosen("a", False)
+
+
+def test_records_go_with_conversions_and_copies(storage: yoga.Storage, tmp_path: Path) -> None:
+    storage.cacheable("a", "1")(rows_of)()
+    storage.convert("a", "1", format="hdf5")
+    storage.convert("a", "1", to="2")
+    other = yoga.Storage(tmp_path / "other")
+    storage.copy("a", "2", to=other)
+    for where, version in ((storage, "1"), (storage, "2"), (other, "2")):
+        made = where.cacheable("a", version)(rows_of)
+        assert list(made(True)) == [0, 1, 2]
+        with pytest.raises(ExistsError, match="another train than"):
+            made(False)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import numpy as np, torch
+import torchyoga as yoga
+storage = yoga.Storage(sys.argv[1])
+from torchyoga.schema import Schema
+
+@storage.cacheable("a", "1")
+def made(*values):
+    print("building")
+    return [1]
+
+ref = storage.submit([1, 2], sys.argv[2], "1")
+made({"b", "a", "c", 1}, frozenset("xyz"), {"k": [1, None], 2: (0.1, True)}, Path("x/y"), b"z", "\\ud800",
+     torch.float32, np.arange(3), torch.arange(3).bfloat16(), np.float32(0.1), Schema, len, float("nan"), 1j,
+     range(3), ref, torch.device("cpu"))
+"""
+
+
+def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
+    told = ""
+    for seed in ("1", "2"):
+        told += subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), f"ref {seed}"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+    assert told == "building\n"
+
+
+# -- code
+
+WRITTEN = """
+import functools
+def rows(count):
+    return list(range(count))
+"""
+
+
+def written(folder: Path, text: str) -> Any:
+    """The function `rows` of a module of this text."""
+    path = folder / f"written_{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.rows
+
+
+def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storage, tmp_path: Path) -> None:
+    storage.cacheable("a", "1")(written(tmp_path, WRITTEN))(3)
+    same = WRITTEN.replace("    return", '    """Rows."""  # all of them\n    return')
+    assert list(storage.cacheable("a", "1", stale="error")(written(tmp_path, same))(3)) == [0, 1, 2]
+    changed = written(tmp_path, WRITTEN.replace("range(count)", "range(1, count)"))
+    made = storage.cacheable("a", "1")(changed)
+    with pytest.warns(
+        UserWarning, match="rows is written otherwise than when it made 'a' '1', which is read"
+    ) as told:
+        assert list(made(3)) == [0, 1, 2]
+    assert told[0].filename == __file__
+    assert list(made(3)) == [0, 1, 2]  # said once
+    assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
+    with pytest.raises(
+        ExistsError, match=r"rows is written otherwise .*choose another version to build it anew"
+    ):
+        storage.cacheable("a", "1", stale="error")(changed)(3)
+    with pytest.raises(ValueError, match="stale must be 'warn', 'error' or 'ignore', found 'fail'"):
+        storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
+
+
+def test_without_a_source_nobody_says_that_code_has_changed(storage: yoga.Storage, tmp_path: Path) -> None:
+    typed: dict[str, Any] = {}
+    exec("def rows(count): return list(range(count))", typed)
+    storage.cacheable("a", "1")(typed["rows"])(3)
+    storage.cacheable("b", "1")(written(tmp_path, WRITTEN))(3)
+    for id in "ab":
+        for function in (typed["rows"], lambda count: [count], written(tmp_path, WRITTEN)):
+            assert list(storage.cacheable(id, "1", stale="error")(function)(3)) == [0, 1, 2]
+
+
+# -- rows that differ
+
+
+class Drawn(torch.utils.data.Dataset[Any]):
+    """Rows of which `make` makes each."""
+
+    def __init__(self, make: Callable[[int], Any], length: int = 8) -> None:
+        self.make = make
+        self.length = length
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        self.read.append(index)
+        return self.make(index)
+
+
+RANDOM: dict[str, Callable[[int], Any]] = {
+    "python": lambda i: {"x": i, "y": random.random()},
+    "numpy": lambda i: (i, np.random.rand(2)),
+    "torch": lambda i: torch.rand(3) + i,
+}
+
+
+@pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rows_that_differ_are_warned_of(storage: yoga.Storage, kind: str, num_workers: int) -> None:
+    with pytest.warns(
+        UserWarning, match="rows of Drawn differ when they are read again.*'a' '1' keeps"
+    ) as told:
+        storage.submit(Drawn(RANDOM[kind]), "a", "1", num_workers=num_workers)
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="rows of Drawn differ"):
+        storage.cacheable("a", "2", num_workers=num_workers)(lambda: Drawn(RANDOM[kind]))()
+    assert storage.versions("a") == ["1", "2"]
+
+
+def states() -> tuple[Any, ...]:
+    found = np.random.get_state()
+    return random.getstate(), found[1].tolist(), found[2:], torch.get_rng_state().tolist()  # type: ignore[index]
+
+
+def test_the_second_look_moves_no_generator(storage: yoga.Storage) -> None:
+    def row(i: int) -> Any:
+        return random.random(), np.random.rand(), torch.rand(())
+
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = [row(i) for i in range(8)]
+    after = states()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    with pytest.warns(UserWarning, match="differ"):
+        ref = storage.submit(Drawn(row), "a", "1")
+    assert list(ref) == expected
+    assert states() == after
+
+
+def test_few_rows_are_read_again_and_only_where_that_is_possible(storage: yoga.Storage) -> None:
+    for length, again in ((0, []), (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (100, [0, 50, 99])):
+        source = Drawn(lambda i: {"x": np.full(3, i), "nan": float("nan"), "s": "é"}, length)
+        storage.submit(source, "a", str(length))
+        assert source.read == [*range(length), *again]
+    once: Iterator[int] = iter([1, 2, 3])
+    assert list(storage.submit(once, "b", "1")) == [1, 2, 3]
+    storage.submit({"x": np.arange(5)}, "b", "2")
+    storage.submit(storage.fetch("a", "100"), "b", "3")
+
+    def once_only(i: int) -> int:
+        if source.read.count(i) > 1:
+            raise ConnectionError("gone")
+        return i
+
+    source = Drawn(once_only)
+    assert list(storage.submit(source, "b", "4")) == list(range(8))
+
+
+# -- info
+
+
+class Folder(Drawn):
+    classes = ("cat", "dog")
+    class_to_idx = {"cat": 0, "dog": 1}  # noqa: RUF012
+    features = np.zeros(3)
+    _secret = 1
+
+
+class Features(dict):  # type: ignore[type-arg]
+    def to_dict(self) -> dict[str, Any]:
+        return {"label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+
+
+TOLD = {"classes": ["cat", "dog"], "class_to_idx": {"cat": 0, "dog": 1}}
+
+
+def test_what_a_script_asks_its_dataset_for_is_kept(storage: yoga.Storage, tmp_path: Path) -> None:
+    folder = Folder(lambda i: i)
+    ref = storage.cacheable("a", "1")(lambda: folder)()
+    other = yoga.Storage(tmp_path / "other", "hdf5")
+    for found in (
+        ref,
+        storage.fetch("a", "1"),
+        ref[2:5],
+        ref[::2][1:],
+        storage.convert("a", "1", to="2", format="hdf5"),
+        storage.copy("a", "1", to=other),
+        storage.submit(ref, "a", "3"),
+        storage.submit(ref[1:], "a", "4"),
+        storage.submit(torch.utils.data.Subset(folder, [1, 2]), "a", "5"),
+        storage.submit(torch.utils.data.ConcatDataset([ref, ref[:1]]), "a", "6"),
+        storage.submit(torch.utils.data.ConcatDataset([folder, folder]), "a", "7"),
+        storage.submit(torch.utils.data.Subset(ref, [3, 1]), "a", "8"),
+        pickle.loads(pickle.dumps(ref)),
+    ):
+        assert found.info == TOLD
+        assert (found.classes, found.class_to_idx) == (TOLD["classes"], TOLD["class_to_idx"])
+        assert not hasattr(found, "features")
+    found = ref.info
+    found["classes"].append("fish")
+    ref.classes.append("fish")
+    assert ref.info == TOLD
+    with pytest.raises(
+        AttributeError, match=r"VersionRef has no features: its info says \['class_to_idx', 'cl"
+    ):
+        _ = ref.features
+
+
+def test_info_of_ones_own(storage: yoga.Storage) -> None:
+    given = {"mean": (0.5, 1), "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
+    expected = {"mean": [0.5, 1], "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
+    ref = storage.submit(Folder(lambda i: i), "a", "1", info=given)
+    assert ref.info == storage.fetch("a", "1").info == {**expected, "class_to_idx": {"cat": 0, "dog": 1}}
+    made = storage.cacheable("a", "2", info=given)(lambda: [1])
+    assert made().info == made().info == expected
+    assert storage.submit(made(), "a", "3", info={"classes": ["y"]}).info == {**expected, "classes": ["y"]}
+    assert storage.submit([1], "a", "4").info == {}
+    assert "info" not in manifest_of(storage, "a", "4")
+    assert storage.submit([], "a", "5", info={"x": 1}).info == {"x": 1}
+
+    class Hugging(Drawn):
+        features = Features()
+
+    assert storage.submit(Hugging(lambda i: i), "b", "1").features == Features().to_dict()
+
+
+def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
+    for odd in (
+        {"x": {1}},
+        {"x": np.zeros(2)},
+        {1: "x"},
+        {"x": {2: 1}},
+        [1],
+        "text",
+        {"x": b""},
+        {"x": object()},
+    ):
+        with pytest.raises(TypeError, match="info"):
+            storage.submit([1], "a", "1", info=odd)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="info"):
+            storage.cacheable("a", "1", info=odd)  # type: ignore[arg-type]
+    for value in (float("nan"), float("inf"), 2**63, "\ud800", "x" * 2**20, [[]] * 2**19):
+        with pytest.raises(ValueError, match="info"):
+            storage.submit([1], "a", "1", info={"x": value})
+    assert storage.list() == []
+
+    class Odd(Drawn):
+        classes = {1, 2}  # noqa: RUF012
+        features = (1, 2)  # those of rows, perhaps
+
+        @property
+        def class_to_idx(self) -> Any:
+            raise RuntimeError("nobody knows")
+
+    class Long(Drawn):
+        classes = ("x" * 2**19, "y" * 2**18)
+
+    assert storage.submit(Odd(lambda i: i), "a", "1").info == {}
+    own = {"x": "z" * 2**19}
+    assert storage.submit(Long(lambda i: i), "a", "2", info=own).info == own
+    assert list(storage.submit(Long(lambda i: i), "a", "3").info) == ["classes"]
+
+
+def test_a_dataref_of_ones_own_may_have_what_it_likes(storage: yoga.Storage) -> None:
+    class Squares(yoga.DataRef):
+        def __init__(self) -> None:
+            self.classes = ["odd", "even"]
+
+        def __len__(self) -> int:
+            return 4
+
+        def take(self, rows: Any) -> list[int]:
+            return [int(row) ** 2 for row in rows]
+
+        @property
+        def info(self) -> dict[str, Any]:
+            return {"a": 1, "b": {2}} if len(self.classes) > 2 else {"a": 1, "classes": self.classes}
+
+    ref = Squares()
+    assert ref.classes == ["odd", "even"]
+    assert storage.submit(ref, "a", "1").classes == ["odd", "even"]
+    assert not hasattr(ref, "features")
+    ref.classes.append("none")
+    assert storage.submit(ref, "a", "2").info == {}
+    several = torch.utils.data.ConcatDataset([storage.fetch("a", "1"), storage.fetch("a", "2")])
+    assert storage.submit(several, "a", "3").info == {}
+
+
+def test_older_programs_see_no_warning(storage: yoga.Storage) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        storage.submit([1, 2], "a", "1")
+        assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]

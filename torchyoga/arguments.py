@@ -1,0 +1,379 @@
+"""A call of a function -> the version that it chooses, and digests of the arguments that do not choose it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import inspect
+import secrets
+import string
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import leaf as leaves
+from .dataref import DataRef
+from .errors import SchemaError
+from .manifest import FunctionEntry
+
+__all__ = ["Call", "Function", "encoded"]
+
+_MOST_DEPTH = 64
+_MOST_LAYERS = 100  # of partials and methods
+
+
+class Function:
+    """A function whose arguments choose a version: by the fields of the templates `id` and `version`.
+
+    Args:
+        function: anything that can be called.
+        id: text with the names of parameters in braces; `{{` and `}}` are braces.
+        version: likewise.
+        ignore: names of arguments that say nothing of the rows.
+
+    Raises:
+        ValueError: a template has a field that is no parameter, or `ignore` names none.
+
+    Example:
+        >>> def mnist(root, train=True): ...
+        >>> call = Function(mnist, "mnist", "1-{train}", ignore=["root"]).call("/data")
+        >>> call.id, call.version, call.names
+        ('mnist', '1-True', [])
+    """
+
+    def __init__(self, function: Callable[..., Any], id: str, version: str, ignore: Collection[str]) -> None:
+        if not callable(function):
+            raise TypeError(f"cacheable decorates functions, found a {_type_name(function)}")
+        self.name = getattr(function, "__name__", None) or type(function).__name__
+        self._written, self._bound = _written(function)
+        self._signature = _signature(self._written)
+        self._templates = [_parsed("id", id, self), _parsed("version", version, self)]
+        self._named = {field for template in self._templates for _, field in template if field}
+        if isinstance(ignore, str):
+            raise TypeError(
+                f"ignore must be names of arguments, such as [{ignore!r}], found the text {ignore!r}"
+            )
+        self._ignore = frozenset(ignore)
+        unknown = sorted(self._ignore - set(self.parameters))
+        if unknown and not self._takes_any:
+            raise ValueError(f"ignore names {unknown}, but {self.name} has the arguments {self.parameters}")
+
+    @property
+    def parameters(self) -> list[str]:
+        """Their names."""
+        return list(self._signature.parameters)
+
+    @property
+    def _takes_any(self) -> bool:
+        return any(found.kind is found.VAR_KEYWORD for found in self._signature.parameters.values())
+
+    def call(self, /, *args: Any, **kwargs: Any) -> Call:
+        """What this call chooses.
+
+        Raises:
+            TypeError: the function does not take these arguments; or one that counts has no digest, or none
+                of the templates can say it.
+        """
+        args, kwargs = _joined(self._bound, args, kwargs)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        texts = {name: self._text(name, bound.arguments[name]) for name in self._named}
+        id, version = (
+            "".join(literal + (texts[field] if field else "") for literal, field in template)
+            for template in self._templates
+        )
+        checked = {}
+        for name, value in self._flat(bound.arguments).items():
+            if name in self._named:
+                # Two calls may make one text, as "a-b" and "c" do with "a" and "b-c".
+                checked[f"{{{name}}}"] = encoded(texts[name])
+            elif name not in self._ignore:
+                checked[name] = self._encoded(name, value)
+        return Call(self, id, version, checked)
+
+    def default(self, name: str) -> bytes | None:
+        """The default of a parameter, as `encoded` gives it; None if there is none."""
+        parameter = self._signature.parameters.get(name)
+        if parameter is None or parameter.kind is parameter.VAR_KEYWORD:
+            return None
+        value = () if parameter.kind is parameter.VAR_POSITIONAL else parameter.default
+        try:
+            return None if value is parameter.empty else encoded(value)
+        except TypeError:
+            return None
+
+    def counts(self, name: str) -> bool:
+        """True for an argument that the function still takes, and that is to be compared."""
+        if name.startswith("{") or name in self._ignore | self._named:
+            return False
+        return name in self.parameters or self._takes_any
+
+    def _flat(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, those of **kwargs by their own."""
+        found: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if self._signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+                found[name] = value
+            elif name not in self._ignore:
+                found |= {
+                    f"**{key}" if key in self._signature.parameters else key: value[key] for key in value
+                }
+        return found
+
+    def _encoded(self, name: str, value: Any) -> bytes:
+        try:
+            return encoded(value)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.name}: nobody can tell whether a version was made with the same {name!r}: {error}. "
+                f"Name it in id or version, as {{{name}}}, or pass ignore=[{name!r}] if the rows do not "
+                "depend on it"
+            ) from None
+
+    def _text(self, name: str, value: Any) -> str:
+        text = _text(value)
+        if text is None:
+            raise TypeError(
+                f"{self.name}: {{{name}}} in id or version is a {_type_name(value)}, whose text is not the "
+                "same in every process or says only a part of it; pass text or a number that stands for it"
+            )
+        return text
+
+
+class Call:
+    """A call of a function.
+
+    Attributes:
+        id: that it chooses; `version`: likewise.
+        checked: the other arguments, as `encoded` gives them.
+    """
+
+    def __init__(self, function: Function, id: str, version: str, checked: dict[str, bytes]) -> None:
+        self.id = id
+        self.version = version
+        self.checked = checked
+        self.function = function
+
+    @property
+    def names(self) -> list[str]:
+        """Of the arguments that do not choose the version."""
+        return [name for name in self.checked if not name.startswith("{")]
+
+    def noted(self, code: str | None) -> FunctionEntry:
+        """What a version made by this call notes of it; `code` is of the function."""
+        salt = secrets.token_hex(16)
+        return FunctionEntry(
+            code, salt, {name: _digest(salt, name, self.checked[name]) for name in self.checked}
+        )
+
+    def differing(self, entry: FunctionEntry) -> list[str]:
+        """The names of arguments that are not those of the call that made a version.
+
+        An argument that the function did not have then counts as its default.
+        """
+
+        def digest(name: str, text: bytes | None) -> str | None:
+            return None if text is None else _digest(entry.salt, name, text)
+
+        return [
+            name.strip("{*}")
+            for name, text in self.checked.items()
+            if digest(name, text) != entry.arguments.get(name, digest(name, self._unrecorded(name)))
+        ] + [name for name in entry.arguments if name not in self.checked and self.function.counts(name)]
+
+    def _unrecorded(self, name: str) -> bytes | None:
+        return self.checked[name] if name.startswith("{") else self.function.default(name)
+
+
+def encoded(value: Any) -> bytes:
+    """A value as bytes: the same in every process and under every version of Python, and only for that value.
+
+    1, True, 1.0 and "1" differ; a dict's order does not count. Of functions and classes it is the name, of a
+    DataRef the fingerprint, of a dataclass the fields that it compares.
+
+    Raises:
+        TypeError: a value of this type is told by nothing that stays; names the type.
+    """
+    return _encoded(value, 0)
+
+
+def _encoded(value: Any, depth: int) -> bytes:
+    if depth > _MOST_DEPTH:
+        raise TypeError(f"it nests deeper than {_MOST_DEPTH}")
+
+    def inner(values: Iterable[Any]) -> list[bytes]:
+        return [_encoded(item, depth + 1) for item in values]
+
+    cls = type(value)
+    if value is None or cls in (bool, float, complex):
+        return _item(cls.__name__, repr(value))
+    if cls is int:
+        return _item("int", hex(value))
+    if cls is str:
+        return _item("str", value.encode("utf-8", "surrogatepass"))
+    if cls in (bytes, bytearray):
+        return _item(cls.__name__, bytes(value))
+    if cls in (list, tuple):
+        return _item(cls.__name__, *inner(value))
+    if cls in (set, frozenset):
+        return _item(cls.__name__, *sorted(inner(value)))
+    if cls is dict:
+        return _item("dict", *sorted(_item("", *inner(pair)) for pair in value.items()))
+    if cls in (range, slice):
+        return _item(cls.__name__, *inner((value.start, value.stop, value.step)))
+    if isinstance(value, PurePath):
+        return _item("path", value.as_posix().encode("utf-8", "surrogatepass"))
+    if isinstance(value, enum.Flag):
+        return _item("enum", _name(cls), hex(value.value))
+    if isinstance(value, enum.Enum):
+        return _item("enum", _name(cls), value.name)
+    if isinstance(value, (torch.dtype, torch.device, torch.layout, np.dtype)):
+        return _item(cls.__name__, str(value))
+    if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
+        return _encoded_array(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return _item("namedtuple", _name(cls), *inner(value))
+    if "__dataclass_fields__" in vars(cls):  # not only inherited: other attributes are not seen
+        fields = [field.name for field in dataclasses.fields(value) if field.compare]
+        return _item("dataclass", _name(cls), *inner((name, getattr(value, name)) for name in fields))
+    if isinstance(value, DataRef) and value.fingerprint is not None:
+        return _item("DataRef", value.fingerprint)
+    if isinstance(value, functools.partial):
+        return _item("partial", *inner((value.func, value.args, value.keywords)))
+    if isinstance(value, (type, types.FunctionType)) or (
+        isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType)
+    ):
+        return _item("name", _global_name(value))
+    raise TypeError(f"a {_type_name(value)} has no digest that is the same in every process")
+
+
+def _encoded_array(value: Any) -> bytes:
+    if type(value) is torch.Tensor:
+        value = value.detach()
+    try:
+        leaf = leaves.encode(value)
+    except SchemaError as error:
+        raise TypeError(str(error)) from None
+    if leaf.array.dtype.char in "gG":
+        raise TypeError("bytes of a longdouble are not the same in every process")
+    content = hashlib.blake2b(leaf.array.tobytes()).digest()
+    return _item(leaf.kind, leaf.dtype, str(leaf.array.shape), content)
+
+
+def _item(tag: str, *parts: str | bytes) -> bytes:
+    """A value as its kind and parts, each after its length, so that no two values make the same bytes."""
+    texts = [
+        part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in (tag, *parts)
+    ]
+    return b"".join(b"%d:%b" % (len(text), text) for text in texts)
+
+
+def _type_name(value: Any) -> str:
+    cls = type(value)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _name(value: Any) -> str:
+    """Where a function or class is defined, under the name that it has in every process."""
+    module, name = str(value.__module__), str(value.__qualname__)
+    # A script is another module in the processes that it starts.
+    return f"{'__main__' if module == '__mp_main__' else module}:{name}"
+
+
+def _global_name(value: Any) -> str:
+    """The same of what its name tells apart from all others."""
+    if "<" in value.__qualname__:  # <lambda>; <locals>, which may hold any values of the function around it
+        raise TypeError(
+            f"{value.__qualname__} has no name of its own; what is defined within a function has none"
+        )
+    return _name(value)
+
+
+def _digest(salt: str, name: str, text: bytes) -> str:
+    return hashlib.blake2b(_item(salt, name, text), digest_size=16).hexdigest()
+
+
+def _text(value: Any) -> str | None:
+    """What `str` says of it, if that is all of it, and the same in every process."""
+    if isinstance(value, enum.Flag) or (isinstance(value, enum.Enum) and isinstance(value, (str, int))):
+        value = value.value  # as what it is printed differs between versions of Python
+    if type(value) in (list, tuple):
+        return str(value) if _is_plain(value, 0) else None
+    if value is None or isinstance(value, (bool, int, float, complex, torch.dtype, torch.device)):
+        return str(value)
+    plain: Any = object.__str__
+    if isinstance(value, np.ndarray) or type(value).__str__ is plain:  # abbreviated; an address
+        return None
+    return str(value)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    if type(value) in (list, tuple):
+        return depth < _MOST_DEPTH and all(_is_plain(item, depth + 1) for item in value)
+    return value is None or type(value) in (bool, int, float, complex, str)
+
+
+def _parsed(what: str, template: str, function: Function) -> list[tuple[str, str]]:
+    """A template as pairs of text and the parameter that follows it, or ""."""
+    if not isinstance(template, str):
+        raise ValueError(f"{what} must be a non-empty str, found {template!r}")
+    advice = (
+        f"{what} {template!r}: braces hold the name of an argument of {function.name}, "
+        f"{function.parameters or 'which has none'}; for braces themselves write {{{{ and }}}}"
+    )
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{advice} ({error})") from None
+    for _, field, spec, conversion in parts:
+        if field is not None and (field not in function.parameters or spec or conversion):
+            raise ValueError(f"{advice}. Found {field!r}" + (" with a format" if spec or conversion else ""))
+    return [(literal, field or "") for literal, field, _, _ in parts]
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        if sys.version_info >= (3, 14):  # which evaluates annotations, of names that may not be there
+            from annotationlib import Format
+
+            return inspect.signature(function, annotation_format=Format.FORWARDREF)
+        return inspect.signature(function)
+    except ValueError:  # a function in C that does not tell
+        return inspect.signature(lambda *args, **kwargs: None)
+
+
+def _written(function: Any) -> tuple[Any, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
+    """The function inside of partials and methods, and what they give it, the innermost first."""
+    bound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    for _ in range(_MOST_LAYERS):
+        if isinstance(function, functools.partial):
+            bound.insert(0, (function.args, function.keywords))
+            function = function.func
+        elif inspect.ismethod(function):
+            bound.insert(0, ((function.__self__,), {}))
+            function = function.__func__
+        elif inspect.isroutine(function) or inspect.isclass(function):
+            break
+        else:
+            function = type(function).__call__.__get__(function)  # a method, if Python has it
+    return function, bound
+
+
+def _joined(
+    bound: list[tuple[tuple[Any, ...], dict[str, Any]]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All arguments of a call, with those of partials and methods."""
+    placeholder = getattr(functools, "Placeholder", None)  # Python 3.14
+    for given, named in reversed(bound):
+        left = list(args)
+        if placeholder is not None:
+            given = tuple(left.pop(0) if item is placeholder and left else item for item in given)
+        args, kwargs = (*given, *left), {**named, **kwargs}
+    return args, kwargs

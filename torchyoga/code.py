@@ -1,0 +1,99 @@
+"""A function -> a digest of its code, the same in every process and under every version of Python."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import tokenize
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["digest_of"]
+
+_UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
+_MOST_WRAPPERS = 100
+
+
+def digest_of(function: Callable[..., Any]) -> str | None:
+    """32 hex digits that change if a function, or a class, is written otherwise; None without its source.
+
+    They are of its syntax tree, so comments, white space and docstrings do not count; nor do its decorators,
+    nor what it calls. Of a `functools.partial`, a method or a wrapper they are of the function inside. A
+    lambda has no lines of its own, and what was typed at a prompt or given to `exec` has none at all.
+
+    Example:
+        >>> from torchyoga.storage import Storage
+        >>> len(digest_of(Storage.fetch)), digest_of(lambda: 1)
+        (32, None)
+    """
+    try:
+        words = "\n".join(_words(_definition(_inside(function))))
+    # `inspect` raises these where there is no source, and where it is none of a function.
+    except (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError):
+        return None
+    return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+
+
+def _inside(function: Any) -> Any:
+    """The function or class that somebody has written."""
+    for _ in range(_MOST_WRAPPERS):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif inspect.ismethod(function):
+            function = function.__func__
+        else:
+            break
+    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+
+
+def _definition(function: Any) -> ast.AST:
+    """How a function is written."""
+    source = inspect.getsource(function)
+    is_indented = source[:1].isspace()
+    # A block keeps the lines of long texts as they are, which textwrap.dedent would not.
+    (found,) = ast.parse("if True:\n" + source).body[0].body if is_indented else ast.parse(source).body  # type: ignore[attr-defined]
+    if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        raise ValueError("a lambda")
+    if found.name != function.__name__:
+        raise ValueError("the file has changed since it was imported")
+    found.decorator_list = []
+    return found
+
+
+def _words(node: Any) -> Iterator[str]:
+    """A syntax tree as text; what is empty is left out, since versions of Python differ in what they have."""
+    if isinstance(node, list):
+        yield f"[{len(node)}"
+        for item in node:
+            yield from _words(item)
+    elif not isinstance(node, ast.AST):
+        yield f"{type(node).__name__} {hex(node) if type(node) is int else ascii(node)}"
+    else:
+        yield type(node).__name__
+        for name in sorted(set(node._fields) - _UNSEEN):
+            value: Any = getattr(node, name, None)
+            if name == "body" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                value = value[ast.get_docstring(node, clean=False) is not None :]
+            elif isinstance(node, ast.JoinedStr):
+                value = _joined(value)
+            if isinstance(node, ast.Constant) or (value is not None and value != []):
+                yield name
+                yield from _words(value)
+        yield "."
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """The parts of an f-string; where its text is cut differs between versions of Python."""
+    found: list[Any] = []
+    for part in parts:
+        if not isinstance(part, ast.Constant):
+            found.append(part)
+        elif found and isinstance(found[-1], ast.Constant):
+            found[-1] = ast.Constant(str(found[-1].value) + str(part.value))
+        elif part.value:
+            found.append(part)
+    return found

@@ -1,0 +1,86 @@
+"""What somebody says about a dataset -> plain JSON data, of bounded size."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]
+
+MOST_BYTES = 2**20  # as JSON
+MOST_DEPTH = 32
+
+
+def plain(info: Any) -> dict[str, Any]:
+    """A copy of `info` as it comes back from JSON: tuples are lists, subclasses of numbers are numbers.
+
+    Raises:
+        TypeError: it is no dict with text as keys, or holds something that JSON does not have; says where.
+        ValueError: it nests too deep or is too long; or a number or a text is none of JSON's.
+
+    Example:
+        >>> plain({"classes": ("cat", "dog"), "mean": 0.5})
+        {'classes': ['cat', 'dog'], 'mean': 0.5}
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info must be a dict, found a {type(info).__name__}")
+    return _Copy().of(info, "info", 0)  # type: ignore[no-any-return]
+
+
+class _Copy:
+    """A copy under way."""
+
+    def __init__(self) -> None:
+        self._left = MOST_BYTES
+
+    def of(self, value: Any, where: str, depth: int) -> Any:
+        """The copy of a value, at a place with this name."""
+        if depth > MOST_DEPTH:
+            raise ValueError(f"info nests deeper than {MOST_DEPTH}, at {where:.80}; make it flatter")
+        self._pay(2, where)
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(
+                        f"{where} has the key {key!r:.80}, but keys of JSON are text; use str({key!r:.80})"
+                    )
+            return {
+                self._scalar(key, where): self.of(item, f"{where}[{key!r:.40}]", depth + 1)
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self.of(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return self._scalar(value, where)
+
+    def _scalar(self, value: Any, where: str) -> Any:
+        if isinstance(value, str):
+            value = str.__str__(value)
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ValueError(f"{where} is no valid text; leave out the lone surrogates") from None
+        elif isinstance(value, int) and not isinstance(value, bool):
+            value = int(value)
+            if not -(2**63) <= value < 2**63:
+                raise ValueError(f"{where} is an int that does not fit 64 bits; keep it as text")
+        elif isinstance(value, float):
+            value = float(value)
+            if not math.isfinite(value):
+                raise ValueError(f"{where} is {value}, which JSON does not have; use None or text")
+        elif value is not None and not isinstance(value, bool):
+            raise TypeError(
+                f"{where} is a {type(value).__name__}, which JSON does not have; info holds dict, list, str, "
+                "int, float, bool and None: of arrays take .tolist()"
+            )
+        self._pay(len(json.dumps(value)), where)
+        return value
+
+    def _pay(self, nbytes: int, where: str) -> None:
+        self._left -= nbytes
+        if self._left < 0:
+            raise ValueError(
+                f"info is longer than {MOST_BYTES} bytes of JSON, at {where:.80}; keep what is large as a "
+                "dataset"
+            )
