@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,8 @@ def test_files_of_another_build_are_told_by_their_name() -> None:
     assert manifest.is_of_another_build("0123456789abcdef-00000.mdb")
     for name in ("stray", "0123456789abcdef-00000", "0123456789ABCDEF-00000.mdb", "../" + file.name):
         assert not manifest.is_of_another_build(name)
+
+
+def test_texts_full_of_commas_are_no_elements() -> None:
+    manifest = replace(Manifest.from_bytes(TEXT), info={"license": ',[{"\\' * 100_000})
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
