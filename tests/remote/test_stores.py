@@ -460,9 +460,7 @@ def test_another_user_s_cache_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
                 lambda: storage.check("a", "1"),
                 lambda: storage.copy("a", "1", to=to),
             ):
-                with pytest.raises(
-                    PermissionError, match=r"cannot keep files here .* another cache_dir"
-                ):
+                with pytest.raises(PermissionError, match=r"cannot keep files here .* another cache_dir"):
                     act()
             assert list(yoga.Storage(url, cache_dir=f"{home}/free/c").fetch("a", "1")) == [1, 2]
 
