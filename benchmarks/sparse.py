@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from torchyoga.checksum import combine_crc32
 from torchyoga.formats.checks import num_units, unit_bytes_of
-from torchyoga.manifest import FileEntry, Manifest
+from torchyoga.manifest import FileEntry, Manifest, fingerprint_of
 from torchyoga.schema import Schema
 
 _PAGE = 4096
@@ -39,7 +40,10 @@ def write_sparse(root: Path, id: str, row_bytes: int, num_rows: int, num_files: 
         "crc32": zlib.crc32(table.tobytes()),
         "units": {"offset": offset + table.nbytes, "nbytes": units.nbytes},
     }
-    build, checks = "ab" * 8, ((rows * row_bytes, 0),)
+    whole = 0
+    for n in sizes.tolist():
+        whole = combine_crc32(whole, zeros[n], n)
+    build, checks = "ab" * 8, ((rows * row_bytes, whole),)
     entries = []
     for number in range(num_files):
         name = f"{build}-{number:05d}.mdb"
@@ -47,5 +51,6 @@ def write_sparse(root: Path, id: str, row_bytes: int, num_rows: int, num_files: 
             file.seek(offset)
             file.write(tail)
         entries.append(FileEntry(name, "lmdb", rows, offset + len(tail), index, checks))
-    manifest = Manifest(id, "1", build, "2026-01-01T00:00:00+00:00", schema, "f" * 32, tuple(entries))
+    fingerprint = fingerprint_of(schema, entries)
+    manifest = Manifest(id, "1", build, "2026-01-01T00:00:00+00:00", schema, fingerprint, tuple(entries))
     (folder / "manifest.json").write_bytes(manifest.to_bytes())

@@ -93,8 +93,6 @@ def test_rows_outlive_their_arrays() -> None:
 
 TENSORS = {
     "turned": torch.arange(12).reshape(3, 4).t(),
-    "with gradients": torch.arange(6.0, requires_grad=True).reshape(3, 2),
-    "a parameter": torch.nn.Parameter(torch.arange(6.0).reshape(3, 2)),
     "conjugate": torch.tensor([[1 + 2j], [3j]]).conj(),
     "negative": torch.tensor([[1 + 2j], [3j]]).conj().imag,
     "expanded": torch.zeros(1, 3).expand(4, 3),

@@ -22,7 +22,7 @@ from torchyoga import formats
 from torchyoga.checksum import combine_crc32
 from torchyoga.columns import Collector, Data
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.manifest import FileEntry, Manifest, digest
+from torchyoga.manifest import FileEntry, Manifest, digest, fingerprint_of
 from torchyoga.reader import Reader
 from torchyoga.schema import Column, Node, Schema
 from torchyoga.testing import assert_rows_equal, check_format
@@ -236,9 +236,73 @@ def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
         del content["checksum"]
         (column,) = content["schema"]["columns"]
         column["kind"] = column["kind"].replace("bytes", "str")
-        manifest.write_text(json.dumps({**content, "checksum": digest(content)}))
+        resealed(manifest, content)
         with pytest.raises(CorruptError, match="no UTF-8"):
             storage.fetch("a", "1")[0]
+
+
+def resealed(path: Path, content: dict[str, Any]) -> None:
+    """Writes a forged manifest, with the fingerprint and the checksum of what it says now."""
+    content.pop("checksum", None)
+    files = [FileEntry.from_json(file) for file in content["files"]]
+    content["fingerprint"] = fingerprint_of(Schema.from_json(content["schema"]), files)
+    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+
+
+@pytest.mark.parametrize(("format", "compression"), KINDS)
+def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
+    format: str, compression: str | None, tmp_path: Path
+) -> None:
+    rows = [
+        {"x": np.arange(300) + i, "t": "a" * (i % 40), "n": None, "r": np.ones((i % 3, 2))}
+        for i in range(900)
+    ]
+    storage = yoga.Storage(tmp_path, format=format, compression=compression)
+    storage.submit(rows, "a", "1")
+    storage.check("a", "1")
+    path = tmp_path / "a" / "1" / "manifest.json"
+    content = json.loads(path.read_bytes())
+    schema = Schema.from_json(content["schema"])
+    names = [f"{column.name}/{part}" for column in schema.columns for part in column.parts]
+    checks = content["files"][0]["checks"]
+    assert len(checks) == len(names) == 7
+    for number, name in enumerate(names):
+        if name == "n/values":
+            continue  # nothing to compare
+        checks[number][1] ^= 1
+        resealed(path, content)
+        # Each block is what its own table in the file says it is; but it is not what was published.
+        with pytest.raises(CorruptError, match=f"{name} has .* bytes of the CRC-32 .*, the manifest says"):
+            storage.check("a", "1")
+        checks[number][1] ^= 1
+    resealed(path, content)
+    storage.check("a", "1")
+
+
+def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit({"x": np.arange(12, dtype="<f4").reshape(4, 3)}, "a", "1")
+    path = tmp_path / "a" / "1" / "manifest.json"
+    sound = path.read_bytes()
+
+    def forge(**change: Any) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(sound)
+        del content["checksum"]
+        content["schema"]["columns"][0].update(change)
+        return content
+
+    for change in ({"dtype": "<i4"}, {"shape": [0]}, {"shape": [1, 3], "ndim": 2}):
+        content = forge(**change)
+        path.write_text(json.dumps({**content, "checksum": digest(content)}))
+        for ask in (storage.fetch, storage.check):
+            with pytest.raises(CorruptError, match=r"fingerprint is not that of|not of as many bytes"):
+                ask("a", "1")
+    resealed(path, forge(shape=[0]))
+    with pytest.raises(CorruptError, match="x/values are not of as many bytes as its rows have"):
+        storage.fetch("a", "1")
+    # All made anew, it is another dataset, and says so.
+    resealed(path, forge(dtype="<i4"))
+    assert storage.fetch("a", "1").fingerprint != ref.fingerprint
 
 
 def test_a_writer_that_cannot_write_says_so_and_lets_go(tmp_path: Path) -> None:

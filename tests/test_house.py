@@ -20,6 +20,7 @@ HOUSE = [
     "cached",
     "warned",
     "forks",
+    "regular",
     "leaf",
     "compound",
     "schema",

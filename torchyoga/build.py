@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import secrets
 import time
@@ -21,7 +19,7 @@ from .checksum import combine_crc32
 from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, RemoteError, SchemaError
 from .formats import Writer, format_named
-from .manifest import FileEntry, Manifest, is_token
+from .manifest import FileEntry, Manifest, fingerprint_of, is_token
 from .reader import Reader
 from .schema import Schema
 from .staging import Staging
@@ -126,7 +124,7 @@ def build(
             build=task.token,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             schema=task.schema,
-            fingerprint=_fingerprint(task.schema, task.files),
+            fingerprint=fingerprint_of(task.schema, task.files),
             files=tuple(task.files),
         )
         manifest = store.publish(staging, manifest, options.progress)
@@ -392,14 +390,3 @@ class _Check:
     def add(self, nbytes: int, crc: int) -> None:
         self.crc = combine_crc32(self.crc, crc, nbytes)
         self.nbytes += nbytes
-
-
-def _fingerprint(schema: Schema | None, files: list[FileEntry]) -> str:
-    """A name for the content: the same for the same rows, whatever the files, blocks and format."""
-    checks: list[tuple[int, int]] = []
-    for file in files:
-        pairs = zip(checks or [(0, 0)] * len(file.checks), file.checks, strict=True)
-        checks = [(a + b, combine_crc32(crc, crc_b, b)) for (a, crc), (b, crc_b) in pairs]
-    content = [schema.to_json() if schema else None, sum(file.rows for file in files), checks]
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -27,6 +27,7 @@ from typing import BinaryIO
 import filelock
 
 from .errors import RemoteError, YogaError
+from .regular import refuse_irregular
 from .rooted import Entry, Root
 
 __all__ = ["Cache", "default_folder"]
@@ -85,8 +86,9 @@ class Cache:
         return Path(self.folder, self.within, kind, key)
 
     def find(self, key: str) -> Path | None:
-        """The file, which counts as used now; None if it is not there."""
+        """The file, which counts as used now; None if it is not there, CorruptError if it is no file."""
         path = self.path("files", key)
+        refuse_irregular(path)
         if not self.has(key):
             return None
         try:
@@ -129,6 +131,7 @@ class Cache:
             RemoteError: another process downloads it, and nothing has come for ten minutes; or others delete
                 it again and again.
         """
+        refuse_irregular(self.path("parts", key))
         for _ in range(_MOST_BRINGS):
             found = self.find(key)
             if found is not None:

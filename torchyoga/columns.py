@@ -173,6 +173,14 @@ class Block:
         """Bytes of all columns."""
         return sum(data.nbytes for data in self.data)
 
+    def checked(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes of each part of each column that a manifest's checks are of: for offsets, the lengths."""
+        for column, data in zip(self.schema.columns, self.data, strict=True):
+            for name in column.parts:
+                # Offsets depend on where blocks end; the lengths of rows do not.
+                array = np.diff(data.part(name)) if name == "offsets" else data.part(name)
+                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
     def slice(self, start: int, stop: int) -> Block:
         """The rows start..stop-1, over the same memory."""
         return Block(self.schema, stop - start, tuple(data.slice(start, stop) for data in self.data))

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import NotFoundError
-from .manifest import FileEntry, Manifest, is_data_file
+from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from .regular import read_regular
 from .rooted import beside
 
 __all__ = ["MANIFEST", "Files", "Folder", "Progress", "is_foreign"]
@@ -88,8 +89,7 @@ class Folder:
     def manifest(self) -> bytes:
         """The text of the manifest."""
         try:
-            with open(os.path.join(self.name, MANIFEST), "rb") as file:
-                return file.read()
+            return read_regular(os.path.join(self.name, MANIFEST), LARGEST_MANIFEST)
         except FileNotFoundError:
             raise NotFoundError(
                 f"{self.name} has been removed since this DataRef was made; fetch or build it again"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +11,20 @@ import torch
 
 from .errors import CorruptError, SchemaError
 
-__all__ = ["Leaf", "decode", "encode", "is_ragged_kind", "is_valid", "storage_dtype"]
+__all__ = [
+    "MOST_DIMENSIONS",
+    "Leaf",
+    "decode",
+    "encode",
+    "is_ragged_kind",
+    "is_too_large",
+    "is_valid",
+    "storage_dtype",
+]
+
+# Of a row: NumPy has 64, before its version 2 it had 32, and rows side by side are one more.
+MOST_DIMENSIONS = 31 if np.__version__.startswith("1.") else 63
+_LARGEST_ROW = 2**40  # bytes
 
 # torch types that NumPy lacks are kept as their bits.
 _BIT_DTYPES = {
@@ -37,6 +52,7 @@ _TORCH_DTYPES = {
     **_BIT_DTYPES,
 }
 _PYTHON_DTYPES = {"bool": "|b1", "int": "<i8", "float": "<f8", "complex": "<c16", "none": "|u1"}
+_UNBIND = "keep a list of its tensors, .unbind(), or each as a row of its own: rows may differ in shape"
 _TEXT_KINDS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 
 
@@ -77,6 +93,11 @@ def _is_plain_dtype(text: str) -> bool:
     return dtype.str == text and dtype.kind in "biufcmMSU" and dtype.itemsize > 0
 
 
+def is_too_large(itemsize: int, shape: Iterable[int]) -> bool:
+    """True for rows of this shape that no machine holds; zeros count as ones, as in NumPy's own limits."""
+    return itemsize * prod(max(extent, 1) for extent in shape) >= _LARGEST_ROW
+
+
 def encode(value: Any) -> Leaf:
     """The leaf that holds a copy of `value`.
 
@@ -92,7 +113,9 @@ def encode(value: Any) -> Leaf:
         try:
             return Leaf("int", "<i8", np.array(value, "<i8"))
         except OverflowError:
-            raise SchemaError(f"the int {value} does not fit 64 bits; keep it as str") from None
+            raise SchemaError(
+                f"an int of {value.bit_length()} bits does not fit 64 bits; keep it as str or bytes"
+            ) from None
     if cls is float:
         return Leaf("float", "<f8", np.array(value, "<f8"))
     if cls is bool:
@@ -123,19 +146,48 @@ def _encode_array(kind: str, value: np.ndarray[Any, Any]) -> Leaf:
             else "use a numeric dtype, str or bytes"
         )
         raise SchemaError(f"an array of dtype {dtype} cannot be kept; {advice}")
+    _refuse_size(dtype.itemsize, value.shape)
     return Leaf(kind, dtype.str, np.array(value, order="C", copy=True, subok=False))
+
+
+def _refuse_size(itemsize: int, shape: tuple[int, ...]) -> None:
+    if len(shape) > MOST_DIMENSIONS:
+        raise SchemaError(
+            f"{len(shape)} dimensions cannot be kept, a row may have {MOST_DIMENSIONS}; reshape it"
+        )
+    if is_too_large(itemsize, shape):
+        raise SchemaError(f"a row of shape {shape} is too large; make several rows of it")
 
 
 def _encode_tensor(value: torch.Tensor) -> Leaf:
     name = str(value.dtype).removeprefix("torch.")
+    if value.is_nested:
+        raise SchemaError(f"a nested tensor cannot be kept; {_UNBIND}")
     if value.layout is not torch.strided or name not in _TORCH_DTYPES:
         raise SchemaError(
-            f"a tensor of {value.dtype}, {value.layout} cannot be kept; make it dense and numeric"
+            f"a tensor of {value.dtype}, {value.layout} cannot be kept; {_tensor_advice(value)}"
         )
-    value = value.detach().cpu().resolve_conj().resolve_neg()
+    if value.is_meta:
+        raise SchemaError("a tensor on the device 'meta' has no values to keep; make it on another device")
+    if value.requires_grad:
+        raise SchemaError(
+            "a tensor that requires grad cannot be kept, for its gradients would be lost; keep its values: "
+            ".detach()"
+        )
+    _refuse_size(value.dtype.itemsize, tuple(value.shape))
+    value = value.cpu().resolve_conj().resolve_neg()
     if name in _BIT_DTYPES:
         value = value.contiguous().view(torch.uint16 if _BIT_DTYPES[name] == "<u2" else torch.uint8)
     return Leaf("tensor", name, np.array(value.numpy(), order="C", copy=True))
+
+
+def _tensor_advice(value: torch.Tensor) -> str:
+    if value.is_quantized:
+        return "make it numeric, .dequantize(), or keep .int_repr() and its scale"
+    if value.layout is not torch.strided:
+        return "make it dense, .to_dense(), or keep its parts"
+    near = torch.complex64 if value.dtype.is_complex else torch.float32
+    return f"use .to({near}), or .view(torch.uint8) for its bits"
 
 
 def decode(kind: str, dtype: str, array: np.ndarray[Any, Any]) -> Any:
@@ -172,8 +224,13 @@ def _type_name(cls: type) -> str:
 
 
 def _advice(value: Any) -> str:
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        return _UNBIND
     if isinstance(value, torch.Tensor):
-        return "tensor subclasses lose their type: use .as_subclass(torch.Tensor)"
+        plain = ".detach().as_subclass" if value.requires_grad else ".as_subclass"
+        return f"tensor subclasses lose their type: use {plain}(torch.Tensor)"
+    if isinstance(value, np.ndarray) and hasattr(value, "mask"):
+        return "array subclasses lose their meaning: keep .data and .mask as two arrays"
     if isinstance(value, np.ndarray):
         return "array subclasses lose their meaning: use numpy.asarray"
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):

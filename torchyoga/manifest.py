@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from .cached import cached_property
+from .checksum import crc32_of_all
 from .errors import CorruptError
 from .schema import Schema
 
@@ -21,6 +23,7 @@ __all__ = [
     "FileEntry",
     "Manifest",
     "digest",
+    "fingerprint_of",
     "is_data_file",
     "is_like_manifest",
     "is_token",
@@ -28,6 +31,9 @@ __all__ = [
 
 FORMAT_VERSION = 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
+# An element of an object or a list has a line of its own in what `to_bytes` writes: a long text of shorter
+# ones is none of ours, and would take minutes.
+_ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.[a-z0-9]+", re.ASCII)
 
@@ -65,7 +71,9 @@ class FileEntry:
         checks = tuple((size, crc) for size, crc in data["checks"])
         every = [*numbers.values(), *(number for check in checks for number in check), data.get("crc", 0)]
         if not all(type(number) is int and 0 <= number < 2**62 for number in every):
-            raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers}")
+            raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers!r:.80}")
+        if any(crc >= 2**32 for crc in (*(crc for _, crc in checks), data.get("crc", 0))):
+            raise ValueError("a CRC-32 has 32 bits")
         if not isinstance(data["name"], str) or not is_data_file(data["name"]):
             raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
         if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
@@ -134,18 +142,18 @@ class Manifest:
             CorruptError: it is cut, changed, of a later format, or no manifest at all.
         """
         try:
-            content = json.loads(text)
+            content = _plain_data(text)
             if not isinstance(content, dict) or type(content.get("torchyoga")) is not int:
                 raise ValueError("it is no manifest of torchyoga")
             if content["torchyoga"] != FORMAT_VERSION:
                 raise ValueError(
-                    f"it is of format version {content['torchyoga']}, this torchyoga reads {FORMAT_VERSION}; "
-                    "update torchyoga"
+                    f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads "
+                    f"{FORMAT_VERSION}; update torchyoga"
                 )
             if content.pop("checksum", None) != digest(content):
                 raise ValueError("its checksum does not match its content")
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
-            if not all(isinstance(value, str) for value in texts.values()):
+            if not all(isinstance(value, str) and value.encode() for value in texts.values()):
                 raise TypeError("id, version, build, created and fingerprint must be text")
             if not is_token(texts["build"]):
                 raise ValueError(f"not the name of a build: {texts['build']!r:.80}")
@@ -154,14 +162,15 @@ class Manifest:
                 schema=schema, files=tuple(map(FileEntry.from_json, content["files"])), **texts
             )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
-                raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r}")
+                raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
             if manifest.files and schema is None:
                 raise ValueError("it has files but no schema")
             if len({file.name for file in manifest.files}) < len(manifest.files):
                 raise ValueError("it names a file twice")
-            parts = sum(len(column.parts) for column in schema.columns) if schema else 0
-            if any(len(file.checks) != parts for file in manifest.files):
-                raise ValueError(f"a file has not the {parts} checks of its schema")
+            if schema is not None:
+                _refuse_other_sizes(schema, manifest.files)
+            if manifest.fingerprint != fingerprint_of(schema, manifest.files):
+                raise ValueError("its fingerprint is not that of its schema and the checks of its files")
             return manifest
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the manifest is damaged: {error}") from error
@@ -170,6 +179,51 @@ class Manifest:
 def is_token(build: Any) -> bool:
     """True for what a build is called by."""
     return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
+
+
+def _plain_data(text: bytes) -> Any:
+    """What a text of JSON says; ValueError if it says something twice, or too much, or no JSON at all."""
+    elements = text.count(b",") + text.count(b"[") + text.count(b"{")
+    if elements > max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES):
+        raise ValueError(f"it has {elements} elements in {len(text)} bytes")
+    return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _checks_of(files: Sequence[FileEntry], num_parts: int) -> npt.NDArray[np.int64]:
+    """(files, parts, 2) the checks of all files; ValueError if some file has another number of them."""
+    if any(len(file.checks) != num_parts for file in files):
+        raise ValueError(f"a file has not the {num_parts} checks of its schema")
+    found = np.array([file.checks for file in files], np.int64).reshape(len(files), num_parts, 2)
+    # In floating point, which does not wrap around.
+    if not bool((found[:, :, 0].astype(float).sum(axis=0) < 2**61).all()):
+        raise ValueError("the sizes in the checks of its files are too large")
+    return found
+
+
+def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
+    """Raises ValueError unless the checks of each file are of as many bytes as its rows need."""
+    sizes = _checks_of(files, schema.num_parts)[:, :, 0]
+    rows = np.array([file.rows for file in files], np.int64)
+    names = [(column, name) for column in schema.columns for name in column.parts]
+    item_bytes = [size for column in schema.columns for size in column.part_bytes]
+    for (column, name), nbytes, size in zip(names, sizes.T, item_bytes, strict=True):
+        items = nbytes // max(1, size)
+        sound = (items * size == nbytes).all()
+        if size and not (column.is_ragged and name == "values"):
+            sound = sound and (items == rows).all()
+        if not sound:
+            raise ValueError(f"the checks of {column.name}/{name} are not of as many bytes as its rows have")
 
 
 def is_data_file(name: str) -> bool:
@@ -182,7 +236,15 @@ def is_like_manifest(text: bytes) -> bool:
     return not text or b'"torchyoga"' in text or b'"fingerprint"' in text
 
 
-def digest(content: dict[str, Any]) -> str:
-    """A checksum of plain data, whatever the order of its keys."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+def digest(content: Any) -> str:
+    """A checksum of plain data, whatever the order of its keys; ValueError if a number in it is none."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
+    """A name for the content: the same for the same rows, whatever the files, blocks and format."""
+    found = _checks_of(files, schema.num_parts if schema else 0)
+    crcs = crc32_of_all(found[:, :, 1].astype(np.uint32), found[:, :, 0])
+    checks = list(zip(found[:, :, 0].sum(axis=0).tolist(), crcs.tolist(), strict=True)) if files else []
+    return digest([schema.to_json() if schema else None, sum(file.rows for file in files), checks])

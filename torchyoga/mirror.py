@@ -30,7 +30,7 @@ from .remote import Found, Remote
 from .rooted import beside
 from .staging import Staging
 from .store import Store, transfer_bar
-from .versions import MOST_NAMED, Held, Versions, nearest
+from .versions import MOST_NAMED, Held, Versions, nearest, opening, sealed
 
 __all__ = ["Mirror"]
 
@@ -195,13 +195,15 @@ class Mirror(Versions):
         progress: bool | None,
     ) -> Manifest:
         id, version = manifest.id, manifest.version
+        sealed(manifest)
+        held = opening(manifest, held)
         folder = self._folder(id, version)
         there = self._remote.find(folder)
         self.refuse_foreign(id, version, there)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
         published = replace(manifest, files=entries)
-        name, text = f"{folder}/{MANIFEST}", published.to_bytes()
+        name, text = f"{folder}/{MANIFEST}", sealed(published)
         if not manifest.files and any(map(is_data_file, there)):
             # `clean` takes the files of a single build for those of the manifest, which these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")

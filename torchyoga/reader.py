@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = ["Reader"]
 Ints = npt.NDArray[np.int64]
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
 _MOST_ANNOUNCED = 256
+_CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_BRINGS = 20  # of a file that other processes keep deleting
 
 
@@ -116,19 +118,22 @@ class Reader:
                 ) from error
 
     def _taken(self, rows: Ints) -> Block:
-        shelf, items = self._ready(rows)
+        before = usage()
+        found = self._block(*self._ready(rows))
+        if usage().faults > before.faults:
+            for warmth in self._warmth:  # which of them it was, advice will tell
+                warmth.after_fault()
+        return found
+
+    def _block(self, shelf: Shelf, items: Ints) -> Block:
         data: list[Data] = []
         known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
-        before = usage()
         for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
             if column.is_ragged:
                 data.append(self._take_ragged(column, parts, items, _blocks(parts[1], items, known)))
             else:
                 data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
-        if usage().faults > before.faults:
-            for warmth in self._warmth:  # which of them it was, advice will tell
-                warmth.after_fault()
-        return Block(self.schema, len(rows), tuple(data))
+        return Block(self.schema, len(items), tuple(data))
 
     def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> npt.NDArray[Any]:
         assert column.shape is not None
@@ -338,6 +343,12 @@ class Reader:
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
         return Opened(file, extents, names, self.where.is_checked(entry))
 
+    def open_all(self) -> None:
+        """Raises CorruptError unless every file can be opened; reads none of the rows."""
+        for number in range(len(self.files)):
+            self._opened(number)
+            del self._mapped[number]
+
     def verify_all(self) -> list[str]:
         """What is damaged, file by file; empty if nothing is. Reads everything."""
         problems = []
@@ -349,11 +360,34 @@ class Reader:
                     if not was_mapped:
                         del self._mapped[number]
                 opened.check_all()
+                self._compare_checks(opened, entry)
             except RemoteError:
                 raise  # that tells nothing of the files
             except (CorruptError, OSError) as error:
                 problems.append(f"{entry.name}: {error}")
         return problems
+
+    def _compare_checks(self, opened: Opened, entry: FileEntry) -> None:
+        """Raises CorruptError unless the rows of a file are those that the manifest's checks are of."""
+        total = sum(nbytes for nbytes, _ in entry.checks)
+        if not total:
+            return  # however many rows of nothing it says there are
+        shelf = Shelf(self.schema, np.array([0, entry.rows]), {0: opened}, False, self._warmth)
+        step = max(1, _CHECKED_BYTES * entry.rows // total)
+        found = [(0, 0)] * len(opened.names)
+        for start in range(0, entry.rows, step):
+            block = self._block(shelf, np.arange(start, min(start + step, entry.rows)))
+            found = [
+                (nbytes + data.nbytes, zlib.crc32(data.data, crc))
+                for (nbytes, crc), data in zip(found, block.checked(), strict=True)
+            ]
+        for name, check, expected in zip(opened.names, found, entry.checks, strict=True):
+            if check != expected:
+                raise CorruptError(
+                    f"{opened.file.path}: {name} has {check[0]} bytes of the CRC-32 {check[1]:08x}, "
+                    f"the manifest says {expected[0]} and {expected[1]:08x}; remove the version and build it "
+                    "again"
+                )
 
 
 _UNKNOWN = object()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from .errors import CorruptError, YogaError
+from .regular import check_regular
 
 __all__ = ["Entry", "Root", "beside"]
 
@@ -111,8 +112,7 @@ class Root:
             # Not waiting: a pipe nobody writes to would never open.
             handle = self._opened(folder, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise CorruptError(f"{self.path / name} is no file; remove it")
+            check_regular(self.path / name, os.fstat(handle).st_mode)
             data = file.read(limit + 1)
         if len(data) > limit:
             raise CorruptError(f"{self.path / name} is larger than {limit} bytes; remove it")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 import sys
 from collections import namedtuple
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from math import prod
+from keyword import iskeyword
 from types import ModuleType
 from typing import Any, NoReturn
+from unicodedata import normalize
 from urllib.parse import quote
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = ["Column", "Node", "Schema"]
 MAX_COLUMNS = 4096
 MAX_DEPTH = 64
 MAX_NAME = 400  # bytes; a name is part of an LMDB key, which may hold 511
+MAX_NODES = MAX_COLUMNS * MAX_DEPTH
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class Column:
             raise ValueError(
                 f"column {self.name!r}: the shape {self.shape} has not {self.ndim} dimensions of 0 or more"
             )
-        extents = [max(extent, 1) for extent in self.shape or ()]  # NumPy's limits count zeros like this
-        if self.storage.itemsize * prod(extents) >= 2**40 or not 0 <= self.ndim <= 64:
+        most = leaves.MOST_DIMENSIONS + self.is_ragged  # whose rows never lie side by side
+        if leaves.is_too_large(self.storage.itemsize, self.shape or ()) or not 0 <= self.ndim <= most:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
         if self.shape is None and self.ndim == 0:
             raise ValueError(f"column {self.name!r}: a ragged column needs at least 1 dimension")
@@ -112,6 +114,10 @@ class Node:
     children: tuple[Node, ...] = ()
     type_name: str = ""  # of a namedtuple: "module:qualname"
 
+    def __reduce__(self) -> Any:
+        # Without what is computed once: a class made alike has no home to be pickled by.
+        return Node, (self.kind, self.keys, self.children, self.type_name)
+
     @cached_property
     def row_type(self) -> Any:
         """The namedtuple class that went in if its module is loaded, else one made alike. Never imports."""
@@ -128,6 +134,11 @@ class Node:
             return found
         return _made_alike(qualname.rpartition(".")[2], self.keys)
 
+    @cached_property
+    def num_nodes(self) -> int:
+        """This node and all below it."""
+        return 1 + sum(child.num_nodes for child in self.children)
+
     def to_json(self) -> Any:
         """Plain data for a manifest."""
         if self.kind == "leaf":
@@ -139,17 +150,24 @@ class Node:
         return {self.kind: pairs, "type": self.type_name} if self.kind == "namedtuple" else {self.kind: pairs}
 
     @staticmethod
-    def from_json(data: Any, depth: int = 0) -> Node:
+    def from_json(data: Any) -> Node:
         """The node that `to_json` described; ValueError or TypeError if it is not one."""
+        return Node._from_json(data, 0, itertools.count(1))
+
+    @staticmethod
+    def _from_json(data: Any, depth: int, numbers: Iterator[int]) -> Node:
+        if next(numbers) > MAX_NODES:
+            raise ValueError(f"the rows nest more than {MAX_NODES} containers and leaves")
         if data == "leaf":
             return Node("leaf")
         if depth > MAX_DEPTH or not isinstance(data, dict):
             raise ValueError("the nesting of the rows is not described as expected")
         for kind in ("tuple", "list"):
             if kind in data:
-                return Node(kind, (), tuple(Node.from_json(child, depth + 1) for child in data[kind]))
+                held = tuple(Node._from_json(child, depth + 1, numbers) for child in data[kind])
+                return Node(kind, (), held)
         kind = "dict" if "dict" in data else "namedtuple"
-        pairs = [(key, Node.from_json(child, depth + 1)) for key, child in data[kind]]
+        pairs = [(key, Node._from_json(child, depth + 1, numbers)) for key, child in data[kind]]
         keys = tuple(key for key, _ in pairs)
         if not all(type(key) is str or (kind == "dict" and type(key) is int) for key in keys):
             raise ValueError(f"keys of a {kind} must be str or int")
@@ -157,19 +175,33 @@ class Node:
             raise ValueError(f"keys of a {kind} repeat")
         type_name = ""
         if kind == "namedtuple":
-            type_name = data["type"]
-            if not all(
-                re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_<>][\w<>]*)*", name) for name in type_name.split(":")
-            ):
-                raise ValueError(f"not the name of a namedtuple: {type_name!r}")
-            if not all(re.fullmatch(r"[A-Za-z]\w*", key, re.ASCII) for key in keys):
-                raise ValueError(f"not field names of a namedtuple: {keys!r}")
+            type_name = _a(str, data["type"])
+            if ":" not in type_name or not _are_fields(keys):
+                raise ValueError(
+                    f"not the name and the fields of a namedtuple: {type_name!r:.80}, {keys!r:.200}"
+                )
         return Node(kind, keys, tuple(child for _, child in pairs), type_name)
+
+
+def _are_fields(fields: tuple[Any, ...]) -> bool:
+    """True for what `namedtuple` takes as names of fields or, with `rename=True`, gives to them.
+
+    It runs a line of source with these names in it. Python's compiler reads them normalized, so they must be
+    names then: not twice the same, no keyword, and nothing with an underscore in front, as its own have.
+    """
+    if not all(type(field) is str and field.isidentifier() for field in fields):
+        return False
+    read = [normalize("NFKC", field) for field in fields]
+    return len(set(read)) == len(read) and all(
+        name == f"_{i}" or (name.isidentifier() and not iskeyword(name) and name[0] != "_")
+        for i, name in enumerate(read)
+    )
 
 
 def _made_alike(name: str, fields: tuple[str, ...]) -> Any:
     make: Any = namedtuple  # typed for literals only
-    cls: Any = make(name, fields)
+    name = name if name.isidentifier() and not iskeyword(name) else "Row"
+    cls: Any = make(name, fields, rename=True)  # which leaves names like `_1` as they are
     # The class has no home to be pickled by, so its rows are pickled as their parts.
     cls.__reduce__ = lambda self: (_remake, (name, fields, tuple(self)))
     return cls
@@ -199,6 +231,8 @@ class Schema:
             raise ValueError(f"the columns {[c.name for c in self.columns]} are not the leaves {names}")
         if len(set(names)) != len(names):
             raise ValueError("two columns have the same name")
+        if self.tree.num_nodes > MAX_NODES:
+            raise SchemaError(f"the row nests more than {MAX_NODES} containers; turn long lists into arrays")
 
     @staticmethod
     def of(row: Any, ragged: Collection[str] = ()) -> Schema:
@@ -221,6 +255,11 @@ class Schema:
             tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True)),
         )
 
+    @cached_property
+    def num_parts(self) -> int:
+        """Parts of all columns."""
+        return sum(len(column.parts) for column in self.columns)
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.columns)) or "rows without leaves"
 
@@ -236,6 +275,8 @@ class Schema:
             CorruptError: it describes none.
         """
         try:
+            if len(data["columns"]) > 2 * MAX_COLUMNS:
+                raise ValueError(f"it has {len(data['columns'])} columns, {MAX_COLUMNS} are allowed")
             columns = [
                 Column(
                     name=_a(str, column["name"]),
@@ -255,7 +296,7 @@ class Schema:
 
 def _a(cls: type, value: Any) -> Any:
     if type(value) is not cls:
-        raise TypeError(f"expected {cls.__name__}, found {value!r}")
+        raise TypeError(f"expected {cls.__name__}, found {value!r:.80}")
     return value
 
 
@@ -289,16 +330,24 @@ def _split(value: Any, path: tuple[Any, ...], found: list[Leaf]) -> Node:
     if cls is dict:
         for key in value:
             if type(key) is not str and type(key) is not int:
-                raise SchemaError(f"at {path_name(path)!r}: dict keys must be str or int, found {key!r}")
+                raise SchemaError(f"at {path_name(path)!r}: dict keys must be str or int, found {key!r:.80}")
+            if type(key) is int and key.bit_length() > 8 * MAX_NAME:
+                raise SchemaError(
+                    f"at {path_name(path)!r}: an int key of {key.bit_length()} bits is too long; shorten it"
+                )
         children = tuple(_split(item, (*path, key), found) for key, item in value.items())
         return Node("dict", tuple(value), children)
     if cls is tuple or cls is list:
         return Node(cls.__name__, (), tuple(_split(item, (*path, i), found) for i, item in enumerate(value)))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        children = tuple(
-            _split(item, (*path, key), found) for key, item in zip(value._fields, value, strict=True)
-        )
-        return Node("namedtuple", tuple(value._fields), children, f"{cls.__module__}:{cls.__qualname__}")
+    fields = getattr(cls, "_fields", None)
+    if isinstance(value, tuple) and type(fields) is tuple:
+        if len(fields) != len(value) or not _are_fields(fields):
+            raise SchemaError(
+                f"at {path_name(path)!r}: {cls.__name__} has {len(value)} items and the fields "
+                f"{fields!r:.200}; make it of a class that namedtuple() makes"
+            )
+        children = tuple(_split(item, (*path, key), found) for key, item in zip(fields, value, strict=True))
+        return Node("namedtuple", fields, children, f"{cls.__module__}:{cls.__qualname__}")
     try:
         found.append(leaves.encode(value))
     except SchemaError as error:
@@ -333,7 +382,9 @@ def _leaves_like(node: Node, value: Any, path: tuple[Any, ...], found: list[Leaf
         return
     if node.kind == "namedtuple":
         if (
-            getattr(value, "_fields", None) != node.keys
+            not isinstance(value, tuple)
+            or getattr(cls, "_fields", None) != node.keys
+            or len(value) != len(node.keys)
             or f"{cls.__module__}:{cls.__qualname__}" != node.type_name
         ):
             _nests_differently(node, value, path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import CorruptError, YogaError
+from .errors import YogaError
 from .manifest import FileEntry, digest, is_data_file
 from .rooted import Root
 
@@ -40,12 +40,20 @@ class Staging:
         return self.root.path
 
     def load(self) -> dict[str, Any]:
-        """What `save` noted last; empty if nothing is to be continued."""
+        """What `save` noted last; empty if nothing is to be continued.
+
+        Raises:
+            CorruptError: something else than a file has its name.
+        """
         try:
-            found = json.loads(self.root.read(_PROGRESS, _LARGEST))
+            text = self.root.read(_PROGRESS, _LARGEST)
+        except FileNotFoundError:
+            return {}
+        try:
+            found = json.loads(text)
             sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
             return found if sound else {}
-        except (FileNotFoundError, CorruptError, ValueError, RecursionError):
+        except (ValueError, RecursionError):
             return {}
 
     def save(self, progress: dict[str, Any]) -> None:

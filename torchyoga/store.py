@@ -22,13 +22,14 @@ from typing import Any
 import filelock
 from tqdm import tqdm
 
-from .errors import CorruptError, YogaError
+from .errors import YogaError
 from .files import MANIFEST, Folder
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import decoded, encoded
+from .regular import read_regular
 from .rooted import Entry, Root, beside
 from .staging import Staging
-from .versions import Held, Versions
+from .versions import Held, Versions, sealed
 
 __all__ = ["Store", "transfer_bar"]
 
@@ -81,13 +82,9 @@ class Store(Versions):
         """The text of a manifest."""
         path = self.directory(id, version) / MANIFEST
         try:
-            with open(path, "rb") as file:
-                text = file.read(LARGEST_MANIFEST + 1)
+            return read_regular(path, LARGEST_MANIFEST)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if len(text) > LARGEST_MANIFEST:
-            raise CorruptError(f"{path} is larger than any manifest; remove the version and build it again")
-        return text
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
@@ -130,7 +127,7 @@ class Store(Versions):
             for entry in names:
                 if entry.name not in (MANIFEST, beside(MANIFEST)) and not entry.name.startswith("."):
                     with contextlib.suppress(FileNotFoundError):
-                        found[entry.name] = entry.stat().st_size
+                        found[entry.name] = _size(entry)
         return found
 
     @contextlib.contextmanager
@@ -187,10 +184,11 @@ class Store(Versions):
         if there was none.
         """
         folder = _folder(manifest.id, manifest.version)
+        text = sealed(manifest, Folder(str(staging.path)).held)
         self._root.make(folder)
         self.check_place(manifest.id, manifest.version)
         # What may need space comes first, so that a full disk leaves the version as it was.
-        self._root.prepare(f"{folder}/{MANIFEST}", manifest.to_bytes())
+        self._root.prepare(f"{folder}/{MANIFEST}", text)
         for file in manifest.files:
             self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
@@ -312,6 +310,13 @@ def _decoded_names(directory: Path) -> list[str]:
 
 def _folder(id: str, version: str) -> str:
     return f"{encoded('id', id)}/{encoded('version', version)}"
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except OSError:  # a link that leads nowhere
+        return entry.stat(follow_symlinks=False).st_size
 
 
 def _is_own(entry: Entry) -> bool:

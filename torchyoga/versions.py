@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import difflib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from .errors import CorruptError, NotFoundError, YogaError
 from .files import MANIFEST, Files, is_foreign
 from .manifest import FileEntry, Manifest, is_like_manifest
+from .reader import Reader
 from .staging import Staging
 
-__all__ = ["MOST_NAMED", "Held", "Versions", "nearest", "some"]
+__all__ = ["MOST_NAMED", "Held", "Versions", "nearest", "opening", "sealed", "some"]
 
 Held = Callable[[FileEntry], AbstractContextManager[str]]
 MOST_NAMED = 10  # in a message
+
+
+def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
+    """The text of a manifest that is to be published, once all that readers do with it has been done.
+
+    Args:
+        manifest: of the version.
+        held: gives each of its files at a path; None if they have been opened already.
+
+    Raises:
+        CorruptError: the text is read as something else, or a file cannot be opened.
+    """
+    text = manifest.to_bytes()
+    if Manifest.from_bytes(text) != manifest:
+        raise CorruptError("the manifest would be read as another one; nothing was published")
+    if held is not None:
+        for entry in manifest.files:
+            with opening(manifest, held)(entry):
+                pass
+    return text
+
+
+def opening(manifest: Manifest, held: Held) -> Held:
+    """`held`, but with a CorruptError for a file of the version that readers could not open."""
+
+    @contextmanager
+    def opened(entry: FileEntry) -> Iterator[str]:
+        assert manifest.schema is not None, "a version with files has a schema"
+        with held(entry) as path:
+            folder, name = os.path.split(path)
+            Reader(folder, manifest.schema, [replace(entry, name=name)]).open_all()
+            yield path
+
+    return opened
 
 
 class Versions(ABC):

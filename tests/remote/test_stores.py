@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import status_of_child
+from others import OTHERS, remove
 from servers import S3, Fault, Gcs, Proxy, http_server
 from waiting import PATIENCE
 
@@ -705,6 +706,23 @@ def forged(good: bytes, **changes: Any) -> bytes:
     del content["checksum"]
     content["files"][0] |= changes
     return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_file_in_the_cache_is_said(kind: str, tmp_path: Path) -> None:
+    url, cache = f"memory://{uuid.uuid4().hex}", tmp_path / "cache"
+    yoga.Storage(url, cache_dir=tmp_path / "builder").submit([1, 2], "a", "1")
+    storage = yoga.Storage(url, cache_dir=cache)
+    assert storage.fetch("a", "1")[0] == 1
+    (kept,) = (cache / "files").iterdir()
+    kept.unlink()
+    for folder in ("files", "parts"):
+        path = cache / folder / kept.name
+        OTHERS[kind](path)
+        with pytest.raises(errors.CorruptError, match=f"is {kind} where a file should be"):
+            storage.fetch("a", "1")[0]
+        remove(path)
+    assert storage.fetch("a", "1")[0] == 1
 
 
 def test_another_s_file_of_that_name_in_the_cache_is_not_taken(machine: Machine, tmp_path: Path) -> None:

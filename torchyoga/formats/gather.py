@@ -16,6 +16,7 @@ import torch
 
 from ..buffers import address_of, is_placing
 from ..errors import CorruptError
+from ..regular import open_regular
 from .pages import mapped_bytes
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
@@ -46,12 +47,13 @@ class MappedFile:
     """A finished file as memory. Mappings survive a fork, need no lock and keep an unlinked file readable.
 
     Raises:
-        CorruptError: the file is missing, or has not the size it was published with, if that is given.
+        CorruptError: the file is missing, or something else lies there, or it has not the size it was
+            published with, if that is given.
     """
 
     def __init__(self, path: str, nbytes: int | None = None) -> None:
         try:
-            handle = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+            handle = open_regular(path)
         except FileNotFoundError:
             raise CorruptError(
                 f"{path} is missing though its manifest names it; remove the version and build it again"
