@@ -27,6 +27,7 @@ from .lease import Lease
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import decoded, encoded
 from .remote import Found, Remote
+from .rooted import beside
 from .staging import Staging
 from .store import Store, transfer_bar
 from .versions import MOST_NAMED, Held, Versions, nearest, opening, sealed
@@ -36,6 +37,7 @@ __all__ = ["Mirror"]
 _log = logging.getLogger("torchyoga")
 _UPLOADS = 4  # files at once
 _FOREVER = 2.0**31  # seconds
+_MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
 _OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files beside a manifest without any are not its own
 
@@ -126,7 +128,7 @@ class Mirror(Versions):
         return nearest(id, (name for name in names if name is not None))
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
-        """What lies beside a manifest; a store that does not list is asked for each file."""
+        """What lies beside a manifest, but for hidden files; a store that does not list is asked for each."""
         folder = self._folder(manifest.id, manifest.version)
         found: dict[str, Found | None] = {**self._remote.find(folder)}
         for entry in manifest.files:
@@ -136,7 +138,7 @@ class Mirror(Versions):
         return {
             name: known.get(name, 0) if there.nbytes is None else there.nbytes
             for name, there in found.items()
-            if there is not None and name != MANIFEST
+            if there is not None and name not in _MANIFESTS and not name.startswith(".")
         }
 
     # -- writing
@@ -263,7 +265,8 @@ class Mirror(Versions):
             self.refuse_foreign(id, version, names)
             self._leases[id, version].check()
             self._remote.delete([f"{folder}/{MANIFEST}"])
-            self._remote.delete(f"{folder}/{name}" for name in names if is_data_file(name))
+            ours = (name for name in names if is_data_file(name) or name in _MANIFESTS)
+            self._remote.delete(f"{folder}/{name}" for name in ours if name != MANIFEST)
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:

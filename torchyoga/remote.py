@@ -32,7 +32,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 _PATIENCE = 60.0  # seconds that a call may take, whatever it carries
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
 _DELETIONS = 8  # at once
-_MOST_PAGES = 5  # of a thousand names each, to find some that are like another
+_ALL_PAGES = 100_000  # of a thousand names each; a listing that is longer has no end
+_MOST_PAGES = 5  # of those, to find some that are like another
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _EXTRAS = {
     "s3": "s3",
@@ -279,9 +280,9 @@ class Remote:
         return sorted(set(found))[: 1000 * _MOST_PAGES]
 
     def _listed(
-        self, fs: Any, path: str, delimiter: str = "", most: int = 2**31
+        self, fs: Any, path: str, delimiter: str = "", most: int | None = None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Objects and folders of an S3 path in so many pages of a thousand."""
+        """Objects and folders of an S3 path, all or those in so many pages of a thousand."""
         bucket, _, prefix = path.partition("/")
         asked: dict[str, Any] = {
             "Bucket": bucket,
@@ -290,13 +291,15 @@ class Remote:
         }
         found: dict[str, Any] = {}
         folders: list[str] = []
-        for _ in range(most):
+        for _ in range(_ALL_PAGES if most is None else most):
             page = self._run(fs, "call_s3", "list_objects_v2", **asked)
             found |= {f"{bucket}/{info['Key']}": info for info in page.get("Contents", [])}
             folders += [f"{bucket}/{info['Prefix']}" for info in page.get("CommonPrefixes", [])]
             if not page.get("IsTruncated"):
-                break
+                return found, folders
             asked["ContinuationToken"] = page["NextContinuationToken"]
+        if most is None:
+            raise RemoteError(f"cannot list {self.url}: its listing has no end; is that the right URL?")
         return found, folders
 
     def find_one(self, name: str) -> Found | None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import stat
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import status_of_child
 from others import OTHERS, remove
 from servers import S3, Fault, Gcs, Proxy, http_server
 from waiting import PATIENCE
@@ -254,6 +256,7 @@ def test_what_others_have_put_beside_a_version_stays(machine: Machine, tmp_path:
     for number in range(12):
         remote.write(f"a/1/results/{number:02}.txt", b"somebody's own")
     remote.write("a/2/notes.txt", b"somebody's own")
+    remote.write("a/1/.DS_Store", b"a system's own")
     remote.write(".leases/a/2/notes.txt", b"somebody's own")
     before = sorted(name for name in remote.find() if "json" not in name)
     ten = r"holds what torchyoga has not written: 'results/00.txt', .*'results/09.txt' and 2 more. Nothing"
@@ -271,8 +274,10 @@ def test_what_others_have_put_beside_a_version_stays(machine: Machine, tmp_path:
     assert list(machine("there").fetch("a", "1")) == [1, 2]
     for number in range(12):
         remote.delete([f"a/1/results/{number:02}.txt"])
+    storage.check("a", "1")
     storage.remove("a", "1")
-    assert [name for name in remote.find() if not name.startswith(".")] == ["a/2/notes.txt"]
+    left = sorted(name for name in remote.find() if not name.startswith("."))
+    assert left == ["a/1/.DS_Store", "a/2/notes.txt"]
 
 
 def broken_after(rows: int) -> Iterator[int]:
@@ -429,6 +434,49 @@ def test_a_cache_is_its_user_s_alone_unless_it_is_shared(tmp_path: Path) -> None
             assert modes == (group if shared else own)
     finally:
         os.umask(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_s_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with sudo, which may leave the home folder as it was."""
+    url = f"memory://{uuid.uuid4().hex}"
+    yoga.Storage(url, cache_dir=tmp_path / "x").submit([1, 2], "a", "1")
+    with tempfile.TemporaryDirectory() as home:
+        monkeypatch.setenv("XDG_CACHE_HOME", f"{home}/cache")
+        mine = yoga.Storage(url)
+        assert list(mine.fetch("a", "1")) == [1, 2]
+        os.chmod(home, 0o755)
+        os.chmod(f"{home}/cache", 0o755)
+        os.makedirs(f"{home}/free", mode=0o777)
+        os.chmod(f"{home}/free", 0o777)
+
+        def as_another() -> None:
+            os.setuid(65534)
+            storage, to = yoga.Storage(url), yoga.Storage(f"{home}/free/s")
+            for act in (
+                lambda: storage.submit([1], "b", "1"),
+                lambda: storage.cacheable("b", "1")(lambda: [1])(),
+                lambda: storage.fetch("a", "1")[0],
+                lambda: storage.fetch("a", "1", download=True, progress=False),
+                lambda: storage.check("a", "1"),
+                lambda: storage.copy("a", "1", to=to),
+            ):
+                with pytest.raises(PermissionError, match=r"cannot keep files here .* another cache_dir"):
+                    act()
+            assert list(yoga.Storage(url, cache_dir=f"{home}/free/c").fetch("a", "1")) == [1, 2]
+
+        assert status_of_child(as_another) == 0
+
+
+def test_a_store_under_a_folder_without_a_name(s3: S3, bucket: str, tmp_path: Path) -> None:
+    on = storages(f"s3://{bucket}//deep", s3.storage_options, tmp_path)
+    on("here").submit([1, 2], "a", "1")
+    assert (on("there").list(), on("there").versions("a")) == ([("a", "1")], ["1"])
+    assert list(on("there").submit([3], "a", "1", overwrite=True)) == [3]
+    on("there").check("a", "1")
+    assert storages(f"s3://{bucket}/deep", s3.storage_options, tmp_path)("other").list() == []
+    on("here").remove("a", "1")
+    assert on("there").list() == []
 
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
