@@ -338,7 +338,7 @@ def test_rows_that_differ_each_time_say_why_the_build_starts_over(
     assert source.read.count(50) >= 1  # what is kept are rows of one pass
     assert len(ref) == 100
     (message,) = caplog.messages
-    assert "row 0 of the source differs each time it is read, as random augmentation does" in message
+    assert "row 0 of the source differs each time it is read, as if augmented at random" in message
     assert "cache them before they are augmented" in message
 
 

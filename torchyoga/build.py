@@ -383,7 +383,7 @@ class _Build:
         _log.info("%s: continuing an interrupted build at row %d", self.source.name, reader.num_rows)
 
     def _compare(self, reader: Reader) -> None:
-        """Raises ValueError if the source does not give the rows that are kept, as far as some of them tell."""
+        """Raises ValueError if some of the rows that are kept are not what the source gives now."""
         numbers = sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
         found = self._read(numbers, reader.schema)
         kept = reader.take(np.array(numbers, np.int64))
@@ -394,7 +394,7 @@ class _Build:
             raise ValueError(
                 f"row {number} of the source has changed"
                 if equal_blocks(first, second, [0])
-                else f"row {number} of the source differs each time it is read, as random augmentation does; a "
+                else f"row {number} of the source differs each time it is read, as if augmented at random; a "
                 "build of such rows always starts over, so cache them before they are augmented"
             )
 
