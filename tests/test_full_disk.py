@@ -31,12 +31,13 @@ def refused(act: Callable[[], object]) -> bool:
     """Whether there was no space for it, which the error says; any other error is raised."""
     try:
         act()
-    except OSError as error:
-        assert error.errno == errno.ENOSPC, repr(error)
-        assert "No space left on device" in str(error)
-        assert "free some space on" in str(error)
-        return True
-    return False
+        return False
+    except OSError as caught:
+        error = caught
+    assert error.errno == errno.ENOSPC, repr(error)
+    assert "No space left on device" in str(error)
+    assert "free some space on" in str(error)
+    return True
 
 
 @pytest.mark.parametrize("format", FORMATS)

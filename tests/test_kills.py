@@ -1,4 +1,4 @@
-"""Whatever is done to a directory, and killed at random moments: nothing is lost, half there or left for ever."""
+"""Whatever is done to a directory, killed at random moments: nothing is lost, half there or left for ever."""
 
 from __future__ import annotations
 

@@ -99,7 +99,10 @@ def done_by_a_child(act: Callable[[], Any]) -> Any:
 
 
 class Killer:
-    """Kills at random moments, half of them by the clock, half before something is done to the world."""
+    """Kills at random moments, half of them by the clock, half before something is done to the world.
+
+    The moments are drawn from as long as it took when nobody died, of which there is only a guess at first.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -108,16 +111,16 @@ class Killer:
         ] = {}  # how often each act touches the world; how long it takes
 
     def strike(self, name: str, act: Callable[[], object]) -> bool:
-        """Whether whoever did it has died; the first of a name lives, to show how long it takes."""
-        touches, seconds = self._extents.get(name, (0, 0.0))
+        """Whether whoever did it has died; `name` is of all that takes about as long."""
+        touches, seconds = self._extents.get(name, (50, 0.2))
         by_touch = self._chance.random() < 0.5
         started = time.monotonic()
 
         def do() -> None:
             act()
 
-        victim = Victim(do, self._chance.randint(1, touches) if touches and by_touch else None)
-        if touches and not by_touch:
+        victim = Victim(do, self._chance.randint(1, touches) if by_touch else None)
+        if not by_touch:
             victim.kill_after(self._chance.random() * seconds)
         told = victim.end()
         if told is not None:

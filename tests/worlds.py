@@ -22,8 +22,8 @@ __all__ = ["DirectoryWorld", "StoreWorld", "kill_many", "make_small_files"]
 
 IDS, VERSIONS = ["a", "b c"], ["1", "2"]
 TARGETS = [(id, version) for id in IDS for version in VERSIONS]
-# A build is of up to 4 files, a note, and what replaces the note and the manifest; of each version, at most one
-# under way and one that was replaced are left.
+# A build is of up to 4 files, a note, and what replaces the note and the manifest; of each version, at most
+# one under way and one that was replaced are left.
 MOST_LEFT = 2 * 7 * len(TARGETS)
 
 
@@ -57,23 +57,20 @@ class World(ABC):
 
     @abstractmethod
     def left(self) -> list[str]:
-        """What lies around beside versions and locks; AssertionError if anything was changed that is not ours."""
-
-    @abstractmethod
-    def clean(self) -> None:
-        """Takes away what was left, all of it."""
+        """What lies around beside versions and locks, for `ask`; AssertionError if somebody's own is gone."""
 
     def kill_one(self) -> bool:
         """Does something, kills whoever does it, and looks at everything; whether it came to that."""
         act, do, target, after = self._plan()
         died = self._killer.strike(act, do)
-        found = self.ask(partial(generation_of, self.storage, *target))
+        there = self.look()
+        found = there.get(target)
         expected = (self.known.get(target), after) if died else (after,)
         assert found in expected, f"{act} of {target}, killed: {died}; found {found}, not one of {expected}"
         self.known.pop(target, None)
         if found is not None:
             self.known[target] = found
-        self.look()
+        assert there == self.known
         return died
 
     def _plan(self) -> tuple[str, Callable[[], object], tuple[str, str], int | None]:
@@ -106,12 +103,21 @@ class World(ABC):
         do = partial(storage.submit, rows, id, version, True, schema=SCHEMA, progress=False)
         return "submit" if before is None else "overwrite", do, target, rows.generation
 
-    def look(self) -> None:
-        """Compares all that is there with all that is known."""
-        expected = [[id, version, self.known[id, version]] for id, version in sorted(self.known)]
-        assert self.ask(partial(_survey, self.storage)) == expected
-        left = self.left()
+    def look(self) -> dict[tuple[str, str], int]:
+        """The generations of all versions that are there, each of them checked."""
+        versions, left = self.ask(lambda: (_survey(self.storage), self.left()))
         assert len(left) <= MOST_LEFT, left
+        return {(id, version): generation for id, version, generation in versions}
+
+    def clean(self) -> None:
+        """Takes away what was left, all of it."""
+
+        def is_clean() -> bool:
+            self.ask(lambda: self.storage.clean(0))
+            return not self.ask(self.left)
+
+        eventually(is_clean, timeout=30)  # what has the lease of a builder that has just died is not touched
+        assert self.look() == self.known
 
 
 def _survey(storage: yoga.Storage) -> list[list[Any]]:
@@ -136,10 +142,6 @@ class DirectoryWorld(World):
         self.bystanders.check()
         return unexpected(self.storage, self.bystanders)
 
-    def clean(self) -> None:
-        self.storage.clean(0)
-        assert self.left() == []
-
 
 class StoreWorld(World):
     """In a store behind a URL. This process itself never asks the store, so that it can fork."""
@@ -163,9 +165,6 @@ class StoreWorld(World):
         return done_by_a_child(question)
 
     def left(self) -> list[str]:
-        return list(self.ask(self._left))
-
-    def _left(self) -> list[str]:
         store: Any = self.storage._store
         names = set(store._remote.find())
         assert names >= set(self._bystanders), f"{set(self._bystanders) - names} is gone"
@@ -180,13 +179,6 @@ class StoreWorld(World):
         ]
         return sorted([*(name for name in names if not name.startswith(".leases/")), *building])
 
-    def clean(self) -> None:
-        def is_clean() -> bool:
-            self.ask(lambda: self.storage.clean(0))
-            return self.left() == []
-
-        eventually(is_clean, timeout=30)  # what has the lease of a builder that has just died is not touched
-
 
 def kill_many(world: World, kills: int) -> None:
     """Kills so often, and cleans up now and then.
@@ -200,7 +192,6 @@ def kill_many(world: World, kills: int) -> None:
             killed += world.kill_one()
             if attempt % 25 == 24 or killed == kills:
                 world.clean()
-                world.look()
         except Exception as error:
             raise AssertionError(f"attempt {attempt}: {error}") from error
         if killed == kills:
