@@ -20,6 +20,7 @@ HOUSE = [
     "cached",
     "warned",
     "forks",
+    "progress",
     "leaf",
     "compound",
     "schema",

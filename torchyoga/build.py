@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from .checksum import combine_crc32
 from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, RemoteError, SchemaError
 from .formats import Writer, format_named
 from .manifest import FileEntry, Manifest
+from .progress import progress_bar
 from .reader import Reader
 from .schema import Schema
 from .staging import Staging
@@ -169,13 +169,9 @@ class _Build:
 
     def run(self) -> None:
         self._continue()
-        progress = self.options.progress
-        with tqdm(
-            total=self.source.length,
-            initial=self.rows_done,
-            unit=" rows",
-            desc=self.source.name,
-            disable=None if progress is None else not progress,
+        source = self.source
+        with progress_bar(
+            self.options.progress, source.length, source.name, " rows", initial=self.rows_done
         ) as bar:
             blocks = (
                 self._blocks_of_rows(bar)

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-from tqdm import tqdm
 
 from .durable import beside, make_directory, replace_synced, sync_directory, sync_file, write_new
 from .errors import CorruptError, YogaError
 from .files import MANIFEST, Folder
 from .manifest import LARGEST_MANIFEST, Manifest, is_data_file
 from .names import decoded, encoded
+from .progress import progress_bar
 from .staging import Staging
 from .versions import Held, Versions
 
@@ -217,8 +217,7 @@ class Store(Versions):
 
 def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Any:
     """A progress bar over the bytes of a version; None shows it on a terminal only."""
-    hidden = None if progress is None else not progress
-    return tqdm(total=manifest.nbytes, unit="B", unit_scale=True, desc=what, disable=hidden)
+    return progress_bar(progress, manifest.nbytes, what, "B", unit_scale=True)
 
 
 def _decoded_names(directory: Path) -> list[str]:
