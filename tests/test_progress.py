@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE
 
-import torchyoga as yoga
 from torchyoga.progress import progress_bar
 
 
@@ -53,7 +52,7 @@ print("done")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("progress", [True, False])
 def test_a_killed_process_holds_up_no_other(progress: bool, tmp_path: Path) -> None:
-    """tqdm has one lock for all processes that were forked, whose holder may be killed."""
+    """Tqdm has one lock for all processes that were forked, whose holder may be killed."""
     arguments = [sys.executable, "-W", "ignore", "-c", HELD_UP, str(tmp_path), str(progress)]
     told = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (told.returncode, told.stdout) == (0, "done\n"), told.stderr

@@ -18,8 +18,9 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
 
     Args:
         shown: None shows it on a terminal only.
-        total: of what is counted; None if nobody knows.
-        what: is under way; `unit`: of what is counted.
+        total: the count at the end; None if nobody knows.
+        what: is under way.
+        unit: of the count.
         more: for tqdm.
     """
     if shown is None:
