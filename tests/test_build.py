@@ -29,6 +29,7 @@ from torchyoga.columns import Block, Data, Rows, block_of, joined
 from torchyoga.dataref import VersionRef
 from torchyoga.errors import SchemaError
 from torchyoga.formats import FORMATS, format_named
+from torchyoga.manifest import FunctionEntry
 from torchyoga.schema import Schema
 from torchyoga.store import Store
 from torchyoga.testing import assert_rows_equal
@@ -159,7 +160,7 @@ def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error
     source.breaks, source.read = {}, []
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), ROWS)
-    assert len(source.read) < 15
+    assert len(source.read) <= 15
     assert ref.fingerprint == built(store, MapSource(ROWS), "2").fingerprint
     checked(store, "1")
     assert staged(store) == []
@@ -173,7 +174,8 @@ def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_pa
             built(store, MapSource(source), "1")
     source.breaks, source.read = {}, []
     assert_rows_equal(list(built(store, MapSource(source), "1")), ROWS)
-    assert set(source.read) == {0, 29, *range(30, 40)}
+    assert {0, 29, *range(30, 40)} <= set(source.read)
+    assert len(source.read) <= 15  # and three that are drawn
 
 
 def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: Path) -> None:
@@ -186,7 +188,8 @@ def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: 
     source.breaks, source.read = {}, []
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), rows)
-    assert set(source.read) == {0, *range(7, 20)}
+    assert {0, *range(7, 20)} <= set(source.read)
+    assert len(source.read) <= 15  # and one that is drawn
     assert ref.fingerprint == built(store, MapSource(rows), "2").fingerprint
 
 
@@ -231,18 +234,115 @@ def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
     source.breaks, source.read = {}, []
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), ROWS)
-    assert len(source.read) < 15
+    assert len(source.read) <= 15
     checked(store, "1")
 
 
 def test_a_build_with_another_schema_is_built_anew(tmp_path: Path) -> None:
-    store, source = Store(tmp_path), Breakable([np.zeros(2)] * 9)
-    source.breaks = {8: OSError("offline")}
+    ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
+    for before, now in ((None, ragged), (ragged, None)):
+        store, source = Store(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
+        source.breaks = {8: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1", schema=before)
+        source.breaks = {}
+        found = built(store, MapSource(source), "1", schema=now).schema
+        assert found == (now or yoga.Schema.of(np.zeros(2)))
+
+
+def interrupted(store: Store, source: Breakable, at: int, **options: Any) -> None:
+    """Leaves a build of that version that a broken row has stopped."""
+    source.breaks = {at: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
-        built(store, MapSource(source), "1")
-    source.breaks = {}
-    schema = yoga.Schema.of(np.zeros(2), ragged=["value"])
-    assert built(store, MapSource(source), "1", schema=schema).schema == schema
+        built(store, MapSource(source), "1", block_bytes=3000, **options)
+    source.breaks, source.read = {}, []
+
+
+def changed_in_the_middle(rows: list[Any]) -> list[Any]:
+    return [*rows[:300], *({**row, "x": row["x"] + 1} for row in rows[300:600]), *rows[600:]]
+
+
+def exchanged(rows: list[Any]) -> list[Any]:
+    return [rows[0], *rows[500:999], *rows[1:500], rows[999]]
+
+
+def every_third(rows: list[Any]) -> list[Any]:
+    return [{**row, "s": "new"} if i % 3 == 1 else row for i, row in enumerate(rows)]
+
+
+def of_another_kind(rows: list[Any]) -> list[Any]:
+    return [*rows[:300], *({**row, "s": 0} for row in rows[300:600]), *rows[600:]]
+
+
+@pytest.mark.parametrize("change", [changed_in_the_middle, exchanged, every_third, of_another_kind])
+def test_rows_changed_inside_finished_files_are_seen(
+    tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1000)]
+    store, source = Store(tmp_path), Breakable(rows)
+    interrupted(store, source, 950)
+    source.given = change(rows)
+    if change is of_another_kind:
+        with pytest.raises(SchemaError, match="row 300 does not fit"):
+            built(store, MapSource(source), "1")
+        return
+    assert_rows_equal(list(built(store, MapSource(source), "1")), source.given)
+    assert "starting over" in caplog.text
+    checked(store, "1")
+
+
+def test_the_rows_that_are_compared_are_few_and_others_every_time(tmp_path: Path) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(1000)]
+    store, source, compared = Store(tmp_path), Breakable(rows), []
+    for _ in range(3):
+        interrupted(store, source, 950)
+        source.breaks = {950: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1")
+        compared.append({number for number in source.read if number < 900})
+        assert 32 <= len([number for number in source.read if number < 950]) <= 32 + 4
+        for start in range(0, 900, 100):  # in each tenth of what is kept
+            assert any(start <= number < start + 100 for number in compared[-1])
+    assert len(compared[0] ^ compared[1]) > 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: int) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(100)]
+    store, source = Store(tmp_path), Breakable(rows)
+    interrupted(store, source, 90)
+    token = {name.split("-")[0] for name in staged(store) if "-0" in name}
+    ref = built(store, MapSource(source, workers), "1")
+    assert {ref.manifest.build} == token
+    assert_rows_equal(list(ref), rows)
+
+
+def test_other_code_of_the_same_rows_is_built_anew(tmp_path: Path) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(100)]
+    functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
+    for now, same in (("a", True), ("b", False), ("", False)):
+        store, source = Store(tmp_path / now / "x"), Breakable(rows)
+        interrupted(store, source, 90, function=functions["a"])
+        (token, *_) = {name.split("-")[0] for name in staged(store) if "-0" in name}
+        ref = built(store, MapSource(source), "1", function=functions.get(now))
+        assert (ref.manifest.build == token) is same
+
+
+def test_rows_that_differ_each_time_say_why_the_build_starts_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Random(Breakable):
+        def __getitem__(self, i: int) -> Any:
+            return {"x": super().__getitem__(i)["x"] + random.random()}
+
+    store, source = Store(tmp_path), Random([{"x": np.full(20, i)} for i in range(100)])
+    interrupted(store, source, 90)
+    ref = built(store, MapSource(source), "1")
+    assert source.read.count(50) >= 1  # what is kept are rows of one pass
+    assert len(ref) == 100
+    (message,) = caplog.messages
+    assert "row 0 of the source differs each time it is read, as if augmented at random" in message
+    assert "cache them before they are augmented" in message
 
 
 # A signal between open() and the `with` that closes the file leaves that to the garbage collector.

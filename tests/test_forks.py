@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from children import status_of_child
+from waiting import PATIENCE
 
+import torchyoga as yoga
 from torchyoga.cached import cached_property
 from torchyoga.forks import renew_in_children
 
@@ -79,3 +85,40 @@ def test_children_do_not_wait_for_threads_of_their_parent() -> None:
         goes_on.set()
         thread.join(300)
     assert slow.value == 1
+
+
+HOLDER = """
+import os, subprocess, sys, time
+import torchyoga as yoga
+storage, kind = yoga.Storage(sys.argv[1]), sys.argv[2]
+
+class Slow:
+    def __len__(self):
+        return 100
+    def __getitem__(self, number):
+        if kind == "a forked child" and os.fork() == 0:
+            time.sleep(300)
+        if kind == "a command":
+            subprocess.Popen(["sleep", "300"])
+        print("child", flush=True)
+        time.sleep(300)
+
+storage.submit(Slow(), "a", "1", num_workers=2 * (kind == "workers"))
+"""
+
+
+@pytest.mark.parametrize("kind", ["workers", "a forked child", "a command"])
+def test_what_a_killed_builder_has_started_does_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
+    """The kernel frees a lock with the last process that has its file open."""
+    arguments = [sys.executable, "-c", HOLDER, str(tmp_path), kind]
+    builder = subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == b"child\n"
+        builder.kill()
+        builder.wait(PATIENCE)
+        os.killpg(builder.pid, 0)  # something of it is still there
+        assert len(yoga.Storage(tmp_path, timeout=10).submit([1, 2], "a", "1")) == 2
+    finally:
+        os.killpg(builder.pid, signal.SIGKILL)
+        builder.stdout.close()

@@ -308,7 +308,7 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
 def test_a_writer_that_cannot_write_says_so_and_lets_go(tmp_path: Path) -> None:
     writer = formats.format_named("lmdb").Writer
     schema = yoga.Schema.of(1)
-    with pytest.raises(OSError, match=r"nowhere.*No such file or directory"):
+    with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
         writer(str(tmp_path / "nowhere" / "x.mdb"), schema)
     # LMDB opens a file once in a process: what is closed or abandoned can be opened again.
     for end in ("abort", "close", "abort"):
@@ -404,8 +404,9 @@ def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path, format="hdf5")
     deep = [np.zeros((1,) * 31)] * 2
     assert_rows_equal(list(storage.submit(deep, "deep", "1")), deep)
-    with pytest.raises(SchemaError, match="up to 31 dimensions and 4 GiB"):
-        storage.submit([np.zeros((1,) * 32)], "deeper", "1")
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # NumPy 1 itself stacks no such arrays
+        with pytest.raises(SchemaError, match="up to 31 dimensions and 4 GiB"):
+            storage.submit([np.zeros((1,) * 32)], "deeper", "1")
     huge = Schema(Node("leaf"), (Column("value", "ndarray", "|u1", (2**32,), 1),))
     with pytest.raises(SchemaError, match="column 'value': HDF5 holds rows of up to"):
         formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), huge)

@@ -22,6 +22,7 @@ HOUSE = [
     "code",
     "forks",
     "regular",
+    "progress",
     "leaf",
     "compound",
     "schema",

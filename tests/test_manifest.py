@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from torchyoga.errors import CorruptError
-from torchyoga.manifest import FileEntry, FunctionEntry, Manifest, digest, fingerprint_of
+from torchyoga.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
 from torchyoga.schema import Schema
 
 GOLDEN = Path(__file__).parent / "golden" / "v1" / "golden" / "1"

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import secrets
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from .checksum import combine_crc32
 from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, RemoteError, SchemaError
 from .formats import Writer, format_named
 from .manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of, is_token
+from .progress import progress_bar
 from .reader import Reader
 from .schema import Schema
 from .staging import Staging
@@ -32,6 +33,7 @@ _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a
 _ROWS_TO_LEARN = 64  # before that, a slow source has not shown yet which columns vary
 _BLOCK_ROWS = 65536  # at most, of however small rows
 _NOTICE_BYTES = 2**30  # of a source without a known end; then at every doubling
+_ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # of those that an interrupted build has kept, at most
 
 
 class RowSource(ABC):
@@ -84,7 +86,8 @@ class BuildOptions:
         max_rows: more rows than this are an error; the way to catch a source without an end.
         progress: show a progress bar; None shows it on a terminal only.
         block_bytes: rows are gathered up to about this size; `file_bytes`: blocks, likewise.
-        info: kept with the version; `function`: that made it, if one did.
+        info: kept with the version.
+        function: that makes the rows, if one does; an interrupted build of other code is not continued.
     """
 
     format: str = "lmdb"
@@ -167,13 +170,9 @@ class _Build:
 
     def run(self) -> None:
         self._continue()
-        progress = self.options.progress
-        with tqdm(
-            total=self.source.length,
-            initial=self.rows_done,
-            unit=" rows",
-            desc=self.source.name,
-            disable=None if progress is None else not progress,
+        source = self.source
+        with progress_bar(
+            self.options.progress, source.length, source.name, " rows", initial=self.rows_done
         ) as bar:
             blocks = (
                 self._blocks_of_rows(bar)
@@ -337,7 +336,16 @@ class _Build:
     # -- an interrupted build
 
     def _signature(self) -> list[Any]:
-        return [self.source.name, self.source.length, self.options.format, self.options.compression]
+        options = self.options
+        schema = options.schema.to_json() if options.schema else None
+        return [
+            self.source.name,
+            self.source.length,
+            options.format,
+            options.compression,
+            schema,
+            options.function.code if options.function else None,
+        ]
 
     def _continue(self) -> None:
         found = self.staging.load() if self.seekable else {}
@@ -347,7 +355,7 @@ class _Build:
         except (CorruptError, SchemaError, ValueError, TypeError, KeyError, OSError) as error:
             if self.source_broke:
                 raise
-            _log.info(
+            _log.warning(
                 "%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error
             )
         self.staging.keep_only(self.files)
@@ -357,14 +365,13 @@ class _Build:
         files = [FileEntry.from_json(file) for file in found["files"]]
         if not is_token(found["token"]):
             raise ValueError("it is not of a build of ours")
-        if found["source"] != self._signature() or self.schema not in (None, schema):
-            raise ValueError("it was of another source, or with other options")
+        if found["source"] != self._signature():
+            raise ValueError("it was of another source or other code, or with other options")
         reader = Reader(str(self.staging.path), schema, files)
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        if not self._still_same(reader):
-            raise ValueError("the rows of the source have changed")
+        self._compare(reader)
         if found["learned"]:
             self.schema, self.files, self.token = schema, files, found["token"]
             self.rows_done = reader.num_rows
@@ -374,15 +381,43 @@ class _Build:
                 self._collector.add(row, number)
         _log.info("%s: continuing an interrupted build at row %d", self.source.name, reader.num_rows)
 
-    def _still_same(self, reader: Reader) -> bool:
-        """True if the rows at the ends of the staged files are what the source gives now."""
+    def _compare(self, reader: Reader) -> None:
+        """Raises ValueError if some of the rows that are kept are not what the source gives now."""
+        numbers = sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
+        found = self._read(numbers, reader.schema)
+        kept = reader.take(np.array(numbers, np.int64))
+        for place, number in enumerate(numbers):
+            if equal_blocks(found, kept, [place]):
+                continue
+            first, second = (self._read([number], reader.schema) for _ in range(2))
+            raise ValueError(
+                f"row {number} of the source has changed"
+                if equal_blocks(first, second, [0])
+                else f"row {number} of the source differs each time it is read, as if augmented at random; a "
+                "build of such rows always starts over, so cache them before they are augmented"
+            )
+
+    def _read(self, numbers: list[int], schema: Schema) -> Block:
+        """These rows of the source."""
         assert isinstance(self.source, RowSource)
-        ends = np.cumsum([file.rows for file in reader.files])
-        numbers = sorted({0, *(ends[:-1]).tolist(), *(ends - 1).tolist()})[:: max(1, len(ends) // 8)]
-        collector = Collector(reader.schema)
+        collector = Collector(schema)
         for number, row in zip(numbers, self._asked(partial(map, self.source.row, numbers)), strict=True):
             collector.add(row, number)
-        return equal_blocks(collector.take(), reader.take(np.array(numbers, np.int64)), range(len(numbers)))
+        return collector.take()
+
+
+def _ends(files: Sequence[FileEntry]) -> list[int]:
+    """The first and the last row of some of the files."""
+    stops = np.cumsum([file.rows for file in files])
+    found: list[int] = sorted({0, *stops[:-1].tolist(), *(stops - 1).tolist()})
+    return found[:: max(1, len(files) // 8)]
+
+
+def _drawn(num_rows: int) -> list[int]:
+    """One row out of each of some equal stretches; others every time, so that no change hides for ever."""
+    count = min(_ROWS_TO_COMPARE, max(1, int(_SHARE_TO_COMPARE * num_rows)))
+    bounds = [num_rows * i // count for i in range(count + 1)]
+    return [start + secrets.randbelow(stop - start) for start, stop in itertools.pairwise(bounds)]
 
 
 class _Check:

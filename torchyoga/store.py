@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-from tqdm import tqdm
 
 from .errors import YogaError
 from .files import MANIFEST, Folder
 from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from .names import decoded, encoded
+from .progress import progress_bar
 from .regular import read_regular
 from .rooted import Entry, Root, beside
 from .staging import Staging
@@ -296,8 +296,7 @@ class Store(Versions):
 
 def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Any:
     """A progress bar over the bytes of a version; None shows it on a terminal only."""
-    hidden = None if progress is None else not progress
-    return tqdm(total=manifest.nbytes, unit="B", unit_scale=True, desc=what, disable=hidden)
+    return progress_bar(progress, manifest.nbytes, what, "B", unit_scale=True)
 
 
 def _decoded_names(directory: Path) -> list[str]:

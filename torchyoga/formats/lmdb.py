@@ -8,7 +8,9 @@ the reader.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +58,7 @@ class Writer:
                 path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False, meminit=False
             )
         except lmdb.Error as error:
-            raise _as_os_error(error, path) from error
+            raise _as_os_error(error, path, 0) from error
         self._page_size = self._env.stat()["psize"]
 
     def write(self, block: Block) -> list[int]:
@@ -100,7 +102,7 @@ class Writer:
             except lmdb.MapFullError:
                 self._env.set_mapsize(2 * max(self._env.info()["map_size"], needed))
             except lmdb.Error as error:
-                raise _as_os_error(error, self._path) from error
+                raise _as_os_error(error, self._path, needed) from error
         raise OSError(f"{self._path}: LMDB does not grow beyond {self._env.info()['map_size']} bytes")
 
     def _padded(self, data: npt.NDArray[np.uint8]) -> Any:
@@ -134,7 +136,7 @@ class Writer:
         try:
             self._env.sync(True)
         except lmdb.Error as error:
-            raise _as_os_error(error, self._path) from error
+            raise _as_os_error(error, self._path, 0) from error
         crc = zlib.crc32(index.data)
         return {"offset": offset, "nbytes": index.nbytes, "crc32": crc, "units": checks}
 
@@ -157,11 +159,42 @@ class Writer:
             return int.from_bytes(header[:8], "little") * self._page_size + _PAGE_HEADER
 
 
-def _as_os_error(error: Exception, path: str) -> OSError:
+def _as_os_error(error: Exception, path: str, wanted: int) -> OSError:
+    """What the system said, and if that was that it wrote less than it was given, what it says to the rest.
+
+    Args:
+        error: LMDB's.
+        path: of the file.
+        wanted: the bytes that were being written, about.
+    """
+    said = str(error)
+    code = next((code for code in errno.errorcode if said.endswith(os.strerror(code))), None)
+    if code == errno.EIO:
+        code = _refusal(path, wanted) or code
+    reason = os.strerror(code) if code else said
     return OSError(
-        f"writing {path} failed: {error}; free some space on {os.path.dirname(path)}, or make it writable, "
-        "and try again"
+        code or errno.EIO,
+        f"writing failed ({reason}); free some space on {os.path.dirname(path)}, or make it writable, and "
+        "try again",
+        path,
     )
+
+
+def _refusal(path: str, wanted: int) -> int | None:
+    """Why a file that nobody will read cannot grow by so many bytes; None if it can, or that is not known."""
+    try:
+        handle = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle, os.fstat(handle).st_size, max(1, wanted))
+            elif shutil.disk_usage(os.path.dirname(path)).free < wanted:
+                return errno.ENOSPC
+        finally:
+            os.close(handle)
+    except OSError as refused:
+        # A file system that cannot reserve space says so, which tells nothing of the disk.
+        return None if refused.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS) else refused.errno
+    return None
 
 
 def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[Extent]:

@@ -1,0 +1,47 @@
+"""A disk so small that tests can fill it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+__all__ = ["SmallDisk", "small_disk"]
+
+
+class SmallDisk:
+    """A file system of its own; to be had from `small_disk`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / "ballast"
+
+    def fill(self, left: int) -> None:
+        """Leaves so many bytes free, in whole pages."""
+        self._ballast.unlink(missing_ok=True)
+        free = os.statvfs(self.path)
+        with open(self._ballast, "wb") as file:
+            file.write(bytes(max(0, free.f_bavail * free.f_frsize - left)))
+
+    def make_room(self) -> None:
+        """Takes back what `fill` has put there."""
+        self._ballast.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, nbytes: int) -> Iterator[SmallDisk]:
+    """A disk of so many bytes, mounted at an empty folder; skips the test where nobody may mount one."""
+    path.mkdir(exist_ok=True)
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={nbytes}", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True, check=False, timeout=60).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=60)

@@ -1,0 +1,135 @@
+"""Versions whose every row tells where it belongs, and things of other people beside them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import torchyoga as yoga
+from torchyoga.testing import assert_rows_equal
+
+__all__ = ["Bystanders", "KnownRows", "generation_of", "unexpected"]
+
+
+class KnownRows:
+    """A map-style dataset: rows that follow from id, version and generation, and differ in all of them."""
+
+    def __init__(self, id: str, version: str, generation: int) -> None:
+        self.generation = generation
+        self._key = f"{id}/{version}/{generation}"
+        self._salt = zlib.crc32(self._key.encode())
+
+    def __len__(self) -> int:
+        return 20 + self._salt % 41
+
+    def __getitem__(self, number: int) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        mixed = (self._salt + 2654435761 * number) % 2**32
+        return {
+            "generation": self.generation,
+            "key": self._key,
+            "x": np.full((3, 5), mixed, np.uint32),
+            "words": np.arange(mixed % 7, dtype=np.int16),
+        }
+
+
+SCHEMA = yoga.Schema.of(KnownRows("", "", 0)[0], ragged=["words"])
+
+
+def generation_of(storage: yoga.Storage, id: str, version: str) -> int | None:
+    """Which generation is published; None if none is.
+
+    Raises:
+        AssertionError: a row is of another generation than the first, or of another version.
+        CorruptError, RemoteError: it cannot be read.
+    """
+    try:
+        ref = storage.fetch(id, version)
+        rows = list(ref)
+    except yoga.errors.NotFoundError:  # not there, or replaced between the two lines
+        return None
+    generation = int(rows[0]["generation"])
+    expected = KnownRows(id, version, generation)
+    assert len(rows) == len(expected), f"{id} {version} has {len(rows)} rows, not {len(expected)}"
+    for number, row in enumerate(rows):
+        assert_rows_equal(row, expected[number], f"{id} {version} row {number}")
+    return generation
+
+
+class Bystanders:
+    """Files and links of other people in a storage's folder; nothing may ever change them.
+
+    Args:
+        root: the folder of the storage.
+        outside: a folder that is to be made outside of it, where the links lead.
+        ids: of the datasets beside whose versions some lie.
+    """
+
+    def __init__(self, root: Path, outside: Path, ids: list[str]) -> None:
+        self._root, self._outside = root, outside
+        data = "0123456789abcdef-00000.mdb"  # as we would name it ourselves
+        for name in (data, "manifest.json.new", "progress.json", "1/" + data):
+            _write(outside / name)
+        places = [root, root / ".staging", root / ".locks", root / ".hidden"]
+        for id in ids:
+            places += [root / id, root / ".staging" / id]
+        for place in places:
+            _write(place / "notes.txt")
+            _write(place / data)
+            _write(place / ".git" / "config")
+            (place / "linked").symlink_to(outside)
+            (place / "linked file").symlink_to(outside / data)
+        self.names = _tree(root)
+        self._inside, self._there = self._look()
+
+    def _look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        inside, there = _tree(self._root), _tree(self._outside)
+        return {name: inside.get(name) for name in self.names}, there
+
+    def check(self) -> None:
+        """AssertionError if any was changed or is gone."""
+        for before, now in zip((self._inside, self._there), self._look(), strict=True):
+            changed = {name: now.get(name) for name in before if now.get(name) != before[name]}
+            assert not changed, f"somebody's own files are changed or gone: {changed}"
+
+
+def _write(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"somebody's own: {path.name}")
+
+
+def _tree(folder: Path) -> dict[str, Any]:
+    """Every file and link below a folder: its content, or where it leads."""
+    found: dict[str, Any] = {}
+    for place, folders, files in os.walk(folder):
+        for name in (*files, *folders):
+            path = Path(place, name)
+            key = str(path.relative_to(folder))
+            if path.is_symlink():
+                found[key] = ("link", os.readlink(path))
+            elif name in files and "somebody" in (text := path.read_bytes()[:200].decode(errors="replace")):
+                found[key] = text
+    return found
+
+
+def unexpected(storage: yoga.Storage, bystanders: Bystanders | None = None) -> list[str]:
+    """What lies in a storage's folder beside its versions, its locks and what is somebody's own."""
+    wanted = set(bystanders.names) if bystanders else set()
+    found = []
+    for path in storage.path.rglob("*"):
+        name = str(path.relative_to(storage.path))
+        if path.is_symlink() or not path.is_file() or name in wanted or name.startswith(".locks/"):
+            continue
+        found.append(name)
+    for id, version in storage.list():
+        manifest = storage._store.find(id, version)  # type: ignore[attr-defined]
+        assert manifest is not None
+        folder = storage._store.directory(id, version).relative_to(storage.path)  # type: ignore[attr-defined]
+        named = {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in manifest.files)}
+        found = [name for name in found if name not in named]
+    return sorted(found)

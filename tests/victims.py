@@ -1,0 +1,128 @@
+"""Forked children that are killed in the middle of what they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from waiting import PATIENCE
+
+__all__ = ["Killer", "Victim", "done_by_a_child"]
+
+# What a process does to the world outside of it, as far as Python is told.
+_TOUCHES = ("open", "os.", "shutil.", "socket.", "fcntl.", "mmap.")
+
+
+class Victim:
+    """A forked child that does something until it is done, or killed.
+
+    Args:
+        act: what it does; gives plain data.
+        touches: how often it may touch the world before it is killed; None for ever.
+    """
+
+    def __init__(self, act: Callable[[], object], touches: int | None = None) -> None:
+        read, write = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(read)
+            _live(act, touches, write)
+        os.close(write)
+        self._read = read
+
+    def kill_after(self, seconds: float) -> None:
+        """SIGKILL, unless it has ended by then."""
+        time.sleep(seconds)
+        os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
+
+    def end(self) -> tuple[int, Any] | None:
+        """None if it was killed; else how often it has touched the world, and what came of it.
+
+        Raises:
+            AssertionError: it has failed.
+            TimeoutError: it hangs.
+        """
+        with os.fdopen(self._read) as pipe:
+            code = self._code()
+            told = pipe.read()
+        if code == -signal.SIGKILL:
+            return None
+        assert code == 0, f"the child ended with {code}:\n{told}"
+        touches, result = json.loads(told)
+        return touches, result
+
+    def _code(self) -> int:
+        end = time.monotonic() + PATIENCE
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise TimeoutError("the child hangs")
+            time.sleep(0.002)
+        return os.waitstatus_to_exitcode(ended[1])
+
+
+def _live(act: Callable[[], object], touches: int | None, pipe: int) -> None:
+    done = 0
+
+    def watch(event: str, _: tuple[Any, ...]) -> None:
+        nonlocal done
+        if event.startswith(_TOUCHES):
+            done += 1
+            if done == touches:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        sys.addaudithook(watch)
+        result = act()
+        # Less than a pipe holds, so that nobody need read it yet.
+        os.write(pipe, json.dumps([done, result]).encode())
+        os._exit(0)
+    except BaseException:
+        os.write(pipe, traceback.format_exc().encode()[-30_000:])
+    finally:
+        os._exit(1)
+
+
+def done_by_a_child(act: Callable[[], Any]) -> Any:
+    """What comes of it, when a forked child does it; AssertionError if it fails."""
+    told = Victim(act).end()
+    assert told is not None
+    return told[1]
+
+
+class Killer:
+    """Kills at random moments, half of them by the clock, half before something is done to the world.
+
+    The moments are drawn from as long as it took when nobody died, of which there is only a guess at first.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._extents: dict[
+            str, tuple[int, float]
+        ] = {}  # how often each act touches the world; how long it takes
+
+    def strike(self, name: str, act: Callable[[], object]) -> bool:
+        """Whether whoever did it has died; `name` is of all that takes about as long."""
+        touches, seconds = self._extents.get(name, (50, 0.2))
+        by_touch = self._chance.random() < 0.5
+        started = time.monotonic()
+
+        def do() -> None:
+            act()
+
+        victim = Victim(do, self._chance.randint(1, touches) if by_touch else None)
+        if not by_touch:
+            victim.kill_after(self._chance.random() * seconds)
+        told = victim.end()
+        if told is not None:
+            self._extents[name] = (told[0], time.monotonic() - started)
+        return told is None

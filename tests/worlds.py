@@ -1,0 +1,199 @@
+"""Storages in which builds, conversions, copies, overwrites, removals and cleanings are killed."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from known import SCHEMA, Bystanders, KnownRows, generation_of, unexpected
+from victims import Killer, done_by_a_child
+from waiting import eventually
+
+import torchyoga as yoga
+from torchyoga import build
+from torchyoga import storage as storages
+from torchyoga.build import BuildOptions
+
+__all__ = ["DirectoryWorld", "StoreWorld", "kill_many", "make_small_files"]
+
+IDS, VERSIONS = ["a", "b c"], ["1", "2"]
+TARGETS = [(id, version) for id in IDS for version in VERSIONS]
+# A build is of up to 4 files, a note, and what replaces the note and the manifest; of each version, at most
+# one under way and one that was replaced are left.
+MOST_LEFT = 2 * 7 * len(TARGETS)
+
+
+def make_small_files() -> None:
+    """Every version that this process builds from now on has 2 to 4 files, each noted when it is finished."""
+    build._BLOCK_ROWS = 16
+    storages.BuildOptions = partial(BuildOptions, file_bytes=1)  # type: ignore[misc,assignment]
+
+
+class World(ABC):
+    """A storage, what is known to be in it, and what may be done to it.
+
+    Args:
+        folder: an empty one.
+        storage: whose builders are killed.
+        chance: decides everything.
+    """
+
+    def __init__(self, folder: Path, storage: yoga.Storage, chance: random.Random) -> None:
+        self.storage = storage
+        self.origin = yoga.Storage(folder / "origin", storage.format)
+        self.known: dict[tuple[str, str], int] = {}
+        self._chance, self._killer = chance, Killer(chance)
+        self._num_generations = 0
+        for id, version in TARGETS:
+            self.origin.submit(KnownRows(id, version, 0), id, version, schema=SCHEMA, progress=False)
+
+    @abstractmethod
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """What comes of it: plain data."""
+
+    @abstractmethod
+    def left(self) -> list[str]:
+        """What lies around beside versions and locks, for `ask`; AssertionError if somebody's own is gone."""
+
+    def kill_one(self) -> bool:
+        """Does something, kills whoever does it, and looks at everything; whether it came to that."""
+        act, do, target, after = self._plan()
+        died = self._killer.strike(act, do)
+        there = self.look()
+        found = there.get(target)
+        expected = (self.known.get(target), after) if died else (after,)
+        assert found in expected, f"{act} of {target}, killed: {died}; found {found}, not one of {expected}"
+        self.known.pop(target, None)
+        if found is not None:
+            self.known[target] = found
+        assert there == self.known
+        return died
+
+    def _plan(self) -> tuple[str, Callable[[], object], tuple[str, str], int | None]:
+        """Something that can be done now: its name, how, to which version, and its generation afterwards."""
+        chance, storage = self._chance, self.storage
+        acts = ["submit", "submit", "copy", "clean"] + ["convert", "remove"] * bool(self.known)
+        act = chance.choice(acts)
+        target = chance.choice(sorted(self.known) if act in ("convert", "remove") else TARGETS)
+        id, version = target
+        before = self.known.get(target)
+        if act == "remove":
+            return act, partial(storage.remove, id, version), target, None
+        if act == "clean":
+            return act, partial(storage.clean, 0), target, before
+        if act == "convert":
+            format, compression = chance.choice([("lmdb", None), ("hdf5", None), ("hdf5", "gzip")])
+            kept = {"format": format, "compression": compression, "progress": False}
+            return act, partial(storage.convert, id, version, **kept), target, before
+        if act == "copy":
+            return (
+                act,
+                partial(self.origin.copy, id, version, storage, overwrite=True, progress=False),
+                target,
+                0,
+            )
+        # Now and then the same rows again, so that an interrupted build is continued.
+        if chance.random() < 0.5 or not self._num_generations:
+            self._num_generations += 1
+        rows = KnownRows(id, version, self._num_generations)
+        do = partial(storage.submit, rows, id, version, True, schema=SCHEMA, progress=False)
+        return "submit" if before is None else "overwrite", do, target, rows.generation
+
+    def look(self) -> dict[tuple[str, str], int]:
+        """The generations of all versions that are there, each of them checked."""
+        versions, left = self.ask(lambda: (_survey(self.storage), self.left()))
+        assert len(left) <= MOST_LEFT, left
+        return {(id, version): generation for id, version, generation in versions}
+
+    def clean(self) -> None:
+        """Takes away what was left, all of it."""
+
+        def is_clean() -> bool:
+            self.ask(lambda: self.storage.clean(0))
+            return not self.ask(self.left)
+
+        eventually(is_clean, timeout=30)  # what has the lease of a builder that has just died is not touched
+        assert self.look() == self.known
+
+
+def _survey(storage: yoga.Storage) -> list[list[Any]]:
+    found = []
+    for id, version in storage.list():
+        storage.check(id, version)
+        found.append([id, version, generation_of(storage, id, version)])
+    return found
+
+
+class DirectoryWorld(World):
+    """In a directory, among files of other people."""
+
+    def __init__(self, folder: Path, format: str, chance: random.Random) -> None:
+        super().__init__(folder, yoga.Storage(folder / "storage", format, timeout=30), chance)
+        self.bystanders = Bystanders(folder / "storage", folder / "outside", IDS)
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        return question()
+
+    def left(self) -> list[str]:
+        self.bystanders.check()
+        return unexpected(self.storage, self.bystanders)
+
+
+class StoreWorld(World):
+    """In a store behind a URL. This process itself never asks the store, so that it can fork."""
+
+    def __init__(self, folder: Path, format: str, chance: random.Random, url: str, options: Any) -> None:
+        self._cache = folder / "cache"
+        storage = yoga.Storage(
+            url, format, storage_options=options, cache_dir=self._cache, timeout=60, lease_seconds=1
+        )
+        super().__init__(folder, storage, chance)
+        self._bystanders = [
+            f"{place}notes.txt" for place in ("", "a/", ".leases/", ".leases/a/", "else/where/")
+        ]
+        self.ask(self._put_bystanders)
+
+    def _put_bystanders(self) -> None:
+        for name in self._bystanders:
+            self.storage._store._remote.write(name, b"somebody's own")  # type: ignore[attr-defined]
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        return done_by_a_child(question)
+
+    def left(self) -> list[str]:
+        store: Any = self.storage._store
+        names = set(store._remote.find())
+        assert names >= set(self._bystanders), f"{set(self._bystanders) - names} is gone"
+        names -= set(self._bystanders)
+        for id, version in self.storage.list():
+            folder, files = store._folder(id, version), store.manifest(id, version).files
+            names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in files)}
+        building = [
+            str(path.relative_to(self._cache))
+            for path in self._cache.glob("building/*/.staging/**/*")
+            if path.is_file()
+        ]
+        return sorted([*(name for name in names if not name.startswith(".leases/")), *building])
+
+
+def kill_many(world: World, kills: int) -> None:
+    """Kills so often, and cleans up now and then.
+
+    Raises:
+        AssertionError: anything is not as it should be.
+    """
+    killed = 0
+    for attempt in range(20 * kills):
+        try:
+            killed += world.kill_one()
+            if attempt % 25 == 24 or killed == kills:
+                world.clean()
+        except Exception as error:
+            raise AssertionError(f"attempt {attempt}: {error}") from error
+        if killed == kills:
+            return
+    raise AssertionError(f"only {killed} of {kills} have died")

@@ -1,0 +1,65 @@
+"""Work under way into a bar on a terminal, which no other process can hold up."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from tqdm import tqdm
+
+from .forks import renew_in_children
+
+__all__ = ["progress_bar"]
+
+
+def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **more: Any) -> Any:
+    """A context manager with `update(count)`.
+
+    Args:
+        shown: None shows it on a terminal only.
+        total: the count at the end; None if nobody knows.
+        what: is under way.
+        unit: of the count.
+        more: for tqdm.
+    """
+    if shown is None:
+        shown = sys.stderr is not None and sys.stderr.isatty()
+    return _Bar(total=total, desc=what, unit=unit, **more) if shown else _Nothing()
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    """tqdm's bar, without the lock that is shared with all forked processes.
+
+    One that is killed while it holds that lock, which also bars that nobody sees take, leaves all others
+    waiting for ever.
+    """
+
+    monitor_interval = 0  # the thread takes it too
+
+
+class _Lock:
+    """Renewed in forked children."""
+
+    def __init__(self) -> None:
+        self._renew()
+        renew_in_children(self)
+
+    def _renew(self) -> None:
+        _Bar.set_lock(threading.RLock())
+
+
+_lock = _Lock()
+
+
+class _Nothing:
+    """A bar that nobody sees."""
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, count: int = 1) -> None:
+        """Does nothing."""
