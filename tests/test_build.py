@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -352,7 +353,11 @@ def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
         pytest.skip("signals reach the main thread only")
     rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1200)]
     schema = yoga.Schema.of(rows[0])
-    expected = built(Store(tmp_path / "whole"), MapSource(rows), "1").fingerprint
+    options: dict[str, Any] = {"schema": schema, "block_bytes": 3000, "file_bytes": 20_000}
+    expected = built(Store(tmp_path / "whole"), MapSource(rows), "1", **options).fingerprint
+    started = time.process_time()
+    built(Store(tmp_path / "whole"), MapSource(rows), "2", **options)
+    seconds = time.process_time() - started  # more than the timer counts
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -363,8 +368,8 @@ def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
         for _ in range(25):
             ref = None
             try:
-                signal.setitimer(signal.ITIMER_VIRTUAL, rng.random() * 0.08 + 0.001)
-                ref = built(store, MapSource(rows), "1", schema=schema, block_bytes=3000, file_bytes=20_000)
+                signal.setitimer(signal.ITIMER_VIRTUAL, rng.random() * seconds / 2 + 0.001)
+                ref = built(store, MapSource(rows), "1", **options)
             except KeyboardInterrupt:
                 interruptions += 1
             finally:
