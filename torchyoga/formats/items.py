@@ -61,7 +61,7 @@ class Numbering:
         if not self._even:
             return self.starts.searchsorted(items, "right") - 1
         if self.num_runs == 1:
-            return items // self._sizes[0]
+            return items // int(self._sizes[0])
         run = items >> self.RUN_BITS
         return self._first_block.take(run) + (items & self.RUN - 1) // self._sizes.take(run)
 
