@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.formats.gather import Bytes, Memory, address_of
-from torchyoga.formats.items import Decoded, Items, Mapped
+from torchyoga.formats.items import Decoded, Items, Mapped, Numbering
 
 SIZE = 6  # bytes of a piece
 
@@ -189,3 +189,13 @@ def test_large_reads_are_the_same_from_every_thread(row_bytes: int, shift: int) 
         thread.join(300)
     assert len(found) == 6
     assert all(np.array_equal(each.reshape(count, row_bytes), expected) for each in found)
+
+
+def test_a_thousand_runs_are_added_without_copying_those_before_each_time() -> None:
+    numbering = Numbering()
+    held: list[np.ndarray] = []  # so that no two lie at the same place
+    for _ in range(1000):
+        numbering.append(np.array([0, 3]), 5)
+        held += [numbering.starts, numbering._sizes, numbering._first_block]
+    assert len({address_of(table) for table in held}) < 50
+    assert numbering.blocks(np.array([0, 4, 999 * Numbering.RUN + 3])).tolist() == [0, 1, 1999]

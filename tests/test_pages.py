@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waiting import eventually
 
+from torchyoga.errors import CorruptError
 from torchyoga.formats import pages
 from torchyoga.formats.pages import Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
@@ -173,3 +174,97 @@ def test_a_kernel_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
         will_need(np.arange(3) * PAGE, np.arange(1, 4) * PAGE)
     assert asked == [3]
     assert not pages.can_advise
+
+
+@linux
+def test_a_watch_tells_a_file_that_was_cut_from_one_that_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_LOOK_SECONDS", 0)
+    for what in ("replaced", "removed", "longer", "cut"):
+        path = tmp_path / what
+        path.write_bytes(bytes(5000))
+        watch = pages.Watch(str(path), 5000)
+        watch.look()
+        if what == "replaced":
+            (tmp_path / "other").write_bytes(b"short")
+            os.replace(tmp_path / "other", path)
+        elif what == "removed":
+            path.unlink()
+        else:
+            os.truncate(path, 6000 if what == "longer" else 4999)
+        if what == "cut":
+            with pytest.raises(
+                CorruptError, match=r"cut has been cut while it was open, to 4999 bytes of 5000"
+            ):
+                watch.look()
+        else:
+            watch.look()
+
+
+@linux
+def test_only_files_that_other_machines_may_write_to_are_watched(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    here = os.stat(tmp_path).st_dev
+    mounts = Path("/proc/self/mountinfo").read_bytes()
+    kinds = [
+        line.split(b" - ")[1].split()[0]
+        for line in mounts.splitlines()
+        if f" {os.major(here)}:{os.minor(here)} ".encode() in line
+    ]
+    if not kinds or not {b"ext4", b"xfs", b"btrfs", b"tmpfs", b"overlay", b"zfs"} & set(kinds):
+        pytest.skip("the disk of the tests is of another kind")
+    assert pages.Watch.where_needed(str(tmp_path / "x"), 1) is None
+    assert pages.Watch.where_needed(str(tmp_path / "nowhere"), 1) is None
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+import h5py, numpy as np, torchyoga as yoga
+from torchyoga.errors import CorruptError
+from torchyoga.formats import pages
+
+pages._LOOK_SECONDS = 0
+pages.is_shared = lambda device: True  # as on a network mount
+root, kind = Path(sys.argv[1]), sys.argv[2]
+rows = [{"x": np.full(1000, i)} for i in range(200)]
+storage = yoga.Storage(root)
+
+def opened(name):
+    if kind == "hdf5 of others":
+        with h5py.File(root / f"{name}.h5", "w") as file:
+            file["x"] = [row["x"] for row in rows]
+        return yoga.from_hdf5(root / f"{name}.h5"), root / f"{name}.h5"
+    ref = storage.submit(rows, name, "1", format=kind, **({"compression": "gzip"} if kind == "hdf5" else {}))
+    (path,) = (path for path in (root / name / "1").iterdir() if path.suffix != ".json")
+    return ref, path
+
+def first(ref, batch):
+    return [int(row["x"][0]) for row in ref[batch]]
+
+for name in ("cut", "removed", "overwritten"):
+    ref, path = opened(name)
+    assert first(ref, [3, 150]) == [3, 150]
+    if name == "cut":
+        os.truncate(path, 4096)
+    elif name == "removed":
+        path.unlink()
+    else:
+        path.with_suffix(".new").write_bytes(b"another file")
+        os.replace(path.with_suffix(".new"), path)
+    try:
+        print(first(ref, [151, 4]))
+    except CorruptError as error:
+        print(path.name in str(error) and "been cut" in str(error))
+"""
+
+
+@linux
+@pytest.mark.parametrize("kind", ["lmdb", "hdf5", "hdf5 of others"])
+def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_not_the_end(kind: str, tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", CUT, str(tmp_path), kind], capture_output=True, text=True, timeout=300
+    )
+    assert told.returncode == 0, (told.returncode, told.stderr)
+    assert told.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]

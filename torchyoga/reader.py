@@ -19,7 +19,7 @@ from .forks import renew_in_children
 from .formats import Format, check_extents, format_named
 from .formats.gather import MappedFile
 from .formats.items import Numbering
-from .formats.pages import Thermometer, usage
+from .formats.pages import Thermometer, Watch, usage
 from .manifest import FileEntry
 from .schema import Column, Schema
 from .shelf import Opened, Part, Shelf
@@ -65,6 +65,7 @@ class Reader:
         self._numbering = Numbering()  # of rows; its blocks are the files
         self._numbering.append(self._file_starts[:-1], self.num_rows)
         self._mapped: dict[int, MappedFile] = {}
+        self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
         self._shelf: Shelf | None = None
         self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
         self._reads = 0
@@ -239,14 +240,26 @@ class Reader:
         """What the rows are read from, and what they are called there."""
         shelf = self._shelf
         if len(self.files) == 1:
-            return shelf or self._open([0]), rows
+            shelf = shelf or self._open([0])
+            if self._watches:
+                self._look([0])
+            return shelf, rows
         files = self._numbering.blocks(rows)
         if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
             shelf = self._open(np.unique(files).tolist())
         if len(self.files) > self._most_open:
             self._reads += 1
             self._used[files] = self._reads
+        if self._watches:
+            self._look(np.unique(files).tolist())
         return shelf, rows + shelf.shifts.take(files)
+
+    def _look(self, numbers: Sequence[int]) -> None:
+        """Raises CorruptError if one of these files has been cut: to read it would end the process."""
+        for number in numbers:
+            watch = self._watches.get(number)
+            if watch is not None:
+                watch.look()
 
     def _open(self, numbers: Sequence[int]) -> Shelf:
         """The shelf with these files, and some more."""
@@ -321,6 +334,9 @@ class Reader:
                 path = self.where.path(entry)
                 try:
                     found = self._mapped[number] = MappedFile(path, entry.nbytes)
+                    watch = Watch.where_needed(path, entry.nbytes)
+                    if watch is not None:
+                        self._watches[number] = watch
                     return found
                 except CorruptError:
                     if not self.where.is_far:

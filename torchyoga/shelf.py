@@ -70,7 +70,7 @@ class _Stored:
         self._part = part
         self._stride = stride
         self._opened: list[Opened] = []
-        self._first_block = np.zeros(1, np.int64)  # of each file
+        self._first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
         self._starts = np.zeros(0, np.int64)
 
     def append(self, opened: Opened, verify: bool, starts: Ints) -> None:
@@ -79,7 +79,8 @@ class _Stored:
         self._opened.append(opened)
         used = int(self._first_block[-1])
         self._starts = appended(self._starts, used, starts)
-        self._first_block = np.append(self._first_block, used + len(extent.offsets))
+        self._table = appended(self._table, len(self._opened), np.array([used + len(extent.offsets)]))
+        self._first_block = self._table[: len(self._opened) + 1]
         self.addresses = appended(self.addresses, used, extent.offsets + opened.file.address)
         self.nbytes = appended(self.nbytes, used, extent.nbytes)
         self._crcs = appended(self._crcs, used, extent.crcs)

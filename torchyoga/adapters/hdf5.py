@@ -26,6 +26,7 @@ from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
 from ..formats.filters import Pipeline, require_filters
 from ..formats.gather import Bytes, MappedFile, Memory, address_of
 from ..formats.items import Decoded, Items, Mapped
+from ..formats.pages import Watch
 from ..schema import Column, Node, Schema, path_name
 
 __all__ = ["from_hdf5"]
@@ -98,7 +99,7 @@ def _opened_as(path: Any, columns: Any, cache_bytes: int, identity: tuple[int, i
         opening.map()
     tree, flat = _tree(leaves[""] if isinstance(columns, str) else leaves, ())
     schema = Schema(tree, tuple(leaf.column(name) for name, leaf in flat))
-    takes = [leaf.take for _, leaf in flat]
+    takes = [opening.watched(leaf.take) for _, leaf in flat]
     remade = (_opened_as, (str(place), columns, cache_bytes, found))
     return ColumnsRef(place.name, schema, next(iter(lengths.values())), takes, remade)
 
@@ -229,6 +230,7 @@ class _Opening:
         self.pool = BufferPool()
         self._cache_bytes = cache_bytes
         self._mapped: MappedFile | None = None
+        self._watch: Watch | None = None
 
     @property
     def mapped(self) -> MappedFile:
@@ -244,6 +246,19 @@ class _Opening:
     def map(self) -> None:
         """Maps the file as it is now."""
         self._mapped = MappedFile(str(self.place))
+        self._watch = Watch.where_needed(str(self.place), self._mapped.data.nbytes)
+
+    def watched(self, take: Callable[[Ints], Data]) -> Callable[[Ints], Data]:
+        """Reads as `take` does, and before it looks whether the file has been cut, if others may do so."""
+        watch = self._watch
+        if watch is None:
+            return take
+
+        def look_and_take(rows: Ints) -> Data:
+            watch.look()
+            return take(rows)
+
+        return look_and_take
 
     def leaves(self, dataset: Any) -> _Leaf | dict[str, Any]:
         """The leaves that a row of a dataset has: one, or a dict of them for compound values.

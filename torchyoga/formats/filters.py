@@ -10,16 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import struct
 import threading
 import zlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t, h5z
 from h5py._objects import phil
 
+from ..cached import cached_property
 from ..errors import CorruptError, SchemaError
 from .gather import Bytes
 
@@ -39,7 +41,12 @@ HDF5_LOCK = phil
 _BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
-_BLOSC, _ZSTD = 32001, 32015  # as registered with The HDF Group
+# As registered with The HDF Group.
+_BLOSC, _LZ4, _BITSHUFFLE, _ZSTD = 32001, 32004, 32008, 32015
+_NOBODY = 0xD3A7  # a number that no filter has, nor those before it
+_MOST_VALUES = 16  # parameters of a filter that h5py tells; of more it tells only how many there are
+# Filters of HDF5 that may have more, and how many of them it is given; it finds the others by itself.
+_GIVEN_VALUES = {h5z.FILTER_NBIT: 0, h5z.FILTER_SCALEOFFSET: 2}
 GZIP_LEVEL = 4  # HDF5's own default
 
 
@@ -73,15 +80,25 @@ def require_filters(properties: h5p.PropDCID, where: str) -> None:
     """Makes the filters of a dataset available.
 
     Raises:
-        SchemaError: one is not installed; names it.
+        SchemaError: one is not installed, or cannot be used as it is in the file; names it.
     """
     for i in range(properties.get_nfilters()):
-        code, _, _, name = properties.get_filter(i)
+        code, _, values, name = properties.get_filter(i)
+        if len(values) > _MOST_VALUES and code not in _GIVEN_VALUES:
+            raise SchemaError(
+                f"{where} is stored with the filter {_named(code, name)} and {len(values)} parameters, of "
+                f"which h5py tells {_MOST_VALUES}; write it again with another compression, or in chunks "
+                "of fewer dimensions"
+            )
         if not h5z.filter_avail(code) and (_plugin() is None or not h5z.filter_avail(code)):
             raise SchemaError(
-                f"{where} is stored with the filter {code} ({name.decode(errors='replace') or 'unnamed'}), "
+                f"{where} is stored with the filter {_named(code, name)}, "
                 f"which is not installed; many are in the package {_PLUGIN}: pip install {_PLUGIN}"
             )
+
+
+def _named(code: int, name: bytes) -> str:
+    return f"{code} ({name.decode(errors='replace') or 'unnamed'})"
 
 
 @dataclass(frozen=True)
@@ -111,17 +128,14 @@ class Pipeline:
 
         Raises:
             CorruptError: the chunk is damaged.
+            SchemaError: HDF5 would decode it with other parameters than those in the file.
         """
-        every = [self.properties.get_filter(i) for i in range(self.properties.get_nfilters())]
-        used = [i for i in range(len(every)) if not mask >> i & 1]
-        # They are undone from the last to the first. HDF5 gets as few as possible: after shuffle, for one, it
-        # reads beyond the end of what a filter before has made too short.
-        strange = used if self.converts else [i for i in used if every[i][0] not in _BY_HAND]
-        kept = tuple(i for i in used if strange[0] <= i <= strange[-1]) if strange else ()
+        used = [i for i in range(len(self._filters)) if not mask >> i & 1]
+        kept = self._kept(used)
         hdf5_is_due = bool(kept) or self.converts
         for i in reversed(used):
             if i not in kept:
-                data = _undone(every[i][0], every[i][2], data, out.nbytes)
+                data = _undone(self._filters[i], data, out.nbytes)
             elif hdf5_is_due:
                 data, hdf5_is_due = self._undone_by_hdf5(data, kept, out.nbytes), False
         if hdf5_is_due:
@@ -130,10 +144,28 @@ class Pipeline:
             raise CorruptError(f"a chunk holds {data.nbytes} bytes instead of {out.nbytes}")
         out[:] = data
 
+    @cached_property
+    def _filters(self) -> tuple[_Filter, ...]:
+        return _filters_of(self.properties)
+
+    def _kept(self, used: list[int]) -> tuple[int, ...]:
+        """Which filters HDF5 undoes: as few as possible, one after the other.
+
+        After shuffle, for one, it reads beyond the end of what a filter before has made too short.
+        """
+        codes = [found.code for found in self._filters]
+        if self.converts:
+            return tuple(used)
+        strange = [i for i in used if codes[i] not in _BY_HAND]
+        if not strange:
+            return ()
+        # What HDF5 hands out has the length of a chunk, so it must undo all filters that change the length.
+        first = next(i for i in used if codes[i] != h5z.FILTER_SHUFFLE)
+        return tuple(i for i in used if first <= i <= strange[-1])
+
     def _undone_by_hdf5(self, data: Bytes, kept: tuple[int, ...], nbytes: int) -> Bytes:
-        codes = [self.properties.get_filter(i)[0] for i in kept]
         size = self.stored.get_size() * math.prod(self.properties.get_chunk())
-        _check_length(data, codes, size)
+        _check_length(data, [self._filters[i] for i in kept], size)
         key = os.getpid(), kept
         scratch = self._scratches.get(key)
         if scratch is None:
@@ -151,14 +183,65 @@ class Pipeline:
         return found.reshape(-1).view(np.uint8)
 
     def _make_scratch(self, kept: tuple[int, ...]) -> tuple[h5d.DatasetID, Any]:
-        # Without the filters left out for a chunk: HDF5 forgets the mask of one that was just written.
+        """A dataset of one chunk, with these filters as they are in the file.
+
+        Without those left out for a chunk: HDF5 forgets the mask of one that was just written. Many filters
+        change the parameters given to them whenever a dataset is created, and those of the file have been
+        changed already. So the dataset is created with filters that nobody has, whose parameters HDF5 leaves
+        alone; then the right numbers of the filters are written over theirs.
+        """
         properties = self.properties.copy()
-        for i in range(self.properties.get_nfilters()):
-            if i not in kept:
-                properties.remove_filter(self.properties.get_filter(i)[0])
-        file = memory_file()
+        properties.remove_filter(h5z.FILTER_ALL)
+        properties.set_alloc_time(h5d.ALLOC_TIME_INCR)  # nothing is stored by filters that nobody has
+        written = []
+        for i in kept:
+            code, flags, values = self._filters[i]
+            if len(values) > _MOST_VALUES:  # HDF5's own: it finds the same ones again
+                properties.set_filter(code, flags, values[: _GIVEN_VALUES[code]])
+            else:
+                properties.set_filter(_NOBODY - i, h5z.FLAG_OPTIONAL, values)
+                written.append((_Filter(_NOBODY - i, h5z.FLAG_OPTIONAL, values), self._filters[i]))
         space = h5s.create_simple(properties.get_chunk())
-        return h5d.create(file.id, b"chunk", self.stored, space, properties), file
+        # The earliest form of files has no checksums over what is written over.
+        with h5py.File.in_memory(libver=("earliest", "latest")) as file:
+            h5d.create(file.id, b"chunk", self.stored, space, properties)
+            file.flush()
+            image = file.id.get_file_image()
+        for there, wanted in written:
+            image = image.replace(there.message, wanted.message)
+        file = h5py.File.in_memory(image)
+        dataset = h5d.open(file.id, b"chunk")
+        found = _filters_of(dataset.get_create_plist())
+        if [each.known for each in found] != [self._filters[i].known for i in kept]:
+            raise SchemaError(
+                f"HDF5 would not decode with the parameters of the file, {[self._filters[i] for i in kept]}, "
+                f"but with {list(found)}; write the dataset again with another compression"
+            )
+        return dataset, file
+
+
+class _Filter(NamedTuple):
+    """A filter of a dataset, and the parameters that it has in the file."""
+
+    code: int
+    flags: int
+    values: tuple[int, ...]
+
+    @property
+    def message(self) -> bytes:
+        """As HDF5 writes it into a file, without a name: two bytes each, and four for a value."""
+        head = self.code, 0, self.flags, len(self.values)
+        return struct.pack(f"<4H{len(self.values)}I", *head, *self.values)
+
+    @property
+    def known(self) -> tuple[int, int, tuple[int, ...]]:
+        """What h5py tells of it for certain: the code, how many values there are, the first of them."""
+        return self.code, len(self.values), self.values[:_MOST_VALUES]
+
+
+def _filters_of(properties: h5p.PropDCID) -> tuple[_Filter, ...]:
+    """The filters of a dataset, in the order in which a chunk went through them."""
+    return tuple(_Filter(*properties.get_filter(i)[:3]) for i in range(properties.get_nfilters()))
 
 
 def memory_file() -> Any:
@@ -169,20 +252,31 @@ def memory_file() -> Any:
 _names = itertools.count()
 
 
-def _check_length(data: Bytes, codes: list[int], nbytes: int) -> None:
+def _check_length(data: Bytes, filters: list[_Filter], nbytes: int) -> None:
     """Raises CorruptError for what HDF5 would read beyond the end of, without looking."""
-    last = codes[-1] if codes else None
-    if last == h5z.FILTER_FLETCHER32 and data.nbytes < 4:
+    last = filters[-1] if filters else None
+    if last is not None and last.code == h5z.FILTER_FLETCHER32 and data.nbytes < 4:
         raise CorruptError("a chunk is shorter than its checksum")
     found: int | None = nbytes
-    if not set(codes) - {h5z.FILTER_SHUFFLE}:
+    if not {each.code for each in filters} - {h5z.FILTER_SHUFFLE}:
         found = data.nbytes
-    elif last == _BLOSC:
-        found = int.from_bytes(data[4:8].tobytes(), "little")
-    elif last == _ZSTD:
-        found = _announced_by_zstd(data[:18].tobytes())
+    elif last is not None and not {each.code for each in filters[:-1]} - {h5z.FILTER_SHUFFLE}:
+        found = _announced(data, last, nbytes)  # others inside would change the length again
     if found != nbytes:
         raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
+
+
+def _announced(data: Bytes, outermost: _Filter, nbytes: int) -> int | None:
+    """How many bytes a chunk says that it decompresses to; `nbytes` if its filter does not say."""
+    if outermost.code == _BLOSC:
+        return int.from_bytes(data[4:8].tobytes(), "little")
+    if outermost.code == _ZSTD:
+        return _announced_by_zstd(data[:18].tobytes())
+    if outermost.code == _BITSHUFFLE and not {2, 3} & {*outermost.values[4:5]}:  # neither LZ4 nor Zstandard
+        return data.nbytes
+    if outermost.code in (_LZ4, _BITSHUFFLE):
+        return int.from_bytes(data[:8].tobytes(), "big") if data.nbytes >= 12 else None
+    return nbytes
 
 
 def _announced_by_zstd(head: bytes) -> int | None:
@@ -196,12 +290,12 @@ def _announced_by_zstd(head: bytes) -> int | None:
     return int.from_bytes(head[at : at + size], "little") + 256 * (size == 2) if size else None
 
 
-def _undone(code: int, values: tuple[int, ...], data: Bytes, nbytes: int) -> Bytes:
-    if code == h5z.FILTER_DEFLATE:
+def _undone(by: _Filter, data: Bytes, nbytes: int) -> Bytes:
+    if by.code == h5z.FILTER_DEFLATE:
         return _inflated(data, 2 * nbytes + 64)  # other filters may be inside
-    if code == h5z.FILTER_FLETCHER32:
+    if by.code == h5z.FILTER_FLETCHER32:
         return _checked(data)
-    return _unshuffled(data, values[0] if values and values[0] else 1)
+    return _unshuffled(data, by.values[0] if by.values and by.values[0] else 1)
 
 
 def _inflated(data: Bytes, most: int) -> Bytes:

@@ -33,10 +33,10 @@ class Numbering:
     def __init__(self) -> None:
         self.starts = np.zeros(0, np.int64)  # the first item of each block
         self.cut = b""  # the same for numberings that cut the same items into the same blocks
+        self.num_runs = 0
         self._table = self.starts
-        self._block_items: list[int] = []  # of each run; 0 if its blocks differ
-        self._first_block = np.zeros(0, np.int64)  # of each run
-        self._sizes = np.zeros(0, np.int64)
+        # Of each run: items of a block, 0 if its blocks differ; its first block.
+        self._sizes = self._first_block = np.zeros(0, np.int64)
         self._even = True
 
     def append(self, starts: Ints, num_items: int) -> Ints:
@@ -45,21 +45,23 @@ class Numbering:
         even = len(lengths) > 0 and bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
         self.cut = hashlib.blake2b(self.cut + starts.tobytes(), digest_size=16).digest()
         first = len(self.starts)
-        numbers = starts + len(self._block_items) * self.RUN
+        numbers = starts + self.num_runs * self.RUN
         self._table = appended(self._table, first, numbers)
         self.starts = self._table[: first + len(starts)]
         self._even = self._even and even and int(lengths[0]) > 0
-        self._block_items.append(int(lengths[0]) if self._even else 0)
-        self._first_block = np.append(self._first_block, first)
-        self._sizes = np.array(self._block_items)
+        self._first_block = appended(self._first_block, self.num_runs, np.array([first]))
+        self._sizes = appended(
+            self._sizes, self.num_runs, lengths[:1] if self._even else np.zeros(1, np.int64)
+        )
+        self.num_runs += 1
         return numbers
 
     def blocks(self, items: Ints) -> Ints:
         """The block of each item."""
         if not self._even:
             return self.starts.searchsorted(items, "right") - 1
-        if len(self._block_items) == 1:
-            return items // self._block_items[0]
+        if self.num_runs == 1:
+            return items // int(self._sizes[0])
         run = items >> self.RUN_BITS
         return self._first_block.take(run) + (items & self.RUN - 1) // self._sizes.take(run)
 
@@ -265,7 +267,7 @@ class Mapped(Items):
             addresses: (blocks, pieces) where each piece of the first item of each block begins.
         """
         used = len(self.numbering.starts)
-        run = len(self.numbering._block_items) * Numbering.RUN
+        run = self.numbering.num_runs * Numbering.RUN
         # Modulo 2**64, as all arithmetic here: products of large numbers wrap around and back again.
         zero = addresses - ((starts + run) * self.stride)[:, None]
         self._zero = appended(self._zero, used, zero if self.pieces > 1 else zero.reshape(-1))

@@ -7,9 +7,11 @@ there is no such call (Windows, some sandboxes) nothing is told, and reading is 
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import sys
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +22,18 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Thermometer", "Usage", "mapped_bytes", "merged", "scatter", "usage", "will_need"]
+from ..errors import CorruptError
+
+__all__ = [
+    "Thermometer",
+    "Usage",
+    "Watch",
+    "mapped_bytes",
+    "merged",
+    "scatter",
+    "usage",
+    "will_need",
+]
 
 Ints = npt.NDArray[np.int64]
 
@@ -129,6 +142,68 @@ def mapped_bytes(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
     if _library is None or not hasattr(_library, "mmap"):
         return np.frombuffer(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ), np.uint8)
     return np.asarray(_Mapping(descriptor, nbytes))
+
+
+class Watch:
+    """Looks now and then whether a mapped file has been cut, for to read beyond its new end ends the process.
+
+    None can be told for certain: a file may be cut right after a look. It is looked up by its name, since a
+    mapping keeps no descriptor; if another file has that name, or none, the mapped one is whole, and read on.
+    """
+
+    def __init__(self, path: str, nbytes: int) -> None:
+        self._path, self._nbytes = path, nbytes
+        about = os.stat(path)
+        self._file = about.st_dev, about.st_ino
+        self._next_look = 0.0
+
+    @classmethod
+    def where_needed(cls, path: str, nbytes: int) -> Watch | None:
+        """A watch over a file where other machines write; on a disk of this one, where a look would cost more
+        than it is worth, None."""
+        try:
+            return cls(path, nbytes) if is_shared(os.stat(path).st_dev) else None
+        except OSError:
+            return None  # removed by now
+
+    def look(self) -> None:
+        """Raises CorruptError if the file is shorter than it was."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            about = os.stat(self._path)
+        except OSError:
+            return
+        if (about.st_dev, about.st_ino) == self._file and about.st_size < self._nbytes:
+            raise CorruptError(
+                f"{self._path} has been cut while it was open, to {about.st_size} bytes of {self._nbytes}; "
+                "write or build it again, under another name: no file may be cut while it is being read"
+            )
+
+
+_LOOK_SECONDS = 1.0  # between looks; network file systems themselves tell of changes some seconds late
+_SHARED = frozenset(
+    b"9p afs beegfs ceph cifs fuse gfs2 gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb3 smbfs vboxsf "
+    b"virtiofs wekafs".split()
+)
+
+
+@functools.lru_cache(None)
+def is_shared(device: int) -> bool:
+    """True if other machines may write to a mounted device, as far as Linux tells its type."""
+    try:
+        wanted = b"%d:%d" % (os.major(device), os.minor(device))
+        with open("/proc/self/mountinfo", "rb") as file:
+            for line in file:
+                # ... major:minor root mount-point options ... - type source options
+                facts, _, (type, *_) = (part.split() for part in line.partition(b" - "))
+                if facts[2] == wanted:
+                    return type in _SHARED or type.startswith(b"fuse.")
+    except (AttributeError, OSError, IndexError, ValueError):
+        pass  # another system, or a line of another form
+    return False
 
 
 def scatter(data: npt.NDArray[np.uint8]) -> None:
