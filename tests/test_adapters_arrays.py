@@ -240,6 +240,8 @@ def test_what_counts_as_arrays() -> None:
         (np.zeros(3, "V8"), "use a numeric dtype"),
         (np.ma.zeros((3, 2)), "array subclasses lose their meaning"),
         (torch.eye(3).to_sparse(), "make it dense"),
+        (torch.zeros(3, 2, requires_grad=True), r"requires grad cannot be kept.*\.detach\(\)"),
+        (torch.nn.Parameter(torch.zeros(3, 2)), r"\.detach\(\)"),
         ({3.5: np.zeros(3)}, "dict keys must be str or int"),
     ],
 )

@@ -6,7 +6,9 @@ import json
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections import OrderedDict, namedtuple
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import torchyoga as yoga
 from torchyoga.columns import Block, Collector, Rows
 from torchyoga.errors import CorruptError, SchemaError
+from torchyoga.leaf import MOST_DIMENSIONS
 from torchyoga.schema import Node, Schema
 from torchyoga.testing import assert_rows_equal
 
@@ -107,14 +111,46 @@ def test_rows_are_copied_when_they_come() -> None:
         (torch.nn.Parameter(torch.zeros(2)), "as_subclass"),
         (torch.zeros(3).to_sparse(), "make it dense"),
         (np.ma.masked_array([1], [True]), "array subclasses lose their meaning"),
+        (torch.zeros(3, device="meta"), "on the device 'meta' has no values"),
+        (torch.zeros(3, requires_grad=True), r"requires grad cannot be kept.*\.detach\(\)"),
+        (torch.ones(3, requires_grad=True) * 2, r"\.detach\(\)"),
+        (torch.nn.Parameter(torch.zeros(2)), r"\.detach\(\)\.as_subclass"),
+        (torch.eye(3).to_mkldnn(), "to_dense"),
+        (torch.empty(3, dtype=torch.bits8), r"view\(torch.uint8\)"),
+        (np.zeros((1,) * 64), "64 dimensions cannot be kept, a row may have 63; reshape it"),
+        (torch.zeros((1,) * 65), "65 dimensions cannot be kept"),
+        (np.broadcast_to(np.zeros(1, "|u1"), 2**41), "a row of shape .* is too large"),
+        (torch.zeros((0, 2**41)), "is too large"),
+        ([10**5000], "an int of 16610 bits does not fit 64 bits"),
+        ({10**5000: 1}, "an int key of 16610 bits is too long"),
+        ([()] * (2**18 + 1), "more than 262144 containers"),
         ({(1, 2): 3}, "dict keys must be str or int"),
         ({None: 3}, "dict keys must be str or int"),
         (list(range(5000)), "more than 4096 leaves"),
     ],
 )
 def test_what_cannot_be_kept_is_named_with_its_path(row: Any, message: str) -> None:
-    with pytest.raises(SchemaError, match=f"row 7 does not fit: .*{message}"):
-        Collector().add(row, 7)
+    with pytest.raises(SchemaError, match=message) as found:
+        block_of([row])
+    assert isinstance(row, list) or "row 0 does not fit: " in str(found.value)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, that these may change
+def test_tensors_of_several_parts_are_refused() -> None:
+    pair = [torch.zeros(2), torch.zeros(3)]
+    for layout in (torch.strided, torch.jagged):
+        with pytest.raises(SchemaError, match=r"a list of its tensors, \.unbind\(\)"):
+            Schema.of({"x": torch.nested.nested_tensor(pair, layout=layout)})
+    with pytest.raises(SchemaError, match=r"\.dequantize\(\)"):
+        Schema.of({"x": torch.quantize_per_tensor(pair[0], 0.1, 0, torch.quint8)})
+    with pytest.raises(SchemaError, match=r"use \.to\(torch.complex64\)"):
+        Schema.of({"x": torch.zeros(3, dtype=torch.complex32)})
+
+
+def test_values_of_most_dimensions_come_back(tmp_path: Path) -> None:
+    for value in (np.ones((1,) * MOST_DIMENSIONS), torch.ones((1,) * MOST_DIMENSIONS)):
+        ref = yoga.Storage(tmp_path).submit([value] * 2, "a", type(value).__name__)
+        assert_rows_equal(list(ref), [value] * 2)
 
 
 def test_endless_nesting_is_refused() -> None:
@@ -160,6 +196,140 @@ def test_a_namedtuple_whose_module_is_not_loaded_is_made_alike() -> None:
     import pickle
 
     assert pickle.loads(pickle.dumps(row)) == row
+
+
+def odd_rows() -> dict[str, Any]:
+    """Rows of namedtuples as they are made in notebooks, functions, scripts and by hand."""
+
+    class Row(NamedTuple):
+        a: Any
+
+    def named(name: str, fields: Any = "a b", **options: Any) -> Any:
+        made: Any = namedtuple(name, fields, **options)
+        return made(*range(len(made._fields)))
+
+    odd = type("not a name", (Row,), {"__slots__": (), "__module__": 5, "__qualname__": "é:ß.<x> "})
+    return {
+        "of a function": Row(1),
+        "renamed fields": named("Row", ["a", "class", "a", "_b"], rename=True),
+        "fields of other letters": named("Row", ["größe", "名前", "\u00b5"]),
+        "a name of other letters": named("Größe"),
+        "a name that is none": odd(1),
+        "no fields": named("Row", ""),
+        "many fields": named("Row", [f"f{i}" for i in range(300)]),
+        **{f"of the module {name!r}": named("Row", module=name) for name in ODD_MODULES},
+    }
+
+
+ODD_MODULES = ("__main__", "my-module", "<stdin>", "", "a:b", ":", "\ud800", "1.2", "a b", "x\0y", "." * 300)
+
+
+@pytest.mark.parametrize("kind", odd_rows())
+def test_any_namedtuple_comes_back(kind: str, tmp_path: Path) -> None:
+    row = odd_rows()[kind]
+    yoga.Storage(tmp_path).submit([row, row], "a", "1")
+    for found in yoga.Storage(tmp_path).fetch("a", "1"):
+        assert found == row
+        assert found._fields == row._fields
+        assert [getattr(found, field) for field in found._fields] == list(row)
+        assert type(found).__name__ in (type(row).__name__, "Row")
+        assert pickle.loads(pickle.dumps(found)) == row
+
+
+MAIN = """
+import collections, sys
+import torchyoga as yoga
+Row = collections.namedtuple("Row", ["a", "class"], rename=True)
+storage = yoga.Storage(sys.argv[1])
+storage.submit([Row(1, 2)], "a", "1")
+assert [type(row) for row in storage.fetch("a", "1").stream()][0].__mro__[2] is Row
+"""
+
+
+@pytest.mark.parametrize("way", ["-c", "-"])
+def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> None:
+    given = (["-c", MAIN], None) if way == "-c" else (["-"], MAIN)
+    command = [sys.executable, *given[0], str(tmp_path)]
+    told = subprocess.run(command, input=given[1], timeout=300, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("a b",),
+        ("class",),
+        ("_a",),
+        ("_1",),
+        ("a", "a"),
+        ("a", ""),
+        ("ﬁ", "fi"),  # the same name to Python's compiler
+        ("\u217eef",),  # a keyword to it
+        ("\uff3fcls",),  # a name of its own
+        ("x):__import__('os').abort()#",),
+        (1, 2),
+        (["a"],),
+    ],
+)
+def test_what_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
+    cls = type("Row", (tuple,), {"_fields": fields})
+    with pytest.raises(SchemaError, match=r"at 'n': Row has . items and the fields .*; make it of a class"):
+        Schema.of({"n": cls(range(len(fields)))})
+    with pytest.raises(SchemaError, match="Row has 3 items and the fields"):
+        Schema.of({"n": type("Row", (tuple,), {"_fields": ("a", "b")})((1, 2, 3))})
+    described = {"namedtuple": [[field, "leaf"] for field in fields], "type": "m:Row"}
+    with pytest.raises((ValueError, TypeError)):
+        Node.from_json(described)
+
+
+@pytest.mark.parametrize("fields", [None, "ab", property(lambda row: 1 // 0)])
+def test_a_tuple_of_other_fields_is_named(fields: Any) -> None:
+    cls: Any = type("Row", (tuple,), {"_fields": fields})
+    with pytest.raises(SchemaError, match=r"a value of type .*Row cannot be kept"):
+        Schema.of(cls((1, 2)))
+    pair = Point(1, 2)
+    with pytest.raises(SchemaError, match="expected a namedtuple"):
+        block_of([pair, cls((1, 2))])
+
+
+def test_a_schema_pickles_after_its_rows_were_made() -> None:
+    rows = Rows(block_of([odd_rows()["of a function"]]))
+    assert rows[0].a == 1
+    schema = pickle.loads(pickle.dumps(rows.block.schema))
+    assert schema == rows.block.schema
+
+
+# What text can be anywhere: other letters, signs, lone surrogates, nothing.
+texts = st.text(st.characters(), max_size=20) | st.sampled_from(
+    ["", ".", "..", "%", "%2F", "/", "-1", " a. "]
+)
+fields = st.lists(st.text(st.characters(categories=["L", "N", "Pc"]), min_size=1, max_size=4), max_size=3)
+namedtuples = st.tuples(texts, texts, fields, st.booleans()).map(
+    lambda made: type(
+        made[0].replace("\0", "") or "Row",
+        (namedtuple("Row", made[2], rename=True) if made[3] else tuple,),
+        {"__module__": made[1], **({} if made[3] else {"_fields": tuple(made[2])})},
+    )
+)
+
+
+def filled(cls: Any) -> Any:
+    return tuple.__new__(cls, range(len(cls._fields)))
+
+
+@given(st.dictionaries(texts | st.integers(), namedtuples, max_size=3), texts, texts)
+def test_whatever_is_published_can_be_read(classes: dict[Any, Any], id: str, version: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        storage = yoga.Storage(folder)
+        try:
+            row = {key: filled(cls) for key, cls in classes.items()}
+            storage.submit([row, row], id, version)
+        except ValueError:  # a SchemaError, or an id that is none: said before anything is published
+            assert storage.list() == []
+            return
+        assert storage.list() == [(id, version)]
+        assert list(storage.fetch(id, version)) == [row, row]
+        storage.check(id, version)
 
 
 HOSTILE = """

@@ -378,6 +378,33 @@ def test_plain_h5py_reads_every_column(tmp_path: Path) -> None:
             file.visititems(check)
 
 
+def test_columns_that_look_alike_share_what_is_made_of_them(tmp_path: Path) -> None:
+    rows = [{**{f"t{i}": f"{i} {n}" * 9 for i in range(50)}, "x": np.full((2, 3), n)} for n in range(2)]
+    for compression in ("gzip", "lzf", None):
+        storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
+        storage.submit(rows, "a", "1")
+        (path,) = (storage.path / "a" / "1").glob("*.h5")
+        with h5py.File(path) as file:
+            for i in range(50):
+                column = file[f"columns/t{i}"]
+                assert column["offsets"].compression is None
+                assert column["values"].compression == compression
+                assert column["values"].shuffle == (compression is not None)
+                assert column["values"].maxshape == column["offsets"].maxshape == (None,)
+                assert column["values"][...].tobytes() == (f"{i} 0" * 9 + f"{i} 1" * 9).encode()
+            assert file["columns/x"].maxshape == (None, 2, 3)
+        assert list(map(str, storage.fetch("a", "1"))) == list(map(str, rows))
+        if compression is not None:
+            content = json.loads((path.parent / "manifest.json").read_bytes())
+            schema, index = Schema.from_json(content["schema"]), content["files"][0]["index"]
+            data = np.frombuffer(path.read_bytes(), np.uint8)
+            extents = formats.format_named("hdf5").read_extents(data, index, schema)
+            decoders: list[Any] = [extent.decode for extent in extents if extent.decode is not None]
+            # HDF5 takes longer to make a pipeline than to decode by it.
+            assert len(decoders) == 51
+            assert len({id(decoder._pipeline) for decoder in decoders}) <= 11  # by the length of the texts
+
+
 def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -> None:
     # 3 MB of images and 2.4 MB of tokens, whose rows lie across chunks.
     rng = np.random.default_rng(0)

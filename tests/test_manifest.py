@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import itertools
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
-from torchyoga.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
+from torchyoga.manifest import FileEntry, FunctionEntry, Manifest, digest, fingerprint_of
 from torchyoga.schema import Schema
 
 GOLDEN = Path(__file__).parent / "golden" / "v1" / "golden" / "1"
@@ -242,6 +247,99 @@ def test_forged_info_and_functions_are_sound_or_refused() -> None:
             assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert accepted > 100
     assert refused > 100
+
+
+WRONG = {
+    "lists": (b'"schema": {', b'"schema": [' + b"[]," * 2**17 + b"{", "262... elements in"),
+    "numbers": (b'"schema": {', b'"schema": [' + b"0," * 2**17 + b"{", "131... elements in"),
+    "digits": (b'"rows": 5', b'"rows": ' + b"1" * 5000, "damaged"),
+    "NaN": (b'"rows": 5', b'"rows": NaN', "NaN is no number"),
+    "infinity": (b'"rows": 5', b'"rows": -Infinity', "-Infinity is no number"),
+    "beyond floats": (b'"rows": 5', b'"rows": 1e400', "not JSON compliant"),
+    "a key twice": (b'"rows": 5', b'"rows": 6, "rows": 5', "a key twice"),
+    "deep": (b'"rows": 5', b'"rows": ' + b"[" * 5000 + b"]" * 5000, "damaged"),
+    "surrogates": (b'"rows": 5', b'"rows": "\xed\xa0\x80"', "can't decode"),
+    "a mark": (b"{", b"\xef\xbb\xbf{", "BOM"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_no_manifest_says_is_refused(kind: str) -> None:
+    part, by, message = WRONG[kind]
+    assert part in TEXT
+    with pytest.raises(CorruptError, match=message):
+        Manifest.from_bytes(TEXT.replace(part, by, 1))
+
+
+def test_a_nesting_without_end_is_refused() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    content["schema"] = {"tree": {"list": [{"list": []}] * 2**18}, "columns": []}
+    text = json.dumps({**content, "checksum": digest(content)}, indent=1).encode()
+    with pytest.raises(CorruptError, match="nest more than 262144 containers"):
+        Manifest.from_bytes(text)
+    content["schema"] = {"tree": "leaf", "columns": [None] * 2**14}
+    with pytest.raises(CorruptError, match="it has 16384 columns, 4096 are allowed"):
+        Manifest.from_bytes(sealed(content))
+
+
+def test_texts_that_cannot_be_written_are_refused() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    for name in ("id", "version", "build", "created"):
+        with pytest.raises(CorruptError, match="surrogates not allowed"):
+            Manifest.from_bytes(sealed({**content, name: "a\ud800"}))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(TEXT) - 1), st.integers(0, 6), st.binary(max_size=4)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_changed_text_is_the_same_manifest_or_refused(changes: list[tuple[int, int, bytes]]) -> None:
+    text = TEXT
+    for at, cut, put in changes:
+        text = text[:at] + put + text[at + cut :]
+    try:
+        found = Manifest.from_bytes(text)
+    except CorruptError:
+        return
+    assert found == Manifest.from_bytes(TEXT)
+
+
+def test_many_files_are_read() -> None:
+    schema = Schema.of({"x": 1, "text": "y"})
+    checks = ((24, 7), (2**30, 8), (24, 9))
+    index = {"offset": 4096, "nbytes": 8, "crc32": 2**32 - 1, "units": {"offset": 1, "nbytes": 2}}
+    files = tuple(
+        FileEntry(f"{'ab' * 8}-{n:05d}.mdb", "lmdb", 3, 2**30 + n, index, checks, n) for n in range(20_000)
+    )
+    manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
+    text = manifest.to_bytes()
+    assert Manifest.from_bytes(text) == manifest
+    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as others may write it
+    assert Manifest.from_bytes(compact) == manifest
+
+
+def test_the_fingerprint_is_of_all_rows_however_they_are_cut() -> None:
+    data = np.random.default_rng(0).integers(0, 255, 8 * 1000, np.uint8).tobytes()
+    schema = Schema.of({"x": 1})
+
+    def cut(*rows: int) -> str:
+        ends = np.cumsum([0, *rows])
+        pieces = [data[8 * start : 8 * stop] for start, stop in itertools.pairwise(ends.tolist())]
+        files = [
+            FileEntry(
+                f"{'ab' * 8}-{n:05d}.mdb", "lmdb", len(piece) // 8, 1, {}, ((len(piece), zlib.crc32(piece)),)
+            )
+            for n, piece in enumerate(pieces)
+        ]
+        return fingerprint_of(schema, files)
+
+    assert cut(1000) == cut(0, 1000) == cut(1, 998, 1) == cut(*[10] * 100) == cut(333, 0, 0, 667)
+    assert cut(1000) != cut(999)
 
 
 def test_files_of_another_build_are_told_by_their_name() -> None:

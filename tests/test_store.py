@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,7 +26,9 @@ import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
+from torchyoga.dataref import VersionRef
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
+from torchyoga.manifest import Manifest
 from torchyoga.rooted import Root
 from torchyoga.staging import Staging
 from torchyoga.store import Store
@@ -180,6 +183,57 @@ def test_a_manifest_that_cannot_be_written_changes_nothing(tmp_path: Path) -> No
     assert not list((tmp_path / ".staging").rglob("*.mdb"))
     assert values(storage.fetch("a", "1")) == values(OLD_ROWS)
     storage.check("a", "1")
+
+
+@pytest.mark.parametrize("url", ["{path}/storage", "memory://{path}"])
+def test_what_could_not_be_read_is_not_published(url: str, tmp_path: Path) -> None:
+    options = {"cache_dir": tmp_path / "cache"} if "memory" in url else {}
+    storage = yoga.Storage(url.format(path=tmp_path), **options)  # type: ignore[arg-type]
+    old = storage.submit(OLD, "a", "1")
+    store = storage._store
+
+    def publish(change: Callable[[Manifest, Path], Manifest]) -> None:
+        with store.lock("a", "1"):
+            made = yoga.Storage(tmp_path / "made").submit(NEW, "a", "1", overwrite=True)
+            assert isinstance(made, VersionRef)
+            staging, (entry,) = store.stage("a", "1"), made.manifest.files
+            path = staging.path / entry.name
+            path.write_bytes((tmp_path / "made" / "a" / "1" / entry.name).read_bytes())
+            store.publish(staging, change(made.manifest, path))
+
+    def cut(manifest: Manifest, path: Path) -> Manifest:
+        path.write_bytes(path.read_bytes()[:-1])
+        return manifest
+
+    def gone(manifest: Manifest, path: Path) -> Manifest:
+        path.unlink()
+        return manifest
+
+    def damaged(manifest: Manifest, path: Path) -> Manifest:
+        data = bytearray(path.read_bytes())
+        data[manifest.files[0].index["offset"]] ^= 1
+        path.write_bytes(data)
+        return manifest
+
+    def other(manifest: Manifest, path: Path) -> Manifest:
+        return replace(manifest, fingerprint=manifest.fingerprint[::-1])
+
+    def later(manifest: Manifest, path: Path) -> Manifest:
+        return replace(manifest, files=(replace(manifest.files[0], crc=2**32),))
+
+    for change, message in (
+        (cut, "where .* were published"),
+        (gone, "is missing"),
+        (damaged, "index of blocks inside the file is damaged"),
+        (other, "its fingerprint is not that of its schema"),
+        (later, "a CRC-32 has 32 bits"),
+    ):
+        with pytest.raises(CorruptError, match=message):
+            publish(change)
+        assert values(storage.fetch("a", "1")) == values(old) == values(OLD_ROWS)
+        storage.check("a", "1")
+    publish(lambda manifest, path: manifest)
+    assert values(storage.fetch("a", "1")) == values(NEW_ROWS)
 
 
 def test_files_of_another_build_are_no_damage_and_go_with_the_next(tmp_path: Path) -> None:
