@@ -473,11 +473,15 @@ def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
 
 def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator[Any]) -> None:
     """Before a method does its work, somebody else does the next of these acts."""
-    method = getattr(where, name)
+    method, is_acting = getattr(where, name), False
 
     def after_an_act(*args: Any, **more: Any) -> Any:
-        for act in itertools.islice(acts, 1):
-            act()
+        nonlocal is_acting
+        if not is_acting:  # an act may call the method itself
+            is_acting = True
+            for act in itertools.islice(acts, 1):
+                act()
+            is_acting = False
         return method(*args, **more)
 
     monkeypatch.setattr(where, name, after_an_act)
