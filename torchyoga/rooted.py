@@ -109,10 +109,13 @@ class Root:
             CorruptError: it is larger than `limit` bytes, or no file.
         """
         with self._parent(name) as (folder, last):
-            # Not waiting: a pipe nobody writes to would never open.
+            path = self.path / name
+            if not stat.S_ISLNK(mode := folder.stat(last).st_mode):
+                check_regular(path, mode)
+            # Not waiting: a pipe that has come since then would never open.
             handle = self._opened(folder, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(handle, "rb") as file:
-            check_regular(self.path / name, os.fstat(handle).st_mode)
+            check_regular(path, os.fstat(handle).st_mode)
             data = file.read(limit + 1)
         if len(data) > limit:
             raise CorruptError(f"{self.path / name} is larger than {limit} bytes; remove it")
@@ -326,8 +329,8 @@ class Root:
         with contextlib.suppress(OSError):
             target = os.readlink(path)
             raise YogaError(
-                f"{path} is a link to {target}; it is read through, but nothing below {self.top} "
-                f"is written or deleted through links. Go to where it leads, or put {wanted} in its place"
+                f"{path} is a link to {target}; torchyoga writes and deletes nothing through links below "
+                f"{self.top}. Go to where it leads, or put {wanted} in its place"
             )
         raise YogaError(f"{path} is not {wanted}, and torchyoga has not made it; move it away")
 
