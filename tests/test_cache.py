@@ -284,9 +284,7 @@ def test_a_link_put_for_a_file_is_not_read(tmp_path: Path) -> None:
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     for act in (cache.find, cache.has, lambda name: put(cache, "k", 5)):
-        with pytest.raises(
-            YogaError, match="is a link or a folder, which torchyoga has not put there; move it"
-        ):
+        with pytest.raises(YogaError, match="is a link where a file should be; remove it"):
             act(K)
     cache.drop(K)
     assert (tmp_path / "elsewhere").read_bytes() == b"k" * 5

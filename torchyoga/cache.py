@@ -16,7 +16,6 @@ import math
 import os
 import re
 import secrets
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ from typing import BinaryIO
 import filelock
 
 from .errors import RemoteError, YogaError
-from .regular import refuse_irregular
+from .regular import check_regular
 from .rooted import Entry, Root
 
 __all__ = ["Cache", "default_folder"]
@@ -88,7 +87,6 @@ class Cache:
     def find(self, key: str) -> Path | None:
         """The file, which counts as used now; None if it is not there, CorruptError if it is no file."""
         path = self.path("files", key)
-        refuse_irregular(path)
         if not self.has(key):
             return None
         try:
@@ -103,16 +101,18 @@ class Cache:
         return path
 
     def has(self, key: str) -> bool:
-        """True if the file is there; YogaError if something else is."""
-        path = self.path("files", key)
+        """True if the file is there; CorruptError if something else is."""
+        return self._is_there("files", key)
+
+    def _is_there(self, kind: str, key: str) -> bool:
+        path = self.path(kind, key)
         try:
             mode = os.lstat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise self._advised(error) from error
-        if not stat.S_ISREG(mode):
-            raise YogaError(f"{path} is a link or a folder, which torchyoga has not put there; move it away")
+        check_regular(path, mode)
         return True
 
     def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
@@ -131,7 +131,7 @@ class Cache:
             RemoteError: another process downloads it, and nothing has come for ten minutes; or others delete
                 it again and again.
         """
-        refuse_irregular(self.path("parts", key))
+        self._is_there("parts", key)
         for _ in range(_MOST_BRINGS):
             found = self.find(key)
             if found is not None:

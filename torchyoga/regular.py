@@ -19,6 +19,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a link",  # of those that are not followed
 }
 
 
@@ -64,7 +65,7 @@ def refuse_irregular(path: str | os.PathLike[str]) -> None:
 
 
 def check_regular(path: str | os.PathLike[str], mode: int) -> None:
-    """Raises CorruptError unless `mode`, as `os.stat` gives it, is of a file."""
+    """Raises CorruptError unless `mode`, as `os.stat` or `os.lstat` gives it, is of a file."""
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise CorruptError(f"{path} is {kind} where a file should be; remove it")
