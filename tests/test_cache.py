@@ -315,11 +315,11 @@ def test_who_may_read_and_write_a_cache(
 
 def test_what_is_not_the_cache_s_own_is_not_deleted(tmp_path: Path) -> None:
     """Its folder may be any folder of the user's."""
-    own = [
-        tmp_path / name for name in ("files/photo.jpg", "parts/cello.pdf", "locks/door", "checking/account/1")
-    ]
+    photo = f"{'0' * 32}.jpg"  # as some programs name what they keep
+    names = ("files/photo.jpg", f"files/{photo}", f"parts/{photo}", "parts/cello.pdf", "locks/door")
+    own = [tmp_path / name for name in (*names, "checking/account/1")]
     for path in own:
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 100)
         os.utime(path, (0, 0))
     cache = Cache(tmp_path, limit=10)
@@ -327,7 +327,20 @@ def test_what_is_not_the_cache_s_own_is_not_deleted(tmp_path: Path) -> None:
         put(cache, name, 8)
     cache.tidy()
     assert all(path.exists() for path in own)
-    assert kept_files(cache) == {key("c"), "photo.jpg"}
+    assert kept_files(cache) == {key("c"), "photo.jpg", photo}
+
+
+def test_locks_of_what_is_gone_are_tidied_away_unless_held(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, limit=10)
+    for name in "abcd":
+        put(cache, name, 8)
+    held = key("a")
+    with cache._only_one(held):
+        cache.tidy()
+        locks = {path.name for path in (tmp_path / "locks").iterdir()}
+        assert locks == {f"{held}.lock", f"{key('d')}.lock", "room.lock"}
+    cache.tidy()
+    assert f"{held}.lock" not in {path.name for path in (tmp_path / "locks").iterdir()}
 
 
 def kept_files(cache: Cache) -> set[str]:

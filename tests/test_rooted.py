@@ -290,3 +290,11 @@ except OSError as error:
     assert int(told.stdout) == errno.EFBIG
     assert root.read("x", 9) == b"old"
     assert root.find(beside("x")) is None
+
+
+def test_a_file_with_another_name_is_not_written(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    os.link(tmp_path / "mine", root.top / "a" / "part")
+    with pytest.raises(YogaError, match=r"a/part is a file that has other names \(hard links\); remove it"):
+        root.reopen("a/part")
+    assert (tmp_path / "mine").read_bytes() == b"mine"

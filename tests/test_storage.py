@@ -28,6 +28,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
 from torchyoga.files import Folder
 from torchyoga.formats import FORMATS, format_named
+from torchyoga.reader import Reader
 from torchyoga.store import Store
 from torchyoga.testing import assert_rows_equal, check_source
 
@@ -164,6 +165,17 @@ def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
     assert storage.list() == []
 
 
+def test_arguments_of_another_kind_are_said(storage: yoga.Storage) -> None:
+    storage.submit([1], "a", "1")
+    with pytest.raises(TypeError, match=r"to must be a Storage, found 'there'; pass Storage\('there'\)"):
+        storage.copy("a", "1", to="there")  # type: ignore[arg-type]
+    for grace in ("a", -1, float("nan"), None):
+        with pytest.raises(ValueError, match="grace must be at least 0 seconds"):
+            storage.clean(grace)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"'y' is a list; numpy\.asarray or torch.as_tensor"):
+        storage.submit({"x": np.zeros(3), "y": [1, 2, 3]}, "b", "1")
+
+
 def test_an_empty_dataset_is_a_version(storage: yoga.Storage) -> None:
     for version, data in (("list", []), ("array", np.zeros((0, 3))), ("generator", iter(()))):
         ref = storage.submit(data, "empty", version)
@@ -264,12 +276,15 @@ def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     plain = str(place).replace("%", "%25")
     for text in (str(place), place.as_uri(), f"file:{plain}", f"file://localhost{plain}", f"FILE://{plain}"):
         assert yoga.Storage(text).path == place, text
-    assert yoga.Storage("file://below").path == tmp_path / "below"
     assert yoga.Storage("a:b").path == tmp_path / "a:b"
     assert yoga.Storage("~/x").path == Path.home() / "x" == yoga.Storage("file://~/x").path
-    for wrong in ("s3:/bucket/x", "gs:/bucket", "https:/host"):
+    for wrong in ("s3:/bucket/x", "gs:/bucket", "https:/host", "", "file:below", "file:"):
         with pytest.raises(ValueError, match="a URL has two slashes"):
             yoga.Storage(wrong)
+    with pytest.raises(ValueError, match="names a host, 'tmp'; a file of this machine is file:///tmp/x"):
+        yoga.Storage("file://tmp/x")
+    with pytest.raises(ValueError, match=r"nobody knows s4://.*'s3'"):
+        yoga.Storage("s4://bucket")
     yoga.Storage(place.as_uri()).submit([1], "a", "1")
     assert [path.name for path in tmp_path.iterdir()] == [place.name]
 
@@ -707,6 +722,32 @@ def test_a_ref_that_was_not_open_follows_a_conversion(storage: yoga.Storage) -> 
     storage.convert("a", "1", format=OTHER[FORMAT])
     assert_rows_equal(list(ref), ROWS)
     assert pickle.loads(pickle.dumps(ref)).fingerprint == ref.fingerprint
+
+
+def test_a_ref_that_opens_follows_conversions_one_after_the_other(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit([{"x": 1}, {"x": 2}], "a", "1", format="lmdb")
+    formats, mapped = ["hdf5", "lmdb", "hdf5"], Reader.map_all
+
+    def map_late(reader: Reader) -> None:
+        if formats and threading.current_thread() is threading.main_thread():
+            # As another process might.
+            there = threading.Thread(
+                target=storage.convert, args=("a", "1"), kwargs={"format": formats.pop()}
+            )
+            there.start()
+            there.join()
+        mapped(reader)
+
+    ref = storage.fetch("a", "1")
+    ref = pickle.loads(pickle.dumps(ref))
+    with monkeypatch.context() as patched:
+        patched.setattr(Reader, "map_all", map_late)
+        assert list(ref) == [{"x": 1}, {"x": 2}]
+        assert formats == []
+        formats += ["hdf5", "lmdb"]
+        assert list(storage.fetch("a", "1")) == [{"x": 1}, {"x": 2}]
 
 
 def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> None:

@@ -435,7 +435,7 @@ def test_what_is_hidden_is_in_nobody_s_way_and_stays(tmp_path: Path) -> None:
 
 def test_somebody_else_s_manifest_stays(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
-    mine = b'{"name": "my web application", "icons": []}'
+    mine = b'{"name": "my web application", "fingerprint": "abc"}'
     (tmp_path / "a" / "1").mkdir(parents=True)
     (tmp_path / "a" / "1" / "manifest.json").write_bytes(mine)
     acts: list[Callable[[], Any]] = [
@@ -450,15 +450,23 @@ def test_somebody_else_s_manifest_stays(tmp_path: Path) -> None:
         assert (tmp_path / "a" / "1" / "manifest.json").read_bytes() == mine
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "flipped"])
+@pytest.mark.parametrize("damage", ["cut", "cut short", "empty", "zeros", "garbage", "flipped"])
 def test_a_damaged_manifest_of_ours_can_be_removed_and_overwritten(tmp_path: Path, damage: str) -> None:
     storage = yoga.Storage(tmp_path)
     for act in ("remove", "overwrite"):
         storage.submit(OLD, "a", "1", overwrite=True)
         path = tmp_path / "a" / "1" / "manifest.json"
         whole = path.read_bytes()
-        path.write_bytes({"cut": whole[:-200], "empty": b"", "flipped": whole.replace(b"30", b"31")}[damage])
-        with pytest.raises(CorruptError, match="remove the version and build it again"):
+        texts = {
+            "cut": whole[:-200],
+            "cut short": whole[:35],
+            "empty": b"",
+            "zeros": bytes(len(whole)),
+            "garbage": bytes(range(256)),
+            "flipped": whole.replace(b"30", b"31"),
+        }
+        path.write_bytes(texts[damage])
+        with pytest.raises(CorruptError, match="remove the version"):
             storage.fetch("a", "1")
         if act == "remove":
             storage.remove("a", "1")
@@ -606,3 +614,95 @@ def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
     assert [path.parent.name for path in (tmp_path / ".locks").rglob("*.holder")] == ["b"]
     for id in ("a", "b"):
         storage.check(id, "1")
+
+
+def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    left_over = "0123456789abcdef-00000.mdb"
+    for id in ("a", "b", "c"):
+        storage.submit(OLD, id, "1")
+        (tmp_path / id / "1" / left_over).write_bytes(b"half of a file")
+    manifest = tmp_path / "b" / "1" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"30", b"31"))
+    assert storage.clean(0) == [f"a/1/{left_over}", f"c/1/{left_over}"]
+    assert (tmp_path / "b" / "1" / left_over).exists()
+
+
+def test_what_is_left_of_versions_that_are_gone_is_bounded(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "kept", "1")
+    for number in range(10):
+        storage.submit(OLD, f"a{number}", "1")
+        storage.remove(f"a{number}", "1")
+    storage.clean()  # they are young
+    assert len(list((tmp_path / ".locks").glob("*/*.lock"))) == 11
+    storage.clean(0)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()) == [
+        ".locks",
+        ".locks/kept",
+        "kept",
+        "kept/1",
+    ]
+    assert sorted(path.name for path in (tmp_path / ".locks" / "kept").iterdir()) == ["1.holder", "1.lock"]
+
+
+def test_a_lock_keeps_others_out_while_locks_are_tidied_away(tmp_path: Path) -> None:
+    over, inside, most, done = threading.Event(), 0, 0, 0
+
+    def work() -> None:
+        nonlocal inside, most, done
+        while not over.is_set():
+            with Store(tmp_path).lock("a", "1", timeout=60):
+                inside += 1
+                most = max(most, inside)
+                done += 1
+                time.sleep(0.0005)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while done < 200 and time.monotonic() < deadline:
+            Store(tmp_path).clean(0)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert done >= 200
+    assert most == 1
+
+
+def test_a_build_within_itself_is_an_error_at_once(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+
+    @storage.cacheable("a", "1")
+    def rows() -> Any:
+        return storage.submit([1, 2], "a", "1")
+
+    with pytest.raises(
+        YogaError, match="'a' '1' is being built by this very call, which would wait for itself"
+    ):
+        rows()
+    assert list(storage.submit([1], "a", "1")) == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")
+def test_what_may_not_be_read_is_not_there(tmp_path_others_reach: Path) -> None:
+    root = tmp_path_others_reach / "storage"
+    storage = yoga.Storage(root)
+    for id in ("a", "private"):
+        storage.submit(OLD, id, "1")
+    os.chmod(root / "private", 0o700)
+
+    def look() -> None:
+        os.setgroups([])
+        os.setgid(54321)
+        os.setuid(54321)
+        assert storage.list() == [("a", "1")]
+        with pytest.raises(NotFoundError):
+            storage.fetch("b", "1")
+        assert storage.clean(0) == []
+
+    assert not in_a_child_that_dies(look, 10_000)

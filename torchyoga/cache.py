@@ -40,7 +40,8 @@ _MOST_BRINGS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What is called otherwise is somebody else's, for a cache may be any folder of the user's. The second part is
 # that of another name of a file, while it is held.
-_KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.[a-z0-9]+")
+_KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.(mdb|h5)")
+_LOCK = re.compile(r"([0-9a-f]{32}\.(mdb|h5)|checking-[0-9a-f]{16})\.lock")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -265,7 +266,18 @@ class Cache:
                 ):
                     self._delete_scratch(token)
                     removed.append(f"checking/{token}")
+            for entry in self.root.scan("locks"):
+                if _LOCK.fullmatch(entry.name):
+                    self._tidy_lock(entry.name.removesuffix(".lock"))
         return removed
+
+    def _tidy_lock(self, name: str) -> None:
+        """Deletes a lock of what is not here, unless somebody holds it."""
+        with contextlib.suppress(OSError, YogaError):
+            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts")):
+                # Whoever waits for it meanwhile sees that it is gone, and makes another.
+                with self._only_one(name, seconds=0):
+                    self.root.unlink(f"locks/{name}.lock")
 
     def _delete_scratch(self, token: str) -> None:
         root = self.root.at(f"checking/{token}")

@@ -26,6 +26,7 @@ from .stream import Stream
 __all__ = ["ColumnsRef", "DataRef", "SlicedRef", "VersionRef"]
 
 Ints = npt.NDArray[np.int64]
+_LOOKS = 10  # at a version that others convert again and again
 _TEXT = 100  # bytes of a ragged value, where nobody knows
 
 
@@ -431,17 +432,17 @@ class VersionRef(DataRef):
         """Maps the files, unless that has been done in this process; whoever has them open keeps them."""
         if self._reader is None:
             assert self.manifest.schema is not None, "only an empty dataset has no schema"
-            reader = Reader(self.where, self.manifest.schema, self.manifest.files, self._verify)
-            try:
-                reader.map_all()
-            except CorruptError:
-                # Damaged; or overwritten, removed or converted since?
-                found = _reopened(self.where, self.manifest.fingerprint, self._verify).manifest
-                if found.build == self.manifest.build:
-                    raise
-                reader = Reader(self.where, self.manifest.schema, found.files, self._verify)
-                reader.map_all()
-                self.manifest = found
+            for left in reversed(range(_LOOKS)):
+                reader = Reader(self.where, self.manifest.schema, self.manifest.files, self._verify)
+                try:
+                    reader.map_all()
+                    break
+                except CorruptError:
+                    # Damaged; or overwritten, removed or converted since, perhaps more than once?
+                    found = _reopened(self.where, self.manifest.fingerprint, self._verify).manifest
+                    if found.build == self.manifest.build or not left:
+                        raise
+                    self.manifest = found
             self._reader = reader
         return self._reader
 

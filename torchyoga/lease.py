@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
@@ -25,6 +26,7 @@ __all__ = ["Lease"]
 
 _log = logging.getLogger("torchyoga")
 _LARGEST = 4096  # bytes of a claim
+_CLAIM = re.compile(r"[0-9]{8}\.json")
 _FIRST_POLL, _LONGEST_POLL = 0.1, 2.0  # seconds
 _NOTICE_SECONDS = 5.0  # how long to wait in silence
 
@@ -165,8 +167,7 @@ class Lease:
         return json.dumps({"holder": self._holder, "given_up": is_given_up, "beat": beat}).encode()
 
     def _claims(self) -> list[int]:
-        names = (name.partition(".") for name in self._remote.find(self._folder))
-        return [int(stem) for stem, _, suffix in names if suffix == "json" and stem.isdecimal()]
+        return [int(name[:8]) for name in self._remote.find(self._folder) if _CLAIM.fullmatch(name)]
 
     def _read(self, number: int) -> _Claim:
         name = self._name(number)
@@ -177,5 +178,5 @@ class Lease:
             return _Claim(number, holder, content["given_up"] is True, beat, found.written if found else None)
         except FileNotFoundError:
             return _Claim(number, "nobody", True, "", None)  # tidied away: a later one is there
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return _Claim(number, f"somebody ({self._remote.where(name)} is damaged)", False, "damaged", None)

@@ -39,7 +39,10 @@ _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.[a-z0-9]+", re.ASCII)
+# Of files of the formats; of one on its way; of what a store keeps in the place of those that were replaced.
+_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.(mdb|h5|part|replaced)", re.ASCII)
+# Keys are sorted, so this is how all that `to_bytes` writes begins, and the last of it to be seen when cut.
+_BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
 
 
 @dataclass(frozen=True)
@@ -276,8 +279,8 @@ def is_data_file(name: str) -> bool:
 
 
 def is_like_manifest(text: bytes) -> bool:
-    """True for a manifest, sound or damaged; False for somebody else's file of that name."""
-    return not text or b'"torchyoga"' in text or b'"fingerprint"' in text
+    """True for a manifest, sound, cut or lost in a crash; False for somebody else's file of that name."""
+    return bool(not text.strip(b"\0 \r\n") or _BEGIN.match(text) or re.search(rb'"torchyoga":\s*[0-9]', text))
 
 
 def digest(content: Any) -> str:

@@ -319,7 +319,10 @@ class Mirror(Versions):
                 return []  # whoever has the manifest before this one may still be reading
             if _is_one_build(data, names[MANIFEST]):
                 return []
-            manifest = self.find(parts[0], parts[1])
+            try:
+                manifest = self.find(parts[0], parts[1])
+            except CorruptError:  # what belongs to it nobody can tell
+                return []
             if manifest is None:
                 return []
             old -= {file.name for file in manifest.files}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
 import errno
 import logging
 import os
 import random
+import re
 import secrets
 import sys
 import threading
@@ -96,6 +98,7 @@ class Remote:
         if parts.password is not None or parts.query:
             raise ValueError("a URL with a password or query would be seen in messages; use storage_options")
         self.protocol = parts.scheme.lower()
+        _refuse_unknown(self.protocol)
         if self.protocol in _CONDITIONAL - {"memory"} | {"http", "https"} and not parts.netloc:
             raise ValueError(f"{url!r} names no {'host' if 'http' in self.protocol else 'bucket'}")
         self.url = f"{self.protocol}://{url.partition('://')[2].rstrip('/')}"
@@ -523,6 +526,16 @@ class Remote:
 
 _OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
 _INHERITED: list[Any] = []
+
+
+def _refuse_unknown(protocol: str) -> None:
+    """ValueError if fsspec knows no such stores."""
+    import fsspec
+
+    known = fsspec.available_protocols()
+    if re.fullmatch(r"[a-z0-9+.-]+", protocol) and protocol not in known:
+        like = difflib.get_close_matches(protocol, known, 3, 0.4) or ["s3", "gs", "az", "https", "memory"]
+        raise ValueError(f"nobody knows {protocol}:// URLs; did you mean one of {like}?")
 
 
 def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:

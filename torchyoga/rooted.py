@@ -63,6 +63,11 @@ class Root:
         """Where names begin."""
         return self.top / self.within
 
+    @property
+    def file_mode(self) -> int:
+        """Of new files, before the umask."""
+        return (0o600 if self.private else 0o644) | (0o060 if self.shared else 0)
+
     def at(self, name: str) -> Root:
         """The same for names from a folder on."""
         return replace(self, within=_joined(self.within, name))
@@ -152,8 +157,11 @@ class Root:
         with self._parent(name) as (folder, last):
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
             handle = self._opened(folder, last, flags)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             os.close(handle)
+            if status.st_nlink > 1:
+                raise YogaError(f"{self.path / name} is a file that has other names (hard links); remove it")
             self._refuse(self.path / name, "a file")
         return open(handle, "a+b")
 

@@ -397,6 +397,8 @@ class Storage:
             >>> storage.copy("copied", "1.0", to=backup).fingerprint == ref.fingerprint
             True
         """
+        if not isinstance(to, Storage):
+            raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
         manifest = self._store.manifest(id, version)
         with to._store.lock(id, version, to.timeout):
             for _ in range(_LOOKS):
@@ -460,8 +462,8 @@ class Storage:
         Raises:
             RemoteError: the store cannot be reached or written.
         """
-        if not grace >= 0:
-            raise ValueError(f"grace must be at least 0 seconds, found {grace!r}")
+        if not isinstance(grace, (int, float)) or not grace >= 0:
+            raise ValueError(f"grace must be at least 0 seconds, found {grace!r}; it cleans all versions")
         return self._store.clean(grace)
 
     def list(self) -> list[tuple[str, str]]:
@@ -579,11 +581,17 @@ def _directory(text: str) -> Path:
     scheme, _, rest = text.partition(":")
     if scheme.lower() in ("file", "local") and rest.startswith("/"):
         host, _, below = rest[2:].partition("/")
-        path = rest if not rest.startswith("//") else f"/{below}" if host in ("", "localhost") else rest[2:]
-        return Path(url2pathname(path)).expanduser().absolute()
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
+        if not rest.startswith("//"):
+            return Path(url2pathname(rest)).absolute()
+        if host in ("", "localhost"):
+            return Path(url2pathname(f"/{below}")).absolute()
+        if host == "~":
+            return Path(url2pathname(rest[2:])).expanduser().absolute()
+        raise ValueError(f"{text!r} names a host, {host!r}; a file of this machine is file:///{rest[2:]}")
+    if not text or re.match(r"(file|local):|[A-Za-z][A-Za-z0-9+.-]+:/", text, re.IGNORECASE):
         raise ValueError(
-            f"{text!r} is neither a directory nor a URL; a URL has two slashes, as in s3://bucket"
+            f"{text!r} is neither a directory nor a URL; a URL has two slashes, as in s3://bucket, or three, "
+            "as in file:///home/me"
         )
     return Path(text).expanduser().absolute()
 
@@ -638,6 +646,12 @@ def _through_door(data: Any, num_workers: int) -> Any:
     return data if found is None else found
 
 
+def _odd_one(data: dict[Any, Any]) -> str:
+    """Which value keeps a dict from being one of arrays."""
+    key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
+    return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray or torch.as_tensor makes an array of it"
+
+
 def _source(
     data: Any, num_workers: int, schema: Schema | None = None
 ) -> tuple[RowSource | BlockSource, dict[str, Any]]:
@@ -655,6 +669,7 @@ def _source(
     if isinstance(data, (str, bytes, bytearray, dict, set, frozenset)):
         raise TypeError(
             f"a {type(data).__name__} is no dataset; pass a list, a dict of arrays, a Dataset or an iterable"
+            + (f". {_odd_one(data)}" if isinstance(data, dict) and data else "")
         )
     if is_map_style(data):
         return MapSource(data, num_workers), info

@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +22,9 @@ from typing import Any
 
 import filelock
 
-from .errors import YogaError
+from .errors import CorruptError, YogaError
 from .files import MANIFEST, Folder
-from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from .manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file, is_like_manifest
 from .names import decoded, encoded
 from .progress import progress_bar
 from .regular import read_regular
@@ -36,6 +37,8 @@ __all__ = ["Store", "transfer_bar"]
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another builder in silence
 _COPY_BYTES = 2**20
+_TRIES = 20  # to make a lock in a folder that others tidy away while it is empty
+_HELD: set[tuple[int, int, str]] = set()  # locks: by which process and thread, and where
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -114,8 +117,12 @@ class Store(Versions):
 
     def check_place(self, id: str, version: str) -> None:
         """YogaError if what lies where a version is to be is not ours, or behind a link."""
-        there = self._root.scan(_folder(id, version))
-        self.refuse_foreign(id, version, [e.name if e.is_file else f"{e.name}/" for e in there])
+        folder = _folder(id, version)
+        names = [e.name if e.is_file else f"{e.name}/" for e in self._root.scan(folder)]
+        new = beside(MANIFEST)
+        if new in names and not is_like_manifest(self._root.read(f"{folder}/{new}", LARGEST_MANIFEST)):
+            names[names.index(new)] = f"{new} "  # somebody else's
+        self.refuse_foreign(id, version, names)
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """What lies in the directory of a version beside its manifest; hidden files are not asked for."""
@@ -133,16 +140,22 @@ class Store(Versions):
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the writer's lock, which the kernel frees when its holder dies."""
-        folder = f".locks/{encoded('id', id)}"
-        self._root.make(folder)
-        name = f"{folder}/{encoded('version', version)}"
-        lock = filelock.FileLock(self._root.touch(f"{name}.lock"), thread_local=False)
+        name = f".locks/{_folder(id, version)}"
+        here = os.getpid(), threading.get_ident(), str(self.root / name)
+        if here in _HELD:
+            raise YogaError(
+                f"{id!r} {version!r} is being built by this very call, which would wait for itself; choose "
+                "another id or version for what is built on the way"
+            )
+        lock = self._lock_at(name)
         started, notice = time.monotonic(), _NOTICE_SECONDS
         while True:
             left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
             try:
                 lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
+            except FileNotFoundError:  # its folder has been tidied away
+                lock = self._lock_at(name)
             except filelock.Timeout:
                 waited = time.monotonic() - started
                 holder = self._told(f"{name}.holder") or "another process"
@@ -155,6 +168,7 @@ class Store(Versions):
                     "waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited
                 )
                 notice = min(2 * notice, 60.0)
+        _HELD.add(here)
         try:
             told = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
@@ -162,7 +176,20 @@ class Store(Versions):
                 file.write(told.encode())
             yield
         finally:
+            _HELD.discard(here)
             lock.release()
+
+    def _lock_at(self, name: str) -> filelock.BaseFileLock:
+        folder = name.rpartition("/")[0]
+        for left in reversed(range(_TRIES)):
+            self._root.make(folder)
+            try:
+                path = self._root.touch(f"{name}.lock")
+                return filelock.FileLock(path, self._root.file_mode, thread_local=False)
+            except FileNotFoundError:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _told(self, name: str) -> str:
         try:
@@ -214,9 +241,14 @@ class Store(Versions):
                     bar.update(entry.nbytes)
             return self.publish(staging, manifest)
         except OSError as error:
-            if error.errno in _FULL:  # something must change before this can go on
-                staging.clear()
-            raise
+            if error.errno not in _FULL:
+                raise
+            staging.clear()  # something must change before this can go on
+            raise OSError(
+                error.errno,
+                f"copying failed ({error.strerror or error}); free some space and try again",
+                self.name,
+            ) from error
 
     def _copy(self, to: Root, entry: FileEntry, held: Held) -> None:
         part = f"{entry.name.partition('.')[0]}.part"
@@ -242,15 +274,68 @@ class Store(Versions):
                         Staging(self._root.at(name)).clear()
                         removed.append(name)
         for id, version in self._folders(""):
-            if self._forgotten(id, version, before):
-                with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
+            with contextlib.suppress(YogaError, PermissionError):
+                if not self._forgotten(id, version, before):
+                    continue
+                with self.lock(id, version, timeout=0):
                     for name in self._forgotten(id, version, before):
                         if self._root.unlink(name):
                             removed.append(name)
         for entry in self._listed(".staging"):
             if entry.is_folder:
                 self._root.at(f".staging/{entry.name}").remove_empty()
+        self._clean_folders(before)
+        self._clean_locks(before)
         return sorted(removed)
+
+    def _clean_folders(self, before: float) -> None:
+        """Deletes what is empty."""
+        ids = [entry for entry in self._listed("") if entry.is_folder and decoded(entry.name) is not None]
+        for outer in ids:
+            for inner in self._listed(outer.name):
+                name, version = f"{outer.name}/{inner.name}", decoded(inner.name)
+                is_old = inner.is_folder and version is not None and inner.written < before
+                if is_old and not self._listed(name):
+                    # Held, so that nobody publishes there meanwhile.
+                    id = str(decoded(outer.name))
+                    with contextlib.suppress(YogaError, PermissionError), self.lock(id, str(version), 0):
+                        self._root.rmdir(name)
+                        self._drop_lock(id, str(version))
+            if outer.written < before:
+                with contextlib.suppress(PermissionError):
+                    self._root.rmdir(outer.name)
+
+    def _clean_locks(self, before: float) -> None:
+        """Deletes the locks of versions that are gone, unless somebody holds them."""
+        for outer in self._listed(".locks"):
+            id = decoded(outer.name)
+            if not outer.is_folder or id is None:
+                continue
+            entries = {entry.name: entry for entry in self._listed(f".locks/{outer.name}") if entry.is_file}
+            for name, entry in entries.items():
+                stem, version = name.removesuffix(".lock"), decoded(name.removesuffix(".lock"))
+                used = entries.get(f"{stem}.holder", entry).written
+                if stem == name or version is None or used >= before or self._is_there(id, version):
+                    continue
+                with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
+                    self._drop_lock(id, version)
+            with contextlib.suppress(PermissionError):
+                self._root.rmdir(f".locks/{outer.name}")
+
+    def _drop_lock(self, id: str, version: str) -> None:
+        """Deletes the lock that is held of a version that is gone."""
+        if not self._is_there(id, version):
+            # Whoever waits for it sees that it is gone, and makes another.
+            for suffix in (".holder", ".lock"):
+                self._root.unlink(f".locks/{_folder(id, version)}{suffix}")
+
+    def _is_there(self, id: str, version: str) -> bool:
+        """True if a version, or a build of it, has a folder, as far as that may be known."""
+        folder = _folder(id, version)
+        try:
+            return any(self._root.find(name) is not None for name in (folder, f".staging/{folder}"))
+        except (YogaError, PermissionError):
+            return True
 
     def _folders(self, base: str) -> list[tuple[str, str]]:
         """Ids and versions whose folders lie below a folder, and are no links."""
@@ -264,10 +349,10 @@ class Store(Versions):
         return found
 
     def _listed(self, name: str) -> list[Entry]:
-        """What lies in a folder; nothing if it lies behind a link."""
+        """What lies in a folder; nothing if it lies behind a link, or may not be read."""
         try:
             return self._root.scan(name)
-        except YogaError:
+        except (YogaError, PermissionError):
             return []
 
     def _is_forgotten(self, name: str, before: float) -> bool:
@@ -289,7 +374,10 @@ class Store(Versions):
         # Most versions have nothing beside them, which is seen without taking the manifest apart.
         if all(f'"{entry.name}"'.encode() in text for entry in old):
             return []
-        manifest = self.find(id, version)
+        try:
+            manifest = self.find(id, version)
+        except CorruptError:  # what belongs to it nobody can tell
+            return []
         named = {file.name for file in manifest.files} if manifest is not None else set()
         return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]
 
@@ -302,7 +390,7 @@ def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Any:
 def _decoded_names(directory: Path) -> list[str]:
     try:
         names = [path.name for path in directory.iterdir() if path.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
     return [found for name in names if (found := decoded(name)) is not None]
 

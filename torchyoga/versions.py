@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from .errors import CorruptError, NotFoundError, YogaError
 from .files import MANIFEST, Files, is_foreign
-from .manifest import FileEntry, Manifest, is_like_manifest
+from .manifest import FileEntry, Manifest, is_data_file, is_like_manifest
 from .reader import Reader
 from .staging import Staging
 
@@ -136,7 +136,10 @@ class Versions(ABC):
         try:
             manifest = Manifest.from_bytes(text)
         except CorruptError as error:
-            raise CorruptError(f"{where}: {error}; remove the version and build it again") from error
+            advice = "remove the version and build it again"
+            if not is_like_manifest(text):
+                advice = "if it is not torchyoga's, move it away; if it was, remove the version"
+            raise CorruptError(f"{where}: {error}; {advice}") from error
         if (manifest.id, manifest.version) != (id, version):
             raise CorruptError(
                 f"{where} belongs to {manifest.id!r} {manifest.version!r}; it was moved here by hand"
@@ -176,12 +179,15 @@ class Versions(ABC):
 
         What is published there later would be damaged by them, and what is removed would take them along.
         """
+        names = list(names)
         found = sorted(name for name in names if is_foreign(name))
         try:
-            text = self.read_manifest(id, version)
-            if text is not None and not is_like_manifest(text):
-                found.append(MANIFEST)
+            text = self.read_manifest(id, version) or b""
+            # Beside data files of ours it is ours, whatever a damage has made of it.
+            is_ours = is_like_manifest(text) or any(map(is_data_file, names))
         except CorruptError:  # nothing that we would have written
+            is_ours = False
+        if not is_ours:
             found.append(MANIFEST)
         if found:
             more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""

@@ -79,7 +79,9 @@ def test_who_is_silent_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b'{"holder": 1}', b"\xff" * 9000], ids=["empty", "cut", "list", "few", "long"]
+    "text",
+    [b"", b"{", b"[]", b'{"holder": 1}', b"\xff" * 9000, b"[" * 4000],
+    ids=["empty", "cut", "list", "few", "long", "deep"],
 )
 def test_a_damaged_claim_counts_as_silent_after_a_while(text: bytes) -> None:
     remote = memory()
@@ -88,6 +90,14 @@ def test_a_damaged_claim_counts_as_silent_after_a_while(text: bytes) -> None:
         Lease(remote, "l", "work", 30, 0.1).__enter__()
     with Lease(remote, "l", "work", 1, 30):
         assert claims(remote) == ["00000002.json"]
+
+
+def test_names_that_are_no_claims_do_not_count() -> None:
+    remote = memory()
+    for name in ("9" * 5000, "000000007", "7", "\u0660" * 8, "0000000x", "00000003.json"):
+        remote.write(f"l/{name}.json", b"{}")
+    with Lease(remote, "l", "work", 1, 30):
+        assert "00000001.json" in claims(remote)
 
 
 def test_a_holder_shows_life_and_is_not_taken_over(

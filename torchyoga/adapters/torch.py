@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -48,8 +49,8 @@ class MapSource(RowSource):
         """The rows from `start` on, in order."""
         assert self.length is not None
         if self._num_workers == 0:
-            for first in range(start, self.length, _READ_AHEAD):
-                yield from self._many(range(first, min(first + _READ_AHEAD, self.length)))
+            for numbers in _Ranges(start, self.length, _READ_AHEAD):
+                yield from self._many(numbers)
             return
         loader: DataLoader[Any] = DataLoader(
             self._dataset,
@@ -62,30 +63,38 @@ class MapSource(RowSource):
             yield from pickle.loads(packed)
 
     def row(self, number: int) -> Any:
-        """One row."""
-        return self._dataset[number]
+        """One row, read as `rows` reads it: what is computed for many at once may differ in its last bits."""
+        assert self.length is not None
+        if not self._reads_many:
+            return self._dataset[number]
+        size = self._rows_at_once if self._num_workers else _READ_AHEAD
+        first = number // size * size
+        return list(self._many(list(range(first, min(first + size, self.length)))))[number - first]
 
-    def _many(self, numbers: range) -> Iterator[Any]:
+    @property
+    def _reads_many(self) -> bool:
+        return not isinstance(self._dataset, DataRef) and bool(getattr(self._dataset, "__getitems__", None))
+
+    def _many(self, numbers: list[int]) -> Iterator[Any]:
         if isinstance(self._dataset, DataRef):
-            yield from self._dataset[list(numbers)]
-        elif getattr(self._dataset, "__getitems__", None):
-            yield from self._dataset.__getitems__(list(numbers))
+            yield from self._dataset[numbers]
+        elif self._reads_many:
+            yield from self._dataset.__getitems__(numbers)
         else:
             yield from (self._dataset[number] for number in numbers)
 
 
 class _Ranges:
-    """Consecutive batches of row numbers."""
+    """Consecutive batches of row numbers, which end at multiples of `size` wherever they begin."""
 
     def __init__(self, start: int, stop: int, size: int) -> None:
-        self._starts = range(start, stop, size)
-        self._stop, self._size = stop, size
+        self._ends = [start, *range(start // size * size + size, stop, size), stop] if start < stop else []
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return max(0, len(self._ends) - 1)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (list(range(first, min(first + self._size, self._stop))) for first in self._starts)
+        return (list(range(first, end)) for first, end in itertools.pairwise(self._ends))
 
 
 class IterableSource(RowSource):
