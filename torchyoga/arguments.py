@@ -335,7 +335,7 @@ def _encoded(value: Any, depth: int) -> bytes:
     ):
         return _item("name", _global_name(value))
     if isinstance(value, (np.ufunc, types.BuiltinFunctionType)):
-        name = str(value.__name__)  # type: ignore[union-attr]  # it is not None
+        name = str(value.__name__)
         for module in (np, torch):  # theirs do not say where they are found
             if vars(module).get(name) is value:
                 return _item("name", f"{module.__name__}:{name}")
