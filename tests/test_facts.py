@@ -117,3 +117,7 @@ def test_depth_is_bounded() -> None:
     round_and_round.append(round_and_round)
     with pytest.raises(ValueError, match="info nests deeper than 32"):
         plain({"a": round_and_round})
+    itself = np.empty((), object)
+    itself[()] = itself
+    with pytest.raises(ValueError, match="info nests deeper than 32"):
+        plain({"a": itself})

@@ -54,7 +54,7 @@ class _Copy:
                 for key, item in value.items()
             }
         if isinstance(value, np.ndarray):
-            return self.of(self._listed(value, where), where, depth)
+            return self.of(self._listed(value, where), where, depth + 1)
         if isinstance(value, (list, tuple)):
             return [self.of(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
         return self._scalar(value, where)
