@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import dataclasses
 import datetime
+import decimal
 import enum
+import fractions
 import functools
 import hashlib
+import io
 import itertools
 import math
+import random
+import struct
+import types
+import uuid
+import zoneinfo
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -73,11 +82,53 @@ VALUES: list[Any] = [
     *(functools.partial(math.pow, 2), functools.partial(math.pow, 3), functools.partial(math.pow)),
 ]
 
+Ordered, Default, Counted = collections.OrderedDict, collections.defaultdict, collections.Counter
+utc = datetime.timezone.utc
+noon = (12, 0, 0, 0)
+# A zone of one offset, as TZif; not every machine has a table of zones.
+_ZONE = (
+    b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 3600, 0, 0) + b"CET\0"
+)
+berlin = zoneinfo.ZoneInfo.from_file(io.BytesIO(_ZONE), key="Europe/Berlin")
+
+
+class Settings(dict[str, Any]):
+    def __init__(self, mode: str, **items: Any) -> None:
+        super().__init__(**items)
+        self.mode = mode
+
+
+class Dotted(dict[str, Any]):
+    def __init__(self, **items: Any) -> None:
+        super().__init__(**items)
+        self.__dict__ = self
+
+
+MORE: list[Any] = [
+    *(Ordered(), Ordered(a=1, b=2), Ordered(b=2, a=1), Default(int), Default(int, a=1), Counted("a")),
+    *(Settings("x", a=1), Settings("y", a=1), Settings("x", a=2), Dotted(a=1), Dotted(a=2)),
+    *(torch.Size([1, 2]), torch.Size([1, 3]), np.add, np.exp, np.mean, np.linalg.norm),
+    *(torch.add, torch.relu, torch.sigmoid, torch.nn.functional.gelu, torch.nn.functional.relu),
+    *(datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2), datetime.datetime(2020, 1, 2, tzinfo=utc)),
+    *(datetime.datetime(2020, 1, 2, tzinfo=berlin), datetime.datetime(2020, 10, 25, 2, 30, fold=1)),
+    *(datetime.datetime(2020, 10, 25, 2, 30), datetime.time(*noon), datetime.time(*noon, tzinfo=utc)),
+    *(datetime.time(*noon, tzinfo=berlin), datetime.timedelta(1), datetime.timedelta(seconds=1)),
+    *(decimal.Decimal("1"), decimal.Decimal("1.0"), fractions.Fraction(1), fractions.Fraction(1, 2)),
+    *(uuid.UUID(int=1), uuid.UUID(int=2), argparse.Namespace(a=1), argparse.Namespace(a=2)),
+    *(
+        argparse.Namespace(),
+        types.SimpleNamespace(a=1),
+        types.SimpleNamespace(),
+        {"x": [argparse.Namespace()]},
+    ),
+]
+
 
 def test_every_other_value_is_other_bytes() -> None:
-    found = [encoded(value) for value in VALUES]
+    values = VALUES + MORE
+    found = [encoded(value) for value in values]
     for (i, one), (j, other) in itertools.combinations(enumerate(found), 2):
-        assert one != other, (VALUES[i], VALUES[j])
+        assert one != other, (values[i], values[j])
 
 
 def test_the_same_value_is_the_same_bytes() -> None:
@@ -93,6 +144,9 @@ def test_the_same_value_is_the_same_bytes() -> None:
         (torch.ones(2, requires_grad=True), torch.ones(2)),
         (torch.tensor([1 + 1j]).conj(), torch.tensor([1 - 1j])),
         (PureWindowsPath("a\\b"), PurePosixPath("a/b")),
+        (Counted("ab"), Counted("ba")),
+        (Default(int, a=1, b=2), Default(list, b=2, a=1)),
+        (argparse.Namespace(a=1, b=2), argparse.Namespace(b=2, a=1)),
     ]
     for one, other in same:
         assert encoded(one) == encoded(other), one
@@ -122,13 +176,24 @@ def test_what_no_digest_can_tell() -> None:
     class Local:
         pass
 
+    class Zone(datetime.tzinfo):
+        def utcoffset(self, moment: Any) -> datetime.timedelta:
+            return datetime.timedelta(1)
+
     deep: list[Any] = []
     deep.append(deep)
     odd = [
         *(object(), Local(), Local, local, lambda: 1, [lambda: 1], {"a": local}, deep, iter([]), Inherits(1)),
-        *(collections.OrderedDict(a=1), collections.deque(), np.array([None]), np.zeros(2, np.longdouble)),
+        *(Ordered(a=object()), Default(int, a=local), argparse.Namespace(a=local), Settings(local)),  # type: ignore[arg-type]
+        *(
+            np.frompyfunc(local, 0, 1),
+            np.vectorize(local),
+            dict.fromkeys,
+            datetime.datetime(1, 1, 1, tzinfo=Zone()),
+        ),
+        *(collections.deque(), np.array([None]), np.zeros(2, np.longdouble)),
         *(np.ma.zeros(2), np.zeros(2, [("a", "f4")]), torch.nn.Parameter(torch.zeros(2)), torch.nn.ReLU()),
-        *(torch.zeros(2).to_sparse(), torch.Generator(), functools.partial(local), "x".join, math, np.add),
+        *(torch.zeros(2).to_sparse(), torch.Generator(), functools.partial(local), "x".join, math),
         *(Config(1).__eq__, local.__code__),
     ]
     for value in odd:
@@ -153,6 +218,23 @@ def test_the_bytes_are_pinned() -> None:
     # Manifests keep digests of them.
     digest = hashlib.blake2b(b"|".join(map(encoded, VALUES)), digest_size=16).hexdigest()
     assert digest == "13e4d0da3c95b770f97abd8e13398414"
+    digest = hashlib.blake2b(b"|".join(map(encoded, MORE)), digest_size=16).hexdigest()
+    assert digest == "a0e674a98c41a1fecf0eb6aa597bf81e"
+
+
+class Says:
+    def __str__(self) -> str:
+        return "always the same"
+
+
+class SaysText(str):
+    def __str__(self) -> str:
+        return "always the same"
+
+
+class SaysNumber(int):
+    def __str__(self) -> str:
+        return "always the same"
 
 
 class Level(enum.IntEnum):
@@ -171,6 +253,10 @@ class Level(enum.IntEnum):
             ((1, ["a"]), "(1, ['a'])"),
         ),
         *((torch.device("cpu"), "cpu"), (datetime.date(2020, 1, 2), "2020-01-02")),
+        *(((np.int64(3),), "(3,)"), ([Path("x"), "x"], "[x, 'x']"), ((), "()"), ([[]], "[[]]"), (1j, "1j")),
+        *((decimal.Decimal("1.50"), "1.50"), (uuid.UUID(int=1), f"{uuid.UUID(int=1)}")),
+        *((np.bool_(True), "True"), (np.str_("x"), "x"), (np.dtype("f4"), "float32")),
+        (datetime.datetime(2020, 1, 2, 3), "2020-01-02 03:00:00"),
     ],
 )
 def test_the_text_of_a_value_in_a_template(value: Any, text: str) -> None:
@@ -178,7 +264,20 @@ def test_the_text_of_a_value_in_a_template(value: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [(np.int64(3),), [Path("x")], {1}, np.arange(2), torch.tensor(1), Config(1)]
+    "value",
+    [
+        *({1}, np.arange(2), torch.tensor(1), Config(1), (1, {2}), [[object()]], b"x", range(3), len, int),
+        *(
+            np.random.default_rng(0),
+            np.random.RandomState(0),
+            random.Random(0),
+            ValueError("x"),
+            Says(),
+            SaysText(),
+        ),
+        *(SaysNumber(1), np.longdouble(1), np.array(1), pytest, argparse.Namespace(), Pair(1, 2)),
+    ],
+    ids=lambda value: type(value).__name__,
 )
 def test_what_a_template_cannot_say(value: Any) -> None:
     with pytest.raises(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import dataclasses
 import functools
 import importlib.util
 import itertools
 import json
+import logging
 import os
 import pickle
 import random
@@ -23,6 +26,7 @@ import torch
 
 import torchyoga as yoga
 from torchyoga.errors import ExistsError
+from torchyoga.manifest import digest
 
 numbers = itertools.count()
 
@@ -102,10 +106,33 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
         return [one, other]
 
     assert list(made("a-b", "c")) == ["a-b", "c"]
-    with pytest.raises(
-        ExistsError, match="'a-b-c' '1' is published already, made with another one and another"
-    ):
+    told = (
+        "'a-b-c' '1' is published already, made with another one and another other than .*make the same "
+        "text.*another separator"
+    )
+    with pytest.raises(ExistsError, match=told) as caught:
         made("a", "b-c")
+    assert "{one}" not in str(caught.value)  # it is named there
+
+
+def test_one_text_of_several_types_is_no_one_value(storage: yoga.Storage) -> None:
+    @storage.cacheable("a-{x}", "1", stale="ignore")
+    def made(x: Any) -> Any:
+        return [str(type(x))]
+
+    for value, others in {1: ["1", np.int64(1)], 0.5: ["0.5", np.float32(0.5)], "True": [True]}.items():
+        assert list(made(value)) == [str(type(value))]
+        for other in others:  # type: ignore[attr-defined]
+            with pytest.raises(ExistsError, match=r"made with another x than .*same text.*another type"):
+                made(other)
+        assert list(made(value)) == [str(type(value))]
+    path = storage.path / "a-1" / "1" / "manifest.json"
+    content = json.loads(path.read_bytes())
+    assert content["function"]["arguments"].keys() == {"{x}", "{x}: value"}
+    # A version that notes only the text.
+    del content["function"]["arguments"]["{x}: value"], content["checksum"]
+    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+    assert list(made("1")) == list(made(1))
 
 
 @pytest.mark.parametrize(
@@ -273,8 +300,9 @@ def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Stora
     ):
         with pytest.raises(
             TypeError, match=r"made: nobody can tell .* same 'transform'.*ignore=\['transform'\]"
-        ):
+        ) as caught:
             made(odd)
+        assert "{transform}" not in str(caught.value)  # which would be refused as well
         with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
             made(name=odd)
     for odd in ({1, 2}, {"a": 1}, np.zeros(3), torch.zeros(3)):
@@ -293,11 +321,121 @@ def test_a_version_that_knows_no_arguments_is_read_with_one_warning(storage: yog
     storage.submit([5], "a", "1")
     made = storage.cacheable("a", "1")(rows_of)
     with pytest.warns(
-        UserWarning, match="'a' '1' does not say which arguments it was made with, so train, count"
+        UserWarning, match="'a' '1' does not say what made it.*, so train, count could not be compared"
     ):
         assert list(made()) == [5]
     assert list(made()) == [5]
-    assert list(storage.cacheable("a", "1")(lambda: [1])()) == [5]  # nothing to compare
+    assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # said once, whoever asks
+
+
+def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: yoga.Storage) -> None:
+    def made() -> list[int]:
+        return [1]
+
+    storage.submit([5], "a", "1")
+    strict = storage.cacheable("a", "1", stale="error")(made)
+    told = r"'a' '1' does not say what made it.*storage.remove\('a', '1'\)"
+    for _ in range(2):
+        with pytest.raises(ExistsError, match=told) as caught:
+            strict()
+    assert "could not be compared" not in str(caught.value)  # there are no arguments
+    with pytest.warns(UserWarning, match="'a' '1' does not say what made it.*read as it is"):
+        assert list(storage.cacheable("a", "1")(made)()) == [5]
+    assert list(storage.cacheable("a", "1", stale="ignore")(made)()) == [5]
+    storage.remove("a", "1")
+    assert list(strict()) == list(strict()) == [1]
+    storage.submit([7], "a", "1", overwrite=True)
+    with pytest.raises(ExistsError, match=told):
+        strict()
+    with pytest.warns(UserWarning, match="does not say what made it"):  # another one
+        assert list(storage.cacheable("a", "1")(made)()) == [7]
+
+
+def test_what_is_advised_works(storage: yoga.Storage) -> None:
+    def made(transform: Any = None, size: Any = 1, **options: Any) -> Any:
+        return [1]
+
+    storage.cacheable("a", "1")(made)()
+    for given, nameable in (
+        ({"size": 2}, True),
+        ({"size": {"a": 1}}, False),
+        ({"transform": np.zeros(2)}, False),
+        ({"lr": 1}, False),
+        ({"size": 2, "lr": 1}, True),
+    ):
+        with pytest.raises(ExistsError, match="made with another") as caught:
+            storage.cacheable("a", "1")(made)(**given)
+        told = str(caught.value)
+        assert ("{size}" in told) is nameable
+        assert told.count("{") == nameable
+        names = sorted(given, reverse=True)
+        assert f"ignore={names}" in told
+        assert list(storage.cacheable("a", "1", ignore=names)(made)(**given)) == [1]
+        if nameable:
+            storage.cacheable("a-{size}", str(len(given)))(made)(**given)
+
+
+def test_settings_of_several_kinds_are_arguments(storage: yoga.Storage) -> None:
+    def made(config: Any = None, **options: Any) -> Any:
+        return [1]
+
+    same: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+        (lambda: argparse.Namespace(lr=1, size=2), lambda: argparse.Namespace(size=2, lr=3)),
+        (lambda: collections.Counter("aab"), lambda: collections.Counter("abb")),
+    ]
+    for version, (one, other) in enumerate(same):
+        cached = storage.cacheable("a", str(version))(made)
+        assert list(cached(one())) == list(cached(one())) == [1]
+        with pytest.raises(ExistsError, match="made with another config than"):
+            cached(other())
+    args = argparse.Namespace(lr=1, size=2)
+    cached = storage.cacheable("b", "1")(made)
+    cached(**vars(args))
+    with pytest.raises(ExistsError, match="made with another lr than"):
+        cached(**{**vars(args), "lr": 2})
+
+
+def test_what_is_no_call_of_a_function_names_it(storage: yoga.Storage) -> None:
+    made = storage.cacheable("a", "1")(lambda size: [size])
+    named = storage.cacheable("a", "1")(rows_of)
+    for call, told in (
+        (lambda: made(), "<lambda>: missing a required argument: 'size'"),
+        (lambda: named(test=1), "rows_of: got an unexpected keyword argument 'test'"),
+        (lambda: named(1, 2, 3), "rows_of: too many positional arguments"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            call()  # type: ignore[no-untyped-call]
+
+
+def test_methods_of_classes_are_decorated_below(storage: yoga.Storage) -> None:
+    for kind in (staticmethod, classmethod):
+        with pytest.raises(TypeError, match=f"put @cacheable below @{kind.__name__}"):
+            storage.cacheable("a", "1")(kind(rows_of))
+
+    class Below:
+        @staticmethod
+        @storage.cacheable("a", "1")
+        def one(size: int = 1) -> Any:
+            return [size]
+
+        @classmethod
+        @storage.cacheable("b", "1")
+        def two(cls, size: int = 1) -> Any:
+            return [size]
+
+    # The class is an argument, which a class within a function has no name for.
+    assert list(Below.one()) == list(Below().one()) == [1]
+    with pytest.raises(TypeError, match=r"two: nobody can tell .* the same 'cls'.*ignore=\['cls'\]"):
+        Below.two()
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda pair: dict(zip(("train", "test"), pair, strict=True))])
+def test_several_datasets_are_several_versions(storage: yoga.Storage, kind: Any) -> None:
+    pair = kind([Drawn(lambda i: i), Drawn(lambda i: i, 3)])
+    for act in (lambda: storage.cacheable("a", "1")(lambda: pair)(), lambda: storage.submit(pair, "a", "1")):
+        with pytest.raises(TypeError, match=r"2 datasets.*a version holds one.*mnist-\{split\}"):
+            act()
+    assert storage.list() == []
 
 
 def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
@@ -318,6 +456,70 @@ def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
     assert list(chosen("a", True)) == [True]
     with pytest.raises(ExistsError, match="another train than"):
         chosen("a", False)
+
+
+class Breaks(torch.utils.data.Dataset[Any]):
+    """Rows that say which call made them; there is one that nobody can read."""
+
+    def __init__(self, kind: Any, at: int | None, read: list[int]) -> None:
+        self.kind, self.at, self.read = kind, at, read
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.at:
+            raise OSError("offline")
+        self.read.append(index)
+        return self.kind if index % 100 == 7 else index  # few rows differ, so that comparing seldom tells
+
+
+def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
+    storage: yoga.Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken_at: int | None = None
+    read: list[int] = []
+
+    def made(kind: Any, root: str = "", **more: Any) -> Any:
+        return Breaks(kind if type(kind) is int else -int(kind), broken_at, read)
+
+    def build(version: str, *args: Any, **kwargs: Any) -> Any:
+        return storage.cacheable("a", version, ignore=["root"])(made)(*args, **kwargs)
+
+    cases: list[tuple[Callable[[str], Any], Callable[[str], Any], Any, str | None]] = [
+        (lambda v: build(v, 0), lambda v: build(v, -1), -1, "another kind"),
+        (lambda v: build(v, 0), lambda v: build(v, 0, size=1), 0, "another size"),
+        (lambda v: build(v, 0), lambda v: build(v, kind=0, root="elsewhere"), 0, None),
+        (
+            lambda v: storage.cacheable("a-{kind}", v)(made)(np.int64(1)),
+            lambda v: storage.cacheable("a-{kind}", v)(made)(1),
+            1,
+            "another kind",
+        ),
+        (lambda v: storage.submit(Breaks(0, 900, read), "a", v), lambda v: build(v, -1), -1, "nothing noted"),
+        (lambda v: build(v, 0), lambda v: storage.submit(Breaks(-1, None, read), "a", v), -1, "a function"),
+    ]
+    for version, (first, second, kind, told) in enumerate(cases):
+        for _ in range(3):  # rows to compare are drawn at random
+            broken_at = 900
+            with pytest.raises(OSError, match="offline"):
+                first(str(version))
+            broken_at = None
+            read.clear()
+            caplog.clear()
+            with caplog.at_level(logging.INFO, "torchyoga"):
+                ref = second(str(version))
+            (record,) = (found for found in caplog.records if "interrupted build" in found.message)
+            assert list(ref)[7::100] == [kind] * 10
+            if told is None:
+                assert "continuing an interrupted build at row 900" in record.message
+                assert len(read) < 300
+            else:
+                assert record.levelno == logging.WARNING
+                assert "starting over" in record.message
+                assert told in record.message
+                assert set(read) == set(range(1000))
+            storage.remove(*next((id, v) for id, v in storage.list() if v == str(version)))
 
 
 def test_records_go_with_conversions_and_copies(storage: yoga.Storage, tmp_path: Path) -> None:
@@ -395,16 +597,19 @@ def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storag
     changed = written(tmp_path, WRITTEN.replace("range(count)", "range(1, count)"))
     made = storage.cacheable("a", "1")(changed)
     with pytest.warns(
-        UserWarning, match="rows is written otherwise than when it made 'a' '1', which is read"
+        UserWarning, match="rows is written otherwise than when it made 'a' '1'. It is read"
     ) as told:
         assert list(made(3)) == [0, 1, 2]
     assert told[0].filename == __file__
     assert list(made(3)) == [0, 1, 2]  # said once
     assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
     with pytest.raises(
-        ExistsError, match=r"rows is written otherwise .*choose another version to build it anew"
-    ):
+        ExistsError, match=r"rows is written otherwise .*another version.*storage.remove\('a', '1'\)"
+    ) as caught:
         storage.cacheable("a", "1", stale="error")(changed)(3)
+    assert "read as it is" not in str(caught.value)
+    storage.remove("a", "1")
+    assert list(storage.cacheable("a", "1", stale="error")(changed)(3)) == [1, 2]
     with pytest.raises(ValueError, match="stale must be 'warn', 'error' or 'ignore', found 'fail'"):
         storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
 
@@ -567,7 +772,7 @@ def test_info_of_ones_own(storage: yoga.Storage) -> None:
 def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
     for odd in (
         {"x": {1}},
-        {"x": np.zeros(2)},
+        {"x": torch.zeros(2)},
         {1: "x"},
         {"x": {2: 1}},
         [1],
@@ -601,6 +806,48 @@ def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
     assert list(storage.submit(Long(lambda i: i), "a", "3").info) == ["classes"]
 
 
+def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
+    storage: yoga.Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Arrays(Drawn):
+        classes = np.array(["cat", "dog"])
+        class_to_idx = {"cat": np.int64(0), "dog": np.int32(1)}  # noqa: RUF012
+
+    info = {"mean": np.array([0.5, 1.0]), "std": np.float32(0.5), "any": np.bool_(True)}
+    ref = storage.submit(Arrays(lambda i: i), "a", "1", info=info)
+    assert ref.info == {**TOLD, "mean": [0.5, 1.0], "std": 0.5, "any": True}
+    assert storage.cacheable("a", "2", info=info)(lambda: Arrays(lambda i: i))().info == ref.info
+    assert caplog.messages == []
+
+    class Odd(Drawn):
+        classes = {"cat", "dog"}  # noqa: RUF012
+
+        @property
+        def class_to_idx(self) -> Any:
+            raise RuntimeError("nobody knows")
+
+    odd = Odd(lambda i: i)
+    for data in (odd, torch.utils.data.Subset(odd, [0, 1]), torch.utils.data.ConcatDataset([odd, odd])):
+        caplog.clear()
+        assert storage.submit(data, "b", "1", overwrite=True).info == {}
+        (message,) = caplog.messages
+        assert "classes (" in message
+        assert "a set, which JSON does not have" in message
+        assert "class_to_idx (RuntimeError: nobody knows)" in message
+        assert "info=" in message
+    caplog.clear()
+    given = {"classes": ["cat", "dog"], "class_to_idx": None}
+    assert storage.submit(odd, "b", "2", info=given).info == given
+    assert caplog.messages == []
+
+    class Long(Drawn):
+        classes = ("x" * 2**19, "y" * 2**18)
+
+    storage.submit(Long(lambda i: i), "b", "3", info={"x": "z" * 2**19})
+    (message,) = caplog.messages
+    assert "classes (info is longer than" in message
+
+
 def test_a_dataref_of_ones_own_may_have_what_it_likes(storage: yoga.Storage) -> None:
     class Squares(yoga.DataRef):
         def __init__(self) -> None:
@@ -626,8 +873,10 @@ def test_a_dataref_of_ones_own_may_have_what_it_likes(storage: yoga.Storage) -> 
     assert storage.submit(several, "a", "3").info == {}
 
 
-def test_older_programs_see_no_warning(storage: yoga.Storage) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        storage.submit([1, 2], "a", "1")
-        assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
+def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
+    storage.submit([1, 2], "a", "1")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
+    assert len(told) == 1

@@ -29,6 +29,12 @@ def made(count, start=0):  # beside
     return rows
     # after
 """,
+    "globals": """
+SIZE = 3
+def made(count, start=0):
+    rows = [start + n for n in range(count)]
+    return rows
+""",
     "docstring": '''
 def made(count, start=0):
     """Says what it does."""
@@ -106,6 +112,9 @@ OTHERS = [
     PLAIN.replace("return rows", "return 1e400"),
     PLAIN.replace("return rows", r"return '\ud800'"),
     PLAIN.replace("def made", "async def made"),
+    PLAIN.replace("count", "number"),
+    PLAIN.replace("count,", "count: int,"),
+    PLAIN.replace("):", ") -> list:"),
 ]
 RICH = '''
 async def made(a, /, b: int = 1, *c, d=-2.5, **e) -> "list[int]":

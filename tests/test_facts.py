@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,12 +53,42 @@ def test_subclasses_are_what_they_are_of() -> None:
     ]
 
 
+def test_arrays_are_lists_and_their_scalars_are_plain() -> None:
+    given = {
+        "a": np.arange(4, dtype=np.uint8).reshape(2, 2),
+        "b": (np.int64(3), np.bool_(True), np.float32(0.5), np.str_("x")),
+        "c": np.array(["cat", "dog"]),
+        "d": np.array(["cat", None], object),
+        "e": np.array(5),
+        "f": np.zeros((0, 3)),
+    }
+    found = plain(given)
+    assert found == {
+        "a": [[0, 1], [2, 3]],
+        "b": [3, True, 0.5, "x"],
+        "c": ["cat", "dog"],
+        "d": ["cat", None],
+        "e": 5,
+        "f": [],
+    }
+    assert json.loads(json.dumps(found)) == found
+
+
 @pytest.mark.parametrize(
     ("info", "error", "message"),
     [
         ({"a": {"b": [0, {1}]}}, TypeError, r"info\['a'\]\['b'\]\[1\] is a set, which JSON does not have"),
-        ({"a": np.zeros(2)}, TypeError, r"info\['a'\] is a ndarray.*of arrays take .tolist\(\)"),
-        ({"a": np.int64(2)}, TypeError, r"info\['a'\] is a int64"),
+        ({"a": torch.zeros(2)}, TypeError, r"info\['a'\] is a Tensor.*of tensors take .tolist\(\)"),
+        ({"a": np.longdouble(2)}, TypeError, r"info\['a'\] is a longdouble"),
+        ({"a": np.zeros(2, np.longdouble)}, TypeError, r"info\['a'\]\[0\] is a longdouble"),
+        ({"a": np.datetime64("2020-01-01", "ns")}, TypeError, r"info\['a'\] is a datetime64"),
+        ({"a": np.zeros(2, "M8[ns]")}, TypeError, r"info\['a'\] is an array of datetime64\[ns\]"),
+        ({"a": np.zeros(2, [("x", "i4")])}, TypeError, r"info\['a'\] is an array of "),
+        ({"a": np.array([0.0, np.nan])}, ValueError, r"info\['a'\]\[1\] is nan"),
+        ({"a": np.array([{1}])}, TypeError, r"info\['a'\]\[0\] is a set"),
+        ({"a": np.zeros(2, complex)}, TypeError, r"info\['a'\]\[0\] is a complex"),
+        ({"a": np.broadcast_to(np.int8(0), (2**40,))}, ValueError, "info is longer than"),
+        ({"a": np.zeros((2**40, 0))}, ValueError, "info is longer than"),
         ({"a": {3: 1}}, TypeError, r"info\['a'\] has the key 3, but keys of JSON are text; use str\(3\)"),
         ([("a", 1)], TypeError, "info must be a dict, found a list"),
         ({"a": [float("nan")]}, ValueError, r"info\['a'\]\[0\] is nan, which JSON does not have; use None"),
@@ -86,3 +117,7 @@ def test_depth_is_bounded() -> None:
     round_and_round.append(round_and_round)
     with pytest.raises(ValueError, match="info nests deeper than 32"):
         plain({"a": round_and_round})
+    itself = np.empty((), object)
+    itself[()] = itself
+    with pytest.raises(ValueError, match="info nests deeper than 32"):
+        plain({"a": itself})

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import dataclasses
+import datetime
+import decimal
 import enum
+import fractions
 import functools
 import hashlib
 import inspect
@@ -11,6 +16,9 @@ import secrets
 import string
 import sys
 import types
+import uuid
+import zoneinfo
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -27,6 +35,11 @@ __all__ = ["Call", "Function", "encoded"]
 
 _MOST_DEPTH = 64
 _MOST_LAYERS = 100  # of partials and methods
+_VALUE = ": value"  # ends the names of digests of what a template names; those without are of its text
+
+# Their text says all, and in every process the same; not that of their subclasses.
+_AS_TEXT = (decimal.Decimal, fractions.Fraction, uuid.UUID)
+_MOMENTS = (datetime.date, datetime.datetime, datetime.time)
 
 
 class Function:
@@ -49,6 +62,9 @@ class Function:
     """
 
     def __init__(self, function: Callable[..., Any], id: str, version: str, ignore: Collection[str]) -> None:
+        if isinstance(function, (staticmethod, classmethod)):
+            kind = _type_name(function)
+            raise TypeError(f"cacheable decorates functions, found a {kind}; put @cacheable below @{kind}")
         if not callable(function):
             raise TypeError(f"cacheable decorates functions, found a {_type_name(function)}")
         self.name = getattr(function, "__name__", None) or type(function).__name__
@@ -82,21 +98,27 @@ class Function:
                 of the templates can say it.
         """
         args, kwargs = _joined(self._bound, args, kwargs)
-        bound = self._signature.bind(*args, **kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
         bound.apply_defaults()
         texts = {name: self._text(name, bound.arguments[name]) for name in self._named}
         id, version = (
             "".join(literal + (texts[field] if field else "") for literal, field in template)
             for template in self._templates
         )
-        checked = {}
+        checked, nameable = {}, set()
         for name, value in self._flat(bound.arguments).items():
             if name in self._named:
-                # Two calls may make one text, as "a-b" and "c" do with "a" and "b-c".
+                # Two calls may make one text, as "a-b" and "c" do with "a" and "b-c", or 1 and "1".
                 checked[f"{{{name}}}"] = encoded(texts[name])
+                checked[f"{{{name}}}{_VALUE}"] = encoded(value)
             elif name not in self._ignore:
                 checked[name] = self._encoded(name, value)
-        return Call(self, id, version, checked)
+                if name in bound.arguments and _text(value) is not None:
+                    nameable.add(name)
+        return Call(self, id, version, checked, frozenset(nameable))
 
     def default(self, name: str) -> bytes | None:
         """The default of a parameter, as `encoded` gives it; None if there is none."""
@@ -133,8 +155,8 @@ class Function:
         except TypeError as error:
             raise TypeError(
                 f"{self.name}: nobody can tell whether a version was made with the same {name!r}: {error}. "
-                f"Name it in id or version, as {{{name}}}, or pass ignore=[{name!r}] if the rows do not "
-                "depend on it"
+                "Pass what stands for it, such as a name, a number or a dict of settings, and make it inside "
+                f"of {self.name}; or pass ignore=[{name!r}] if the rows do not depend on it"
             ) from None
 
     def _text(self, name: str, value: Any) -> str:
@@ -142,7 +164,9 @@ class Function:
         if text is None:
             raise TypeError(
                 f"{self.name}: {{{name}}} in id or version is a {_type_name(value)}, whose text is not the "
-                "same in every process or says only a part of it; pass text or a number that stands for it"
+                "same in every process or says only a part of it; pass text or a number that stands for it. "
+                "Braces take text, numbers, None, paths, enums, dates, UUIDs, dtypes and devices, and lists "
+                "and tuples of them"
             )
         return text
 
@@ -152,13 +176,22 @@ class Call:
 
     Attributes:
         id: that it chooses; `version`: likewise.
-        checked: the other arguments, as `encoded` gives them.
+        checked: the arguments, as `encoded` gives them; those that choose by their texts and by their values.
+        nameable: names of other arguments that could choose.
     """
 
-    def __init__(self, function: Function, id: str, version: str, checked: dict[str, bytes]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        id: str,
+        version: str,
+        checked: dict[str, bytes],
+        nameable: frozenset[str],
+    ) -> None:
         self.id = id
         self.version = version
         self.checked = checked
+        self.nameable = nameable
         self.function = function
 
     @property
@@ -178,25 +211,56 @@ class Call:
 
         An argument that the function did not have then counts as its default.
         """
+        # An argument that a template names has two digests.
+        return list(dict.fromkeys(_plain_name(name) for name in self._differing(entry)))
+
+    def _differing(self, entry: FunctionEntry) -> list[str]:
+        """The names of their digests."""
 
         def digest(name: str, text: bytes | None) -> str | None:
             return None if text is None else _digest(entry.salt, name, text)
 
         return [
-            name.strip("{*}")
+            name
             for name, text in self.checked.items()
             if digest(name, text) != entry.arguments.get(name, digest(name, self._unrecorded(name)))
         ] + [name for name in entry.arguments if name not in self.checked and self.function.counts(name)]
+
+    def advice(self, entry: FunctionEntry) -> str:
+        """What to do about arguments that differ."""
+        found = self._differing(entry)
+        texts = [_plain_name(name) for name in found if name.startswith("{") and name.endswith("}")]
+        values = [_plain_name(name) for name in found if name.startswith("{") and name.endswith(_VALUE)]
+        if texts:
+            return (
+                "Both calls make the same text of id and version; put another separator between the braces, "
+                f"one that {' and '.join(texts)} cannot hold, or choose another version"
+            )
+        if values:
+            return (
+                f"{' and '.join(values)} had the same text then, but another type, as 1 and '1' have; pass "
+                "it as it was, or choose another version"
+            )
+        names = self.differing(entry)
+        nameable = [f"{{{name}}}" for name in names if name in self.nameable]
+        named = f"name it in id or version, as {nameable[0]}, or " if nameable else ""
+        return f"If the rows depend on it, {named}choose another version; if they do not, pass ignore={names}"
 
     def _unrecorded(self, name: str) -> bytes | None:
         return self.checked[name] if name.startswith("{") else self.function.default(name)
 
 
+def _plain_name(name: str) -> str:
+    """The name of the argument that a digest is of."""
+    return name.removesuffix(_VALUE).strip("{*}") if name.startswith("{") else name.strip("*")
+
+
 def encoded(value: Any) -> bytes:
     """A value as bytes: the same in every process and under every version of Python, and only for that value.
 
-    1, True, 1.0 and "1" differ; a dict's order does not count. Of functions and classes it is the name, of a
-    DataRef the fingerprint, of a dataclass the fields that it compares.
+    1, True, 1.0 and "1" differ; the order of a dict does not count, but that of an OrderedDict does. Of
+    functions and classes it is the name, of a DataRef the fingerprint, of a dataclass the fields that it
+    compares, of a namespace or a subclass of dict what is in it.
 
     Raises:
         TypeError: a value of this type is told by nothing that stays; names the type.
@@ -226,6 +290,25 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _item(cls.__name__, *sorted(inner(value)))
     if cls is dict:
         return _item("dict", *sorted(_item("", *inner(pair)) for pair in value.items()))
+    if isinstance(value, dict):
+        pairs = [_item("", *inner(pair)) for pair in dict.items(value)]
+        beside = getattr(value, "__dict__", {})  # some dicts are their own attributes
+        return _item(
+            "mapping",
+            _name(cls),
+            _item("", *(pairs if isinstance(value, OrderedDict) else sorted(pairs))),
+            *inner([] if beside is value else [dict(beside)]),
+        )
+    if isinstance(value, (argparse.Namespace, types.SimpleNamespace)):
+        return _item("namespace", _name(cls), *inner([dict(vars(value))]))
+    if cls is torch.Size:
+        return _item("Size", *inner(tuple(value)))
+    if cls in _AS_TEXT:
+        return _item(cls.__name__, str(value))
+    if cls is datetime.timedelta:
+        return _item("timedelta", *inner((value.days, value.seconds, value.microseconds)))
+    if cls in _MOMENTS:
+        return _encoded_moment(value)
     if cls in (range, slice):
         return _item(cls.__name__, *inner((value.start, value.stop, value.step)))
     if isinstance(value, PurePath):
@@ -247,11 +330,27 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _item("DataRef", value.fingerprint)
     if isinstance(value, functools.partial):
         return _item("partial", *inner((value.func, value.args, value.keywords)))
-    if isinstance(value, (type, types.FunctionType)) or (
+    if isinstance(value, (type, types.FunctionType, type(np.mean))) or (
         isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType)
     ):
         return _item("name", _global_name(value))
+    if isinstance(value, (np.ufunc, types.BuiltinFunctionType)):
+        name = str(value.__name__)
+        for module in (np, torch):  # theirs do not say where they are found
+            if vars(module).get(name) is value:
+                return _item("name", f"{module.__name__}:{name}")
     raise TypeError(f"a {_type_name(value)} has no digest that is the same in every process")
+
+
+def _encoded_moment(value: datetime.date | datetime.time) -> bytes:
+    zone, fold = getattr(value, "tzinfo", None), getattr(value, "fold", 0)
+    if isinstance(zone, zoneinfo.ZoneInfo) and zone.key is not None:
+        value, name = value.replace(tzinfo=None), zone.key  # type: ignore[call-arg]  # it is no date
+    elif zone is None or type(zone) is datetime.timezone:  # of which the text holds the offset
+        name = ""
+    else:
+        raise TypeError(f"nobody can tell what times a {_type_name(zone)} gives")
+    return _item(type(value).__name__, value.isoformat(), str(fold), name)
 
 
 def _encoded_array(value: Any) -> bytes:
@@ -300,24 +399,31 @@ def _digest(salt: str, name: str, text: bytes) -> str:
     return hashlib.blake2b(_item(salt, name, text), digest_size=16).hexdigest()
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, depth: int = 0) -> str | None:
     """What `str` says of it, if that is all of it, and the same in every process."""
+    cls = type(value)
     if isinstance(value, enum.Flag) or (isinstance(value, enum.Enum) and isinstance(value, (str, int))):
-        value = value.value  # as what it is printed differs between versions of Python
-    if type(value) in (list, tuple):
-        return str(value) if _is_plain(value, 0) else None
-    if value is None or isinstance(value, (bool, int, float, complex, torch.dtype, torch.device)):
+        return _text(value.value, depth)  # as what it is printed differs between versions of Python
+    if cls in (list, tuple):
+        if depth == _MOST_DEPTH:
+            return None
+        texts = []
+        for item in value:
+            text = repr(item) if type(item) is str else _text(item, depth + 1)
+            if text is None:
+                return None
+            texts.append(text)
+        return f"[{', '.join(texts)}]" if cls is list else f"({', '.join(texts)}{',' * (len(texts) == 1)})"
+    # No subclasses, whose __str__ may say anything.
+    if value is None or cls in (str, bool, int, float, complex, *_AS_TEXT, datetime.timedelta):
         return str(value)
-    plain: Any = object.__str__
-    if isinstance(value, np.ndarray) or type(value).__str__ is plain:  # abbreviated; an address
-        return None
-    return str(value)
-
-
-def _is_plain(value: Any, depth: int) -> bool:
-    if type(value) in (list, tuple):
-        return depth < _MOST_DEPTH and all(_is_plain(item, depth + 1) for item in value)
-    return value is None or type(value) in (bool, int, float, complex, str)
+    if isinstance(value, (PurePath, enum.Enum, torch.dtype, torch.device)):
+        return str(value)
+    if cls in _MOMENTS or isinstance(value, (np.number, np.bool_, np.str_, np.dtype)):
+        with contextlib.suppress(TypeError):
+            encoded(value)
+            return str(value)
+    return None
 
 
 def _parsed(what: str, template: str, function: Function) -> list[tuple[str, str]]:

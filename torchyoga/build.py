@@ -88,6 +88,8 @@ class BuildOptions:
         block_bytes: rows are gathered up to about this size; `file_bytes`: blocks, likewise.
         info: kept with the version.
         function: that makes the rows, if one does; an interrupted build of other code is not continued.
+        differing: tells by the function that was noted for an interrupted build which arguments were others;
+            then it is not continued. None if nothing has arguments.
     """
 
     format: str = "lmdb"
@@ -99,6 +101,7 @@ class BuildOptions:
     file_bytes: int = 2**30
     info: dict[str, Any] = field(default_factory=dict)
     function: FunctionEntry | None = None
+    differing: Callable[[FunctionEntry], Sequence[str]] | None = None
 
 
 def build(
@@ -327,6 +330,7 @@ class _Build:
                 {
                     "token": self.token,
                     "source": self._signature(),
+                    "function": self.options.function.to_json() if self.options.function else None,
                     "learned": self._learned,
                     "schema": self.schema.to_json(),
                     "files": [file.to_json() for file in self.files],
@@ -352,7 +356,15 @@ class _Build:
         try:
             if found:
                 self._take_over(found)
-        except (CorruptError, SchemaError, ValueError, TypeError, KeyError, OSError) as error:
+        except (
+            CorruptError,
+            SchemaError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OSError,
+        ) as error:
             if self.source_broke:
                 raise
             _log.warning(
@@ -365,6 +377,7 @@ class _Build:
         files = [FileEntry.from_json(file) for file in found["files"]]
         if not is_token(found["token"]):
             raise ValueError("it is not of a build of ours")
+        self._compare_functions(found.get("function"))
         if found["source"] != self._signature():
             raise ValueError("it was of another source or other code, or with other options")
         reader = Reader(str(self.staging.path), schema, files)
@@ -380,6 +393,18 @@ class _Build:
             for number, row in enumerate(Rows(reader.take(np.arange(reader.num_rows))).exact()):
                 self._collector.add(row, number)
         _log.info("%s: continuing an interrupted build at row %d", self.source.name, reader.num_rows)
+
+    def _compare_functions(self, noted: Any) -> None:
+        """Raises ValueError if the rows that are kept were made with other arguments than those of now."""
+        made, function = None if noted is None else FunctionEntry.from_json(noted), self.options.function
+        if made is None and function is not None:
+            raise ValueError("it has nothing noted of a function and its arguments")
+        if made is not None and function is None:
+            raise ValueError("it was made by a function, with arguments that nobody knows now")
+        if made is not None and self.options.differing is not None:
+            names = self.options.differing(made)
+            if names:
+                raise ValueError(f"it was made with another {' and another '.join(names)}")
 
     def _compare(self, reader: Reader) -> None:
         """Raises ValueError if some of the rows that are kept are not what the source gives now."""

@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]
 
 MOST_BYTES = 2**20  # as JSON
@@ -14,7 +16,8 @@ MOST_DEPTH = 32
 
 
 def plain(info: Any) -> dict[str, Any]:
-    """A copy of `info` as it comes back from JSON: tuples are lists, subclasses of numbers are numbers.
+    """A copy of `info` as it comes back from JSON: tuples and arrays are lists, subclasses of
+    numbers and NumPy's scalars are numbers.
 
     Raises:
         TypeError: it is no dict with text as keys, or holds something that JSON does not have; says where.
@@ -50,11 +53,25 @@ class _Copy:
                 self._scalar(key, where): self.of(item, f"{where}[{key!r:.40}]", depth + 1)
                 for key, item in value.items()
             }
+        if isinstance(value, np.ndarray):
+            return self.of(self._listed(value, where), where, depth + 1)
         if isinstance(value, (list, tuple)):
             return [self.of(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
         return self._scalar(value, where)
 
+    def _listed(self, array: np.ndarray[Any, Any], where: str) -> Any:
+        if array.dtype.kind in "mMV":  # as lists, some times would be numbers
+            raise TypeError(
+                f"{where} is an array of {array.dtype}, which JSON does not have; keep it as text"
+            )
+        nbytes = 2 * math.prod(max(1, extent) for extent in array.shape)
+        if nbytes > self._left:  # before there is a list of it
+            self._pay(nbytes, where)
+        return array.tolist()
+
     def _scalar(self, value: Any, where: str) -> Any:
+        if isinstance(value, (np.bool_, np.integer, np.floating)) and not isinstance(value, np.timedelta64):
+            value = value.item()
         if isinstance(value, str):
             value = str.__str__(value)
             try:
@@ -72,7 +89,7 @@ class _Copy:
         elif value is not None and not isinstance(value, bool):
             raise TypeError(
                 f"{where} is a {type(value).__name__}, which JSON does not have; info holds dict, list, str, "
-                "int, float, bool and None: of arrays take .tolist()"
+                "int, float, bool, None and arrays of them: of tensors take .tolist()"
             )
         self._pay(len(json.dumps(value)), where)
         return value

@@ -224,34 +224,38 @@ def flattened(dataset: Any) -> DataRef | None:
     return found
 
 
-def info_of(dataset: Any) -> dict[str, Any]:
+def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, Any]:
     """What a dataset says of itself, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features`.
 
     Of torch's Subset it is that of the dataset inside; of a ConcatDataset what all of its parts say. What
-    JSON does not have, and what cannot be asked for, is left out. `features` is what its `to_dict` gives.
+    JSON does not have, and what cannot be asked for, is left out; `left_out` is given the reasons, by name.
+    `features` is what its `to_dict` gives.
     """
+    reasons: dict[str, str] = {} if left_out is None else left_out
     if type(dataset) is Subset:
-        return info_of(dataset.dataset)
+        return info_of(dataset.dataset, reasons)
     if type(dataset) is ConcatDataset:
-        return _agreed([info_of(part) for part in dataset.datasets])
+        return _agreed([info_of(part, reasons) for part in dataset.datasets])
     if isinstance(dataset, DataRef):
-        return _plain_or_nothing(dataset.info)
+        return _plain_or_nothing("info", dataset.info, reasons)
     found: dict[str, Any] = {}
     for name in _ASKED:
         try:
             value: Any = getattr(dataset, name, None)
             value = value.to_dict() if name == "features" and hasattr(value, "to_dict") else value
-        except Exception:  # whatever somebody's property raises
+        except Exception as error:  # whatever somebody's property raises
+            reasons[name] = f"{type(error).__name__}: {error}"[:200]
             continue
         if value is not None and (name != "features" or isinstance(value, Mapping)):
-            found |= _plain_or_nothing({name: value})
-    return _plain_or_nothing(found)
+            found |= _plain_or_nothing(name, {name: value}, reasons)
+    return _plain_or_nothing("info", found, reasons)
 
 
-def _plain_or_nothing(info: Any) -> dict[str, Any]:
+def _plain_or_nothing(name: str, info: Any, reasons: dict[str, str]) -> dict[str, Any]:
     try:
         return plain(info)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        reasons[name] = str(error)
         return {}
 
 

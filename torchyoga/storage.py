@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec
 from urllib.request import url2pathname
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from .adapters import dataflow, sequence
 from .adapters.arrays import from_arrays, is_arrays
@@ -42,8 +43,10 @@ from .warned import warn_user
 
 __all__ = ["Storage"]
 
+_log = logging.getLogger("torchyoga")
 P = ParamSpec("P")
 _LOOKS = 5  # at a version that others overwrite at the same time
+_warned: set[tuple[str, str]] = set()  # what was said in this process, and of which build
 
 
 class Storage:
@@ -257,20 +260,22 @@ class Storage:
                 themselves are written `{{` and `}}`.
             version: which version of it, likewise.
             ignore: names of arguments that say nothing of the rows, such as a folder or a token.
-            stale: what to do if the function was written otherwise when the version was made.
+            stale: what to do if the function was written otherwise when the version was made, or if the
+                version has no record of what made it.
             num_workers: this and all that follows as `submit` has it.
             schema: likewise.
             max_rows: likewise.
             progress: likewise.
             format: likewise.
             compression: likewise.
-            info: likewise.
+            info: likewise; one dict for all versions, which does not see later changes of it.
 
         Raises:
             ValueError: braces hold no name of an argument, or `ignore` has another name; at the decoration.
-            TypeError: by a call: an argument that counts has no digest that is the same in every process.
-            ExistsError: by a call: the version was made with other arguments; or by other code, with
-                `stale="error"`.
+            TypeError: by a call: an argument that counts has no digest that is the same in every process, or
+                the function does not take these arguments.
+            ExistsError: by a call: the version was made with other arguments; or, with `stale="error"`, by
+                other code, or by nobody knows what.
 
         Example:
             >>> @storage.cacheable("powers-{exponent}", "1.0")
@@ -289,12 +294,11 @@ class Storage:
         def decorate(function: Callable[P, Any]) -> Callable[P, DataRef]:
             known = Function(function, id, version, ignore)
             code = digest_of(function)
-            warned: set[str] = set()
 
             def checked(ref: VersionRef, call: Call) -> DataRef:
                 told = _told_of(ref.manifest, call, code, stale)
-                if told is not None and told not in warned:
-                    warned.add(told)
+                if told is not None and (ref.manifest.build, told) not in _warned:
+                    _warned.add((ref.manifest.build, told))
                     warn_user(told)
                 return ref
 
@@ -308,7 +312,7 @@ class Storage:
                         return checked(self._fetched(call.id, call.version), call)
                     self._store.check_place(call.id, call.version)
                     data = function(*args, **kwargs)
-                    noted = replace(options, function=call.noted(code))
+                    noted = replace(options, function=call.noted(code), differing=call.differing)
                     try:
                         return self._built(data, num_workers, call.id, call.version, noted)
                     except (
@@ -542,13 +546,24 @@ class Storage:
         options: BuildOptions,
     ) -> VersionRef:
         """Builds a version, whose lock is held."""
-        source, info = _source(data, num_workers, options.schema)
+        left_out: dict[str, str] = {}
+        source, info = _source(data, num_workers, options.schema, left_out)
         watched = None
         if isinstance(source, RowSource) and source.seekable and source.length is not None:
             watched = Watched(source)
-        # Both may be too long together.
-        with contextlib.suppress(ValueError):
+        try:
             options = replace(options, info=plain({**info, **options.info}))
+        except ValueError as error:  # both are too long together
+            left_out |= dict.fromkeys(info, str(error))
+        reasons = [f"{name} ({left_out[name]})" for name in left_out if name not in options.info]
+        if reasons:
+            _log.warning(
+                "%s: of what the dataset says of itself, %r %r does not keep %s; say it with info=",
+                source.name,
+                id,
+                version,
+                ", ".join(reasons),
+            )
         ref = self._ref(build(watched or source, self._store, id, version, options), verify=True)
         if watched is not None and watched.differ():
             warn_user(
@@ -603,29 +618,43 @@ def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> st
         ExistsError: it is not.
     """
     what, made = f"{manifest.id!r} {manifest.version!r}", manifest.function
+    anew = f"choose another version, or call storage.remove({manifest.id!r}, {manifest.version!r}) first"
     if made is None:
-        if not call.names:
+        found = f"{what} does not say what made it, for submit or an older torchyoga did"
+        if call.names:
+            found += f", so {', '.join(call.names)} could not be compared"
+        advice = f"to build it with {call.function.name}, {anew}; stale='ignore' reads it and says nothing"
+    else:
+        differing = call.differing(made)
+        if differing:
+            raise ExistsError(
+                f"{what} is published already, made with another {' and another '.join(differing)} than "
+                f"this call of {call.function.name} has. {call.advice(made)}"
+            )
+        if None in (code, made.code) or code == made.code:
             return None
-        return (
-            f"{what} does not say which arguments it was made with, so {', '.join(call.names)} could not be "
-            "compared; choose another version if they were others"
-        )
-    differing = call.differing(made)
-    if differing:
-        raise ExistsError(
-            f"{what} is published already, made with another {' and another '.join(differing)} than "
-            f"this call of {call.function.name} has. If the rows depend on it, name it in id or version, as "
-            f"{{{differing[0]}}}, or choose another version; if they do not, pass ignore={differing}"
-        )
-    if stale == "ignore" or None in (code, made.code) or code == made.code:
+        found = f"{call.function.name} is written otherwise than when it made {what}"
+        advice = f"to build it anew, {anew}; if the rows are the same, pass stale='ignore'"
+    if stale == "ignore":
         return None
-    told = (
-        f"{call.function.name} is written otherwise than when it made {what}, which is read as it is; choose "
-        "another version to build it anew, or pass stale='ignore' if the rows are the same"
-    )
     if stale == "error":
-        raise ExistsError(told)
-    return told
+        raise ExistsError(f"{found}; {advice}")
+    return f"{found}. It is read as it is; {advice}"
+
+
+def _refuse_several(data: Any) -> None:
+    """Raises TypeError for a tuple, a list or a dict of datasets, whose rows it would be."""
+    several = list(data.values()) if isinstance(data, dict) else data
+    if (
+        isinstance(several, (list, tuple))
+        and several
+        and all(isinstance(item, (Dataset, DataRef, DataLoader)) for item in several)
+    ):
+        raise TypeError(
+            f"a {type(data).__name__} of {len(several)} datasets was given, but a version holds one; give "
+            'each a version of its own. With cacheable, let an argument choose, as in "mnist-{split}", and '
+            "return the dataset that it names"
+        )
 
 
 def _through_door(data: Any, num_workers: int) -> Any:
@@ -653,10 +682,11 @@ def _odd_one(data: dict[Any, Any]) -> str:
 
 
 def _source(
-    data: Any, num_workers: int, schema: Schema | None = None
+    data: Any, num_workers: int, schema: Schema | None = None, left_out: dict[str, str] | None = None
 ) -> tuple[RowSource | BlockSource, dict[str, Any]]:
-    """A source of the rows, and what the data says of itself."""
-    info = info_of(data)
+    """A source of the rows, and what the data says of itself; `left_out` is as `info_of` has it."""
+    _refuse_several(data)
+    info = info_of(data, left_out)
     data = _through_door(from_arrays(data) if is_arrays(data) else data, num_workers)
     if isinstance(data, (RowSource, BlockSource)):
         return data, info
@@ -676,7 +706,7 @@ def _source(
     if isinstance(data, Iterable):
         return IteratorSource(data), info
     if callable(data):
-        return _source(data(), num_workers, schema)
+        return _source(data(), num_workers, schema, left_out)
     raise TypeError(
         f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
     )
