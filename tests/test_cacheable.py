@@ -17,6 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -477,11 +478,11 @@ class Breaks(torch.utils.data.Dataset[Any]):
 def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
     storage: yoga.Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken_at: int | None = None
+    broken_at: list[int | None] = [None]
     read: list[int] = []
 
     def made(kind: Any, root: str = "", **more: Any) -> Any:
-        return Breaks(kind if type(kind) is int else -int(kind), broken_at, read)
+        return Breaks(kind if type(kind) is int else -int(kind), broken_at[0], read)
 
     def build(version: str, *args: Any, **kwargs: Any) -> Any:
         return storage.cacheable("a", version, ignore=["root"])(made)(*args, **kwargs)
@@ -501,10 +502,10 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
     ]
     for version, (first, second, kind, told) in enumerate(cases):
         for _ in range(3):  # rows to compare are drawn at random
-            broken_at = 900
+            broken_at[0] = 900
             with pytest.raises(OSError, match="offline"):
                 first(str(version))
-            broken_at = None
+            broken_at[0] = None
             read.clear()
             caplog.clear()
             with caplog.at_level(logging.INFO, "torchyoga"):
@@ -880,3 +881,110 @@ def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
         for _ in range(3):
             assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
     assert len(told) == 1
+
+
+def test_what_a_function_has_of_the_one_around_it_is_told(storage: yoga.Storage, tmp_path: Path) -> None:
+    def make(split: str, stale: Any = "warn", ignore: Any = ()) -> Any:
+        path = tmp_path / split  # what is no number or text is not compared
+
+        @storage.cacheable("mnist", "1", stale=stale, ignore=ignore)
+        def mnist(**options: Any) -> list[str]:
+            return [split] * 2 if path else []
+
+        return mnist
+
+    assert list(make("train")()) == ["train"] * 2
+    assert list(make("train", "error")()) == ["train"] * 2
+    with pytest.raises(ExistsError, match="mnist has another split around it than when it made 'mnist' '1'"):
+        make("test", "error")()
+    with pytest.warns(UserWarning, match="has another split around it"):
+        assert list(make("test")()) == ["train"] * 2
+    for options in ({"stale": "ignore"}, {"stale": "error", "ignore": ["split"]}):
+        assert list(make("test", **options)()) == ["train"] * 2
+
+
+def scaled(factor: int) -> Any:
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return [factor * row for row in function(*args, **kwargs)]
+
+        return wrapper
+
+    return decorate
+
+
+def test_numbers_of_decorators_are_told(storage: yoga.Storage) -> None:
+    def rows() -> list[int]:
+        return [1, 2]
+
+    assert list(storage.cacheable("a", "1")(scaled(2)(rows))()) == [2, 4]
+    assert list(storage.cacheable("a", "1", stale="error")(scaled(2)(rows))()) == [2, 4]
+    with pytest.raises(ExistsError, match="another factor around it"):
+        storage.cacheable("a", "1", stale="error")(scaled(3)(rows))()
+
+
+def test_a_decorator_may_give_arguments(storage: yoga.Storage) -> None:
+    def with_rng(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(random.Random(0), *args, **kwargs)
+
+        return wrapper
+
+    @storage.cacheable("a", "1")
+    @with_rng
+    def rows(rng: random.Random, n: int) -> list[int]:
+        return [n] * 2 if rng.random() else []
+
+    assert list(rows(5)) == [5, 5]
+    assert list(rows(5)) == [5, 5]
+    with pytest.raises(ExistsError, match="made with another"):
+        rows(6)
+
+
+def test_a_renamed_argument_is_not_taken_for_its_default(storage: yoga.Storage) -> None:
+    def first(n: int = 10) -> list[int]:
+        return [n]
+
+    def second(count: int = 10) -> list[int]:
+        return [count]
+
+    assert list(storage.cacheable("a", "1", stale="ignore")(first)(5)) == [5]
+    for arguments in ((), (5,)):
+        with pytest.raises(ExistsError, match=r"second took n then, and does not now; choose"):
+            storage.cacheable("a", "1", stale="ignore")(second)(*arguments)
+
+
+def test_functions_of_two_scripts_are_two(tmp_path: Path) -> None:
+    script = """
+import sys, torchyoga as yoga
+def augment():
+    return {text!r}
+@yoga.Storage(sys.argv[1]).cacheable("a", "1")
+def rows(how):
+    return [how()]
+print(rows(augment)[0])
+"""
+    for name in ("flip", "blur"):
+        (tmp_path / f"{name}.py").write_text(script.format(text=name))
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=100)
+    told = [
+        run([sys.executable, str(tmp_path / f"{name}.py"), str(tmp_path / "storage")])
+        for name in ("flip", "flip", "blur")
+    ]
+    assert [one.stdout.strip() for one in told] == ["flip", "flip", ""]
+    assert "made with another how" in told[2].stderr
+
+
+def test_where_warnings_are_errors_nothing_is_published(storage: yoga.Storage) -> None:
+    class Random(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            return random.random()
+
+    storage.submit([1.0], "a", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="differ when they are read again"):
+            storage.submit(Random([1, 2]), "a", "1", overwrite=True)
+    assert list(storage.fetch("a", "1")) == [1.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -76,3 +77,22 @@ def test_what_cannot_be_stored_is_left_to_the_build() -> None:
     watched = Watched(MapSource(Made(lambda i: object())))
     assert len(list(watched.rows(0))) == 5
     assert not watched.differ()
+
+
+def test_rows_that_take_long_are_read_once() -> None:
+    class Slow:
+        read = 0
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> int:
+            self.read += 1
+            time.sleep(0.6)
+            return self.read
+
+    slow = Slow()
+    watched = Watched(MapSource(slow))
+    assert list(watched.rows(0)) == [1, 2]
+    assert not watched.differ()
+    assert slow.read == 2

@@ -19,7 +19,7 @@ import types
 import uuid
 import zoneinfo
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from pathlib import PurePath
 from typing import Any
 
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from . import leaf as leaves
+from .code import digest_of
 from .dataref import DataRef
 from .errors import SchemaError
 from .manifest import FunctionEntry
@@ -34,6 +35,8 @@ from .manifest import FunctionEntry
 __all__ = ["Call", "Function", "encoded"]
 
 _MOST_DEPTH = 64
+_CAPTURED = "captured "  # begins the names of what a function has of the one around it
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST_LAYERS = 100  # of partials and methods
 _VALUE = ": value"  # ends the names of digests of what a template names; those without are of its text
 
@@ -70,6 +73,8 @@ class Function:
         self.name = getattr(function, "__name__", None) or type(function).__name__
         self._written, self._bound = _written(function)
         self._signature = _signature(self._written)
+        # Of a wrapper, which may take others than the function inside, and give it the rest.
+        self._outer = _signature(self._written, follow_wrapped=False)
         self._templates = [_parsed("id", id, self), _parsed("version", version, self)]
         self._named = {field for template in self._templates for _, field in template if field}
         if isinstance(ignore, str):
@@ -98,10 +103,7 @@ class Function:
                 of the templates can say it.
         """
         args, kwargs = _joined(self._bound, args, kwargs)
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self.name}: {error}") from None
+        bound = self._bind(args, kwargs)
         bound.apply_defaults()
         texts = {name: self._text(name, bound.arguments[name]) for name in self._named}
         id, version = (
@@ -109,7 +111,7 @@ class Function:
             for template in self._templates
         )
         checked, nameable = {}, set()
-        for name, value in self._flat(bound.arguments).items():
+        for name, value in self._flat(bound).items():
             if name in self._named:
                 # Two calls may make one text, as "a-b" and "c" do with "a" and "b-c", or 1 and "1".
                 checked[f"{{{name}}}"] = encoded(texts[name])
@@ -119,6 +121,31 @@ class Function:
                 if name in bound.arguments and _text(value) is not None:
                     nameable.add(name)
         return Call(self, id, version, checked, frozenset(nameable))
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        try:
+            return self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            with contextlib.suppress(TypeError):
+                bound = self._outer.bind(*args, **kwargs)
+                if self._named <= set(bound.arguments):
+                    return bound
+            raise TypeError(f"{self.name}: {error}") from None
+
+    @property
+    def captured(self) -> dict[str, bytes]:
+        """The numbers and texts that it, or a wrapper, has of the function around it, as `encoded`."""
+        found: dict[str, bytes] = {}
+        function = self._written
+        for _ in range(_MOST_LAYERS):
+            code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+            for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
+                with contextlib.suppress(ValueError):  # it is empty
+                    value = cell.cell_contents
+                    if type(value) in _PLAIN and name not in self._ignore:
+                        found.setdefault(f"{_CAPTURED}{name}", encoded(value))
+            function = getattr(function, "__wrapped__", None)
+        return found
 
     def default(self, name: str) -> bytes | None:
         """The default of a parameter, as `encoded` gives it; None if there is none."""
@@ -131,21 +158,28 @@ class Function:
         except TypeError:
             return None
 
+    def takes(self, name: str) -> bool:
+        """True for an argument that the function still takes, or that is ignored."""
+        return name in self._ignore or name in self.parameters or self._takes_any
+
     def counts(self, name: str) -> bool:
         """True for an argument that the function still takes, and that is to be compared."""
-        if name.startswith("{") or name in self._ignore | self._named:
+        if name.startswith(("{", _CAPTURED)) or name in self._ignore | self._named:
             return False
         return name in self.parameters or self._takes_any
 
-    def _flat(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _flat(self, bound: inspect.BoundArguments) -> dict[str, Any]:
         """The arguments by name, those of **kwargs by their own."""
         found: dict[str, Any] = {}
-        for name, value in arguments.items():
-            if self._signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+        parameters = bound.signature.parameters
+        for name, value in bound.arguments.items():
+            if parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
                 found[name] = value
             elif name not in self._ignore:
                 found |= {
-                    f"**{key}" if key in self._signature.parameters else key: value[key] for key in value
+                    f"**{key}" if key in parameters else key: value[key]
+                    for key in value
+                    if key not in self._ignore
                 }
         return found
 
@@ -202,9 +236,16 @@ class Call:
     def noted(self, code: str | None) -> FunctionEntry:
         """What a version made by this call notes of it; `code` is of the function."""
         salt = secrets.token_hex(16)
-        return FunctionEntry(
-            code, salt, {name: _digest(salt, name, self.checked[name]) for name in self.checked}
-        )
+        every = {**self.checked, **self.function.captured}
+        return FunctionEntry(code, salt, {name: _digest(salt, name, every[name]) for name in every})
+
+    def captured_differing(self, entry: FunctionEntry) -> list[str]:
+        """What the function has of the one around it, and had otherwise when a version was made."""
+        return [
+            name.removeprefix(_CAPTURED)
+            for name, text in self.function.captured.items()
+            if entry.arguments.get(name) not in (None, _digest(entry.salt, name, text))
+        ]
 
     def differing(self, entry: FunctionEntry) -> list[str]:
         """The names of arguments that are not those of the call that made a version.
@@ -214,17 +255,32 @@ class Call:
         # An argument that a template names has two digests.
         return list(dict.fromkeys(_plain_name(name) for name in self._differing(entry)))
 
+    def differing_in_all(self, entry: FunctionEntry) -> list[str]:
+        """Likewise, and of what the function has of the one around it."""
+        return self.differing(entry) + self.captured_differing(entry)
+
     def _differing(self, entry: FunctionEntry) -> list[str]:
         """The names of their digests."""
 
         def digest(name: str, text: bytes | None) -> str | None:
             return None if text is None else _digest(entry.salt, name, text)
 
-        return [
+        found = [
             name
             for name, text in self.checked.items()
             if digest(name, text) != entry.arguments.get(name, digest(name, self._unrecorded(name)))
         ] + [name for name in entry.arguments if name not in self.checked and self.function.counts(name)]
+        return found + (self._gone(entry) if set(self.names) - set(entry.arguments) else [])
+
+    def _gone(self, entry: FunctionEntry) -> list[str]:
+        """Arguments of then that the function takes no more: some may have another name now."""
+        return [
+            name
+            for name in entry.arguments
+            if not name.startswith(("{", _CAPTURED))
+            and name not in self.checked
+            and not self.function.takes(name)
+        ]
 
     def advice(self, entry: FunctionEntry) -> str:
         """What to do about arguments that differ."""
@@ -242,6 +298,11 @@ class Call:
                 "it as it was, or choose another version"
             )
         names = self.differing(entry)
+        if gone := self._gone(entry):
+            return (
+                f"{self.function.name} took {' and '.join(gone)} then, and does not now; choose another "
+                "version, or remove this one"
+            )
         nameable = [f"{{{name}}}" for name in names if name in self.nameable]
         named = f"name it in id or version, as {nameable[0]}, or " if nameable else ""
         return f"If the rows depend on it, {named}choose another version; if they do not, pass ignore={names}"
@@ -387,12 +448,18 @@ def _name(value: Any) -> str:
 
 
 def _global_name(value: Any) -> str:
-    """The same of what its name tells apart from all others."""
+    """The same of what its name tells apart from all others; of a script's own, how it is written, too."""
     if "<" in value.__qualname__:  # <lambda>; <locals>, which may hold any values of the function around it
         raise TypeError(
             f"{value.__qualname__} has no name of its own; what is defined within a function has none"
         )
-    return _name(value)
+    name = _name(value)
+    if not name.startswith("__main__:"):
+        return name
+    code = digest_of(value)
+    if code is None:
+        raise TypeError(f"{value.__qualname__} of a script or a prompt has no source; put it into a module")
+    return f"{name} {code}"
 
 
 def _digest(salt: str, name: str, text: bytes) -> str:
@@ -444,13 +511,14 @@ def _parsed(what: str, template: str, function: Function) -> list[tuple[str, str
     return [(literal, field or "") for literal, field, _, _ in parts]
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
+def _signature(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature:
+    options: dict[str, Any] = {"follow_wrapped": follow_wrapped}
     try:
         if sys.version_info >= (3, 14):  # which evaluates annotations, of names that may not be there
             from annotationlib import Format
 
-            return inspect.signature(function, annotation_format=Format.FORWARDREF)
-        return inspect.signature(function)
+            return inspect.signature(function, annotation_format=Format.FORWARDREF, **options)
+        return inspect.signature(function, **options)
     except ValueError:  # a function in C that does not tell
         return inspect.signature(lambda *args, **kwargs: None)
 

@@ -90,6 +90,7 @@ class BuildOptions:
         function: that makes the rows, if one does; an interrupted build of other code is not continued.
         differing: tells by the function that was noted for an interrupted build which arguments were others;
             then it is not continued. None if nothing has arguments.
+        before_publishing: called when all rows have been read; what it raises ends the build.
     """
 
     format: str = "lmdb"
@@ -102,6 +103,7 @@ class BuildOptions:
     info: dict[str, Any] = field(default_factory=dict)
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
+    before_publishing: Callable[[], None] | None = None
 
 
 def build(
@@ -127,6 +129,8 @@ def build(
     task = _Build(source, staging, options)
     try:
         task.run()
+        if options.before_publishing is not None:
+            options.before_publishing()
         manifest = Manifest(
             id=id,
             version=version,
@@ -140,9 +144,11 @@ def build(
         )
         manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:
-        # If the source broke, a store could not be reached or somebody interrupted, the rows so far are kept
-        # for the next try. If they do not fit or the disk is full, something must change first.
-        may_go_on = task.source_broke or isinstance(error, RemoteError) or not isinstance(error, Exception)
+        # If the source broke, a store could not be reached, or somebody interrupted or made warnings errors,
+        # the rows so far are kept for the next try. If they do not fit or the disk is full, something must
+        # change first.
+        of_itself = not isinstance(error, Exception) or isinstance(error, (RemoteError, Warning))
+        may_go_on = task.source_broke or of_itself
         if task.seekable and may_go_on:
             task.save()
         else:
@@ -378,6 +384,8 @@ class _Build:
         if not is_token(found["token"]):
             raise ValueError("it is not of a build of ours")
         self._compare_functions(found.get("function"))
+        if sum(file.rows for file in files) > (self.source.length or 0):
+            raise ValueError("it has more rows than the source")
         if found["source"] != self._signature():
             raise ValueError("it was of another source or other code, or with other options")
         reader = Reader(str(self.staging.path), schema, files)

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec
 from urllib.request import url2pathname
@@ -312,7 +313,7 @@ class Storage:
                         return checked(self._fetched(call.id, call.version), call)
                     self._store.check_place(call.id, call.version)
                     data = function(*args, **kwargs)
-                    noted = replace(options, function=call.noted(code), differing=call.differing)
+                    noted = replace(options, function=call.noted(code), differing=call.differing_in_all)
                     try:
                         return self._built(data, num_workers, call.id, call.version, noted)
                     except (
@@ -564,14 +565,9 @@ class Storage:
                 version,
                 ", ".join(reasons),
             )
-        ref = self._ref(build(watched or source, self._store, id, version, options), verify=True)
-        if watched is not None and watched.differ():
-            warn_user(
-                f"rows of {source.name} differ when they are read again, as by a random augmentation; {id!r} "
-                f"{version!r} keeps those of its build for every epoch. Cache the dataset without what is "
-                "random, and do that to the rows you load"
-            )
-        return ref
+        if watched is not None:
+            options = replace(options, before_publishing=partial(_warn_of_random_rows, watched, id, version))
+        return self._ref(build(watched or source, self._store, id, version, options), verify=True)
 
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:
@@ -611,6 +607,15 @@ def _directory(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def _warn_of_random_rows(watched: Watched, id: str, version: str) -> None:
+    if watched.differ():
+        warn_user(
+            f"rows of {watched.name} differ when they are read again, as by a random augmentation; {id!r} "
+            f"{version!r} keeps those of its build for every epoch. Cache the dataset without what is "
+            "random, and do that to the rows you load"
+        )
+
+
 def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> str | None:
     """What to warn of before a version is read for a call; None if it is what the call would make.
 
@@ -631,9 +636,16 @@ def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> st
                 f"{what} is published already, made with another {' and another '.join(differing)} than "
                 f"this call of {call.function.name} has. {call.advice(made)}"
             )
-        if None in (code, made.code) or code == made.code:
+        captured = call.captured_differing(made)
+        if captured:
+            found = (
+                f"{call.function.name} has another {' and another '.join(captured)} around it than when it "
+            )
+            found += f"made {what}"
+        elif None in (code, made.code) or code == made.code:
             return None
-        found = f"{call.function.name} is written otherwise than when it made {what}"
+        else:
+            found = f"{call.function.name} is written otherwise than when it made {what}"
         advice = f"to build it anew, {anew}; if the rows are the same, pass stale='ignore'"
     if stale == "ignore":
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from .schema import Node, leaves_like, split
 from .seeding import generators_put_back
 
 __all__ = ["Watched"]
+
+_SECONDS, _SHARE = 1.0, 0.1  # that the second reading may take, or of the first one
 
 
 class Watched(RowSource):
@@ -31,12 +34,16 @@ class Watched(RowSource):
         self.name = source.name
         self.source = source
         self._read: dict[int, tuple[Node, list[Leaf]]] = {}
+        self._seconds = 0.0  # that reading has taken, and whatever was done with the rows meanwhile
+        self._num_read = 0
 
     def rows(self, start: int) -> Iterator[Any]:
         """The rows of the source."""
         assert self.length is not None
         watched = {0, self.length // 2, self.length - 1}
+        started = time.monotonic()
         for number, row in enumerate(self.source.rows(start), start):
+            self._num_read, self._seconds = number + 1 - start, time.monotonic() - started
             if number in watched:
                 with contextlib.suppress(SchemaError):  # the build says it better
                     self._read[number] = split(row)
@@ -49,8 +56,10 @@ class Watched(RowSource):
     def differ(self) -> bool:
         """True if a remembered row is another when it is read again; the generators are put back after it.
 
-        False where it cannot be read any more.
+        False where it cannot be read any more, or where that would take long beside the first reading.
         """
+        if self._seconds / max(1, self._num_read) * len(self._read) > max(_SECONDS, _SHARE * self._seconds):
+            return False
         with generators_put_back():
             return any(self._differs(number) for number in self._read)
 
