@@ -24,7 +24,7 @@ from .progress import progress_bar
 from .reader import Reader
 from .schema import Schema
 from .staging import Staging
-from .versions import Versions
+from .versions import Seen, Versions
 
 __all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
 
@@ -107,7 +107,12 @@ class BuildOptions:
 
 
 def build(
-    source: RowSource | BlockSource, store: Versions, id: str, version: str, options: BuildOptions
+    source: RowSource | BlockSource,
+    store: Versions,
+    id: str,
+    version: str,
+    options: BuildOptions,
+    replaces: Seen | None = None,
 ) -> Manifest:
     """Reads `source` to its end and publishes it. Hold the store's lock of this version.
 
@@ -125,7 +130,7 @@ def build(
             f"schema= says\n{options.schema}\nbut {source.name} hold\n{source.schema}\n"
             "Leave schema out, or convert the arrays"
         )
-    staging = store.stage(id, version)
+    staging = store.stage(id, version, replaces)
     task = _Build(source, staging, options)
     try:
         task.run()

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -30,7 +31,7 @@ from .remote import Found, Remote
 from .rooted import beside
 from .staging import Staging
 from .store import Store, transfer_bar
-from .versions import MOST_NAMED, Held, Versions, nearest, opening, sealed
+from .versions import MOST_NAMED, Held, Seen, Versions, nearest, opening, sealed
 
 __all__ = ["Mirror"]
 
@@ -166,14 +167,25 @@ class Mirror(Versions):
         """YogaError if something lies there that torchyoga has not written."""
         self.refuse_foreign(id, version, self._remote.find(self._folder(id, version)))
 
-    def stage(self, id: str, version: str) -> Staging:
+    def seen(self, id: str, version: str) -> Seen | None:
+        """What is published there now."""
+        try:
+            text, tag = self._remote.read_tagged(f"{self._folder(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
+        except FileNotFoundError:
+            return None
+        try:
+            return Seen(Manifest.from_bytes(text).build, tag)
+        except CorruptError:
+            return Seen(None, tag)
+
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
-        found = self.find(id, version)
         self.check_place(id, version)
-        return replace(self._local.stage(id, version), replaces=None if found is None else found.build)
+        return replace(self._local.stage(id, version), replaces=replaces)
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Uploads the files, then creates the manifest."""
+        assert staging.replaces is None or isinstance(staging.replaces, Seen)
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
         for file in published.files:  # what was built here need not be downloaded
@@ -182,16 +194,21 @@ class Mirror(Versions):
         staging.clear()
         return published
 
-    def receive(self, manifest: Manifest, held: Held, progress: bool | None = None) -> Manifest:
+    def receive(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None = None,
+        progress: bool | None = None,
+    ) -> Manifest:
         """Uploads the files; those that an interrupted copy has brought already are kept."""
-        found = self.find(manifest.id, manifest.version)
-        return self._put(manifest, held, None if found is None else found.build, progress)
+        return self._put(manifest, held, replaces, progress)
 
     def _put(
         self,
         manifest: Manifest,
         held: Held,
-        replaces: str | None,
+        replaces: Seen | None,
         progress: bool | None,
     ) -> Manifest:
         id, version = manifest.id, manifest.version
@@ -211,19 +228,30 @@ class Mirror(Versions):
             if replaces is None:
                 self._remote.create(name, text)
             else:
-                self._leases[id, version].check()
-                self._refuse_other(id, version, replaces)
-                self._remote.write(name, text)
+                self._remote.replace(name, text, replaces.tag, partial(self._is_seen, id, version, replaces))
         except FileExistsError as error:
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another in the meantime; fetch that"
             ) from error
+        self._check_there(published, text)
         return published
 
-    def _refuse_other(self, id: str, version: str, expected: str) -> None:
-        found = self.find(id, version)
-        if found is not None and found.build != expected:
-            raise FileExistsError(self.where(id, version))
+    def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
+        """True if what is to be replaced is what was seen, as far as that can be told without a tag."""
+        return self.seen(id, version) == expected
+
+    def _check_there(self, manifest: Manifest, text: bytes) -> None:
+        """Takes a manifest back whose files somebody has removed, for he took its builder for dead."""
+        folder = self._folder(manifest.id, manifest.version)
+        there = self._remote.find(folder) if manifest.files else {}
+        missing = [file.name for file in manifest.files if file.name not in there]
+        if missing and all(self._remote.find_one(f"{folder}/{name}") is None for name in missing[:1]):
+            if self.read_manifest(manifest.id, manifest.version) == text:
+                self._remote.delete([f"{folder}/{MANIFEST}"])
+            raise YogaError(
+                f"{len(missing)} files of {manifest.id!r} {manifest.version!r} were removed from {self.name} "
+                "while it was published, by clean or by remove; nothing was published, submit it again"
+            )
 
     def _uploaded(
         self, folder: str, files: Sequence[FileEntry], held: Held, there: dict[str, Found], bar: Any
@@ -263,10 +291,13 @@ class Mirror(Versions):
             if MANIFEST not in names:
                 self.manifest(id, version)  # says what there is
             self.refuse_foreign(id, version, names)
+            seen = self.seen(id, version)
             self._leases[id, version].check()
-            self._remote.delete([f"{folder}/{MANIFEST}"])
-            ours = (name for name in names if is_data_file(name) or name in _MANIFESTS)
-            self._remote.delete(f"{folder}/{name}" for name in ours if name != MANIFEST)
+            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS if name in names)
+            # What another is about to publish stays.
+            ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
+            data = [name for name in names if is_data_file(name) and name.startswith(ours)]
+            self._remote.delete(f"{folder}/{name}" for name in data)
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
@@ -287,7 +318,9 @@ class Mirror(Versions):
             claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
             if folder.partition("/")[0] == ".leases":
                 if all(_is_before(there, silent) for there in claims.values()):
-                    removed += [f"{folder}/{name}" for name in claims]
+                    # The last one stays: who held it shall not find its number given to another.
+                    last = max((name for name in claims if not name.startswith("clock")), default="")
+                    removed += [f"{folder}/{name}" for name in claims if name != last]
             elif self._forgotten(folder, names, before):
                 removed += self._clean_version(folder, before)
         self._remote.delete(name for name in removed if name.startswith(".leases/"))

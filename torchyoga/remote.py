@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, TypeVar
@@ -178,10 +179,52 @@ class Remote:
 
         found = self._tried(f"read {self.where(name)}", read)
         if len(found) > limit:
-            raise CorruptError(
-                f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
-            )
+            raise self._too_large(name, limit)
         return found
+
+    def _too_large(self, name: str, limit: int) -> CorruptError:
+        return CorruptError(
+            f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+        )
+
+    def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
+        """All that is under a name, and by what the store tells it from whatever is put there later.
+
+        That is None for a store that has no such thing, or cannot replace by it; see `replace`.
+
+        Raises:
+            FileNotFoundError: nothing is.
+            CorruptError: it is more than `limit` bytes.
+            RemoteError: the store cannot be reached or refuses.
+        """
+        if self._is_s3 and self.is_conditional:
+
+            def read() -> tuple[bytes, str | None]:
+                fs, path = self._at(name)
+                found: tuple[bytes, str | None] = self._awaited(fs, _got_from_s3(fs, path, limit + 1))
+                return found
+
+            data, tag = self._tried(f"read {self.where(name)}", read)
+            if len(data) > limit:
+                raise CorruptError(
+                    f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+                )
+            return data, tag
+        if self.protocol in ("gs", "gcs"):
+            for _ in range(_TRIES):
+                before, data = self._generation(name), self.read(name, limit)
+                if before == self._generation(name):
+                    return data, before
+            raise RemoteError(f"{self.where(name)} is replaced again and again while it is read; try again")
+        data = self.read(name, limit)
+        return data, blake2b(data).hexdigest() if self.protocol == "memory" else None
+
+    def _generation(self, name: str) -> str:
+        def ask() -> str:
+            fs, path = self._at(name)
+            return str(self._run(fs, "info", path)["generation"])
+
+        return self._tried(f"read {self.where(name)}", ask)
 
     def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
         """Runs of bytes of what is under a name, all at once.
@@ -349,6 +392,52 @@ class Remote:
             if there is None or there.nbytes not in (None, len(data)) or self.read(name, len(data)) != data:
                 raise
 
+    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
+        """Puts bytes under a name, in place of what `read_tagged` gave and of nothing else.
+
+        `is_seen` is asked before each try; then it is done in one step where there is a tag, and where there
+        is none another may come in between. Data that nobody else would write tells a lost reply from a lost
+        race.
+
+        Raises:
+            FileExistsError: something else is there, or nothing.
+            RemoteError: it cannot be written.
+        """
+
+        def replace() -> None:
+            if not is_seen():
+                raise FileExistsError(name)
+            try:
+                put()
+            except FileNotFoundError as error:
+                if _names_bucket(error):
+                    raise
+                raise FileExistsError(name) from error  # what was to be replaced is gone
+
+        def put() -> None:
+            fs, path = self._at(name)
+            seconds = _seconds(len(data))
+            if self._is_s3 and tag is not None:
+                # In one piece, for only that is done under a condition.
+                self._run(fs, "pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
+            elif self.protocol in ("gs", "gcs") and tag is not None:
+                self._awaited(fs, _put_into_gcs(fs, path, data, tag), seconds)
+            elif self.protocol == "memory" and tag is not None:
+                with _MEMORY:
+                    if blake2b(fs.cat_file(path)).hexdigest() != tag:
+                        raise FileExistsError(path)
+                    fs.pipe_file(path, data)
+            else:
+                self._run(fs, "pipe_file", path, data, seconds=seconds)
+
+        self._prepare(name)
+        try:
+            self._tried(f"write {self.where(name)}", replace)
+        except FileExistsError:
+            there = self.find_one(name)
+            if there is None or there.nbytes not in (None, len(data)) or self.read(name, len(data)) != data:
+                raise
+
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store keeps its word, by creating what is there already."""
 
@@ -490,6 +579,15 @@ class Remote:
     def _decoded(self, name: str) -> str:
         return unquote(name) if self.protocol in ("http", "https") else name
 
+    def _awaited(self, fs: Any, coroutine: Any, seconds: float = _PATIENCE) -> Any:
+        """What a coroutine gives in the filesystem's own loop."""
+        import fsspec.asyn
+
+        async def wait() -> Any:
+            return await coroutine
+
+        return fsspec.asyn.sync(fs.loop, wait, timeout=seconds)
+
     def _run(self, fs: Any, method: str, *args: Any, seconds: float = _PATIENCE, **kwargs: Any) -> Any:
         """Calls a method of the filesystem; bounded in time if it is an asynchronous one."""
         import fsspec.asyn
@@ -524,6 +622,30 @@ class Remote:
         raise AssertionError("the last try returns or raises")
 
 
+async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:
+    """At most so many bytes of an object, and its ETag."""
+    bucket, key, _ = fs.split_path(path)
+    found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
+    async with found["Body"] as body:
+        return await body.read(most), found["ETag"]
+
+
+async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> None:
+    """Replaces an object of that generation only."""
+    bucket, key, _ = fs.split_path(path)
+    await fs._call(
+        "POST",
+        f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
+        uploadType="media",
+        name=key,
+        ifGenerationMatch=generation,
+        headers={"Content-Type": "application/json"},
+        data=data,
+        json_out=True,
+    )
+
+
+_MEMORY = threading.Lock()  # of what lies in this process
 _OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
 _INHERITED: list[Any] = []
 

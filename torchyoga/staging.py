@@ -28,11 +28,11 @@ class Staging:
 
     Attributes:
         root: where they are.
-        replaces: the build that is to be replaced, if there is one.
+        replaces: what may be replaced, as the store has told it; None if nothing may.
     """
 
     root: Root
-    replaces: str | None = None
+    replaces: object = None
 
     @property
     def path(self) -> Path:

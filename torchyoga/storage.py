@@ -39,7 +39,7 @@ from .rooted import Root
 from .schema import Schema
 from .store import Store
 from .twice import Watched
-from .versions import Held, Versions
+from .versions import Held, Seen, Versions
 from .warned import warn_user
 
 __all__ = ["Storage"]
@@ -190,7 +190,9 @@ class Storage:
             if not overwrite:
                 self._refuse_existing(id, version)
             self._store.check_place(id, version)  # before anything is built in vain
-            return self._built(data, num_workers, id, version, options)
+            # Before anything is built, which may take so long that others have published meanwhile.
+            replaces = self._store.seen(id, version) if overwrite else None
+            return self._built(data, num_workers, id, version, options, replaces)
 
     def fetch(
         self,
@@ -363,10 +365,11 @@ class Storage:
         with self._store.lock(id, target, self.timeout):
             if to is not None:
                 self._refuse_existing(id, to)
+            replaces = self._store.seen(id, version) if to is None else None
             whole = self._fetched(id, version)
             kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
             source, _ = _source(whole, 0)
-            return self._ref(build(source, self._store, id, target, kept), verify=True)
+            return self._ref(build(source, self._store, id, target, kept, replaces), verify=True)
 
     def copy(
         self,
@@ -412,8 +415,9 @@ class Storage:
                     return to._ref(found, verify=True)
                 if not overwrite:
                     to._refuse_existing(id, version)
+                replaces = to._store.seen(id, version) if overwrite else None
                 try:
-                    found = to._store.receive(manifest, self._checked(manifest), progress)
+                    found = to._store.receive(manifest, self._checked(manifest), replaces, progress)
                     return to._ref(found, verify=True)
                 except (CorruptError, FileNotFoundError):
                     latest = self._latest(manifest, "copied")
@@ -545,8 +549,9 @@ class Storage:
         id: str,
         version: str,
         options: BuildOptions,
+        replaces: Seen | None = None,
     ) -> VersionRef:
-        """Builds a version, whose lock is held."""
+        """Builds a version, whose lock is held, in the place of what was seen there."""
         left_out: dict[str, str] = {}
         source, info = _source(data, num_workers, options.schema, left_out)
         watched = None
@@ -567,7 +572,7 @@ class Storage:
             )
         if watched is not None:
             options = replace(options, before_publishing=partial(_warn_of_random_rows, watched, id, version))
-        return self._ref(build(watched or source, self._store, id, version, options), verify=True)
+        return self._ref(build(watched or source, self._store, id, version, options, replaces), verify=True)
 
     def _refuse_existing(self, id: str, version: str) -> None:
         if self._store.find(id, version) is not None:

@@ -30,7 +30,7 @@ from .progress import progress_bar
 from .regular import read_regular
 from .rooted import Entry, Root, beside
 from .staging import Staging
-from .versions import Held, Versions, sealed
+from .versions import Held, Seen, Versions, sealed
 
 __all__ = ["Store", "transfer_bar"]
 
@@ -197,7 +197,15 @@ class Store(Versions):
         except (OSError, YogaError):
             return ""
 
-    def stage(self, id: str, version: str) -> Staging:
+    def seen(self, id: str, version: str) -> Seen | None:
+        """What is published there now; the lock keeps it so."""
+        try:
+            found = self.find(id, version)
+        except CorruptError:
+            return Seen(None)
+        return None if found is None else Seen(found.build)
+
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
         self.check_place(id, version)
         staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
@@ -228,7 +236,13 @@ class Store(Versions):
         staging.clear()
         return manifest
 
-    def receive(self, manifest: Manifest, held: Held, progress: bool | None = None) -> Manifest:
+    def receive(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None = None,
+        progress: bool | None = None,
+    ) -> Manifest:
         """Copies the files; those that an interrupted copy has brought already are kept."""
         staging = self.stage(manifest.id, manifest.version)
         staging.keep_only(manifest.files)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 from .errors import CorruptError, NotFoundError, YogaError
 from .files import MANIFEST, Files, is_foreign
@@ -15,7 +16,7 @@ from .manifest import FileEntry, Manifest, is_data_file, is_like_manifest
 from .reader import Reader
 from .staging import Staging
 
-__all__ = ["MOST_NAMED", "Held", "Versions", "nearest", "opening", "sealed", "some"]
+__all__ = ["MOST_NAMED", "Held", "Seen", "Versions", "nearest", "opening", "sealed", "some"]
 
 Held = Callable[[FileEntry], AbstractContextManager[str]]
 MOST_NAMED = 10  # in a message
@@ -53,6 +54,18 @@ def opening(manifest: Manifest, held: Held) -> Held:
             yield path
 
     return opened
+
+
+class Seen(NamedTuple):
+    """A published version as somebody has seen it, who may replace that one and no other.
+
+    Attributes:
+        build: of its manifest; None if that is damaged.
+        tag: by which the store tells the manifest from any other that is put there; None if it cannot.
+    """
+
+    build: str | None
+    tag: str | None = None
 
 
 class Versions(ABC):
@@ -97,8 +110,15 @@ class Versions(ABC):
         """YogaError if something lies where a version is to be that torchyoga has not written."""
 
     @abstractmethod
-    def stage(self, id: str, version: str) -> Staging:
-        """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
+    def seen(self, id: str, version: str) -> Seen | None:
+        """What is published there now, to be replaced; None if nothing is."""
+
+    @abstractmethod
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
+        """A place to build a version in, with what an interrupted build has left there. Hold the lock.
+
+        What may be replaced is settled before anything is built: None if nothing may.
+        """
 
     @abstractmethod
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
@@ -109,7 +129,13 @@ class Versions(ABC):
         """
 
     @abstractmethod
-    def receive(self, manifest: Manifest, held: Held, progress: bool | None = None) -> Manifest:
+    def receive(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None = None,
+        progress: bool | None = None,
+    ) -> Manifest:
         """Publishes a version with copies of its files; `held` gives each at a path. Hold the lock."""
 
     @abstractmethod
