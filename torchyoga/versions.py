@@ -164,7 +164,7 @@ class Versions(ABC):
         except CorruptError as error:
             advice = "remove the version and build it again"
             if not is_like_manifest(text):
-                advice = "if it is not torchyoga's, move it away; if it was, remove the version"
+                advice = "if it is not torchyoga's, move it away; else remove the version and build it again"
             raise CorruptError(f"{where}: {error}; {advice}") from error
         if (manifest.id, manifest.version) != (id, version):
             raise CorruptError(
