@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
 from collections import OrderedDict
@@ -485,3 +486,18 @@ def test_without_trust_in_counts_nothing_is_used_again_while_it_may_be_held(ref:
     environment = {**os.environ, "TORCHYOGA_REUSE_MEMORY": "0", "PYTHONPATH": package}
     command = [sys.executable, str(Path(__file__).with_name("untrusted.py"))]
     subprocess.run(command, env=environment, check=True, timeout=PATIENCE)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
+def test_a_slot_that_is_just_being_made_is_not_there_yet() -> None:
+    ring = Ring.made(1)
+    assert ring is not None
+    worker = pickle.loads(pickle.dumps(ring))
+    number = ring._numbers[0] + len(ring.slots)
+    descriptor = os.memfd_create(f"torchyoga-{ring.key}-{number}")
+    try:
+        assert worker.place(number) is None
+        os.ftruncate(descriptor, ring_module._SLOT_BYTES)
+        assert worker.place(number) is not None
+    finally:
+        os.close(descriptor)

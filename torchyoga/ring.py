@@ -162,14 +162,15 @@ def _mapped(descriptor: int) -> Memory:
 
 
 def _opened(path: str, wanted: re.Pattern[str]) -> Memory | None:
-    """The memory of a descriptor of another process; None if it is something else by now."""
+    """The memory of a descriptor of another process; None if it is something else by now, or not ready."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         is_right = wanted.fullmatch(os.readlink(f"/proc/self/fd/{descriptor}"))
-        return _mapped(descriptor) if is_right else None
+        is_ready = os.fstat(descriptor).st_size == _SLOT_BYTES  # made a moment ago, it has no size yet
+        return _mapped(descriptor) if is_right and is_ready else None
     except OSError:
         return None
     finally:
