@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import difflib
 import errno
+import json
 import logging
 import os
 import random
@@ -633,14 +634,17 @@ async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:
 async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> None:
     """Replaces an object of that generation only."""
     bucket, key, _ = fs.split_path(path)
+    # Two parts, for what is uploaded alone some servers take without looking at conditions.
+    boundary = secrets.token_hex(16)
+    head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': key})}\r\n"
+    head += f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
     await fs._call(
         "POST",
         f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
-        uploadType="media",
-        name=key,
+        uploadType="multipart",
         ifGenerationMatch=generation,
-        headers={"Content-Type": "application/json"},
-        data=data,
+        headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+        data=head.encode() + data + f"\r\n--{boundary}--".encode(),
         json_out=True,
     )
 
