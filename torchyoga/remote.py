@@ -32,6 +32,8 @@ __all__ = ["Found", "Remote", "is_url"]
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _TRIES = 6
+_BUSY_TRIES = 20  # of a server that answers, but that it cannot now
+_BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 _PATIENCE = 60.0  # seconds that a call may take, whatever it carries
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
@@ -271,75 +273,80 @@ class Remote:
     def find(self, folder: str = "") -> dict[str, Found]:
         """Everything under a folder, at any depth, by its name within the folder; empty if there is none."""
 
-        def find() -> dict[str, Found]:
+        def find() -> dict[str, Any]:
             fs, path = self._at(folder)
-            if self.protocol in ("http", "https"):
-                try:
-                    found = _linked(fs, path)
-                except Exception as error:
-                    if self._is_unlisted(error):
-                        return {}
-                    raise
-            elif self._is_s3 and "//" in path:
-                found, _ = self._listed(fs, path)  # s3fs would leave out the empty names of folders
-            else:
-                found = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
-            base = fs._strip_protocol(path).rstrip("/") + "/"
-            return {
-                self._decoded(name.removeprefix(base)): _found(info)
-                for name, info in found.items()
-                if name.startswith(base) and name != base
-            }
+            if self.protocol not in ("http", "https"):
+                found: dict[str, Any] = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
+                return found
+            try:
+                return _linked(fs, path)
+            except Exception as error:
+                if self._is_unlisted(error):
+                    return {}
+                raise
 
         try:
-            return self._tried(f"list {self.where(folder)}", find)
+            if self._is_s3:
+                infos, _ = self._listed(folder)
+            else:
+                infos = self._tried(f"list {self.where(folder)}", find)
         except FileNotFoundError:
             return {}
+        return {name: _found(infos[path]) for path, name in self._within(folder, infos) if name}
 
     def folders(self, folder: str = "") -> list[str]:
         """Names of the folders in a folder, sorted; of very many the first few thousand."""
 
-        def list_folders() -> list[str]:
+        def find() -> list[str]:
             fs, path = self._at(folder)
-            if self._is_s3:
-                _, names = self._listed(fs, path, "/", _MOST_PAGES)
-            else:
-                try:
-                    infos = self._run(fs, "ls", path, detail=True, seconds=10 * _PATIENCE)
-                except Exception as error:
-                    if self._is_unlisted(error):
-                        return []
-                    raise
-                names = [info["name"] for info in infos if info["type"] == "directory"]
-            base = fs._strip_protocol(path).rstrip("/") + "/"
-            below = (name.removeprefix(base).strip("/") for name in names if name.startswith(base))
-            return [self._decoded(name) for name in below]
-
-        if (
-            "//" in self.url.partition("://")[2] and not self._is_s3
-        ):  # which some filesystems' `ls` leaves out
-            found = [name.split("/")[0] for name in self.find(folder) if "/" in name]
-        else:
             try:
-                found = self._tried(f"list {self.where(folder)}", list_folders)
-            except FileNotFoundError:
-                found = []
-        return sorted(set(found))[: 1000 * _MOST_PAGES]
+                infos = self._run(fs, "ls", path, detail=True, seconds=10 * _PATIENCE)
+            except Exception as error:
+                if self._is_unlisted(error):
+                    return []
+                raise
+            return [info["name"] for info in infos if info["type"] == "directory"]
+
+        try:
+            if self._is_s3:
+                _, paths = self._listed(folder, "/", _MOST_PAGES)
+            elif "//" in self.url.partition("://")[2]:  # which some filesystems' `ls` leaves out
+                return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
+            else:
+                paths = self._tried(f"list {self.where(folder)}", find)
+        except FileNotFoundError:
+            return []
+        found = {name.strip("/") for _, name in self._within(folder, paths)}
+        return sorted(found)[: 1000 * _MOST_PAGES]
+
+    def _within(self, folder: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """The paths below a folder, and their names within it."""
+        fs, path = self._at(folder)
+        base = fs._strip_protocol(path).rstrip("/") + "/"
+        return ((path, self._decoded(path.removeprefix(base))) for path in paths if path.startswith(base))
 
     def _listed(
-        self, fs: Any, path: str, delimiter: str = "", most: int | None = None
+        self, folder: str, delimiter: str = "", most: int | None = None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Objects and folders of an S3 path, all or those in so many pages of a thousand."""
-        bucket, _, prefix = path.partition("/")
+        """Objects and folders below one in S3, all or those in so many pages of a thousand.
+
+        One request a page, each tried by itself: s3fs would ask a second time where nothing is, begin anew
+        where one page fails, and leave out empty names.
+        """
+        bucket, _, prefix = self._at(folder)[1].partition("/")
         asked: dict[str, Any] = {
             "Bucket": bucket,
             "Prefix": f"{prefix}/" if prefix else "",
             "Delimiter": delimiter,
         }
+
+        def ask() -> Any:
+            return self._run(self._at(folder)[0], "call_s3", "list_objects_v2", **asked)
+
         found: dict[str, Any] = {}
         folders: list[str] = []
         for _ in range(_ALL_PAGES if most is None else most):
-            page = self._run(fs, "call_s3", "list_objects_v2", **asked)
+            page = self._tried(f"list {self.where(folder)}", ask)
             found |= {f"{bucket}/{info['Key']}": info for info in page.get("Contents", [])}
             folders += [f"{bucket}/{info['Prefix']}" for info in page.get("CommonPrefixes", [])]
             if not page.get("IsTruncated"):
@@ -601,7 +608,7 @@ class Remote:
     def _tried(self, what: str, call: Callable[[], T]) -> T:
         """What the call gives, tried a few times, with growing pauses between."""
         started = time.monotonic()
-        for tries in range(1, _TRIES + 1):
+        for tries in range(1, max(_TRIES, _BUSY_TRIES) + 1):
             try:
                 return call()
             except Exception as error:
@@ -612,10 +619,13 @@ class Remote:
                     if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
                         raise
                     raise RemoteError(f"cannot {what}: {_told(error)}{_hint(error)}") from error
-                if tries == _TRIES or time.monotonic() - started > _LONGEST_SILENCE:
+                most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
+                if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
+                    is_busy = most == _BUSY_TRIES
+                    asked = "It is busy" if is_busy else "Is the store there, and its endpoint right?"
                     raise RemoteError(
-                        f"cannot {what}: {_told(error)} (tried {tries} times). Is the store there, and its "
-                        "endpoint right? Try again; what has been done so far is kept"
+                        f"cannot {what}: {_told(error)} (tried {tries} times). {asked}{'.' * is_busy} Try again; "
+                        "what has been done so far is kept"
                     ) from error
                 pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
                 _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)

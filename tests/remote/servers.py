@@ -118,6 +118,8 @@ class Fault:
         after: how many that are meant pass unharmed first.
         status: for "status": 403, 500, 503 or another.
         bytes: see kind.
+        every: only to each second, third, ... of those that are meant.
+        chance: of those, only to so many.
     """
 
     kind: str
@@ -127,6 +129,8 @@ class Fault:
     after: int = 0
     status: int = 503
     bytes: int = 0
+    every: int = 1
+    chance: float = 1.0
 
     def __post_init__(self) -> None:
         kinds = ("status", "timeout", "slow", "cut body", "flip", "refuse", "lost reply", "cut upload")

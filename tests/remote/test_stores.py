@@ -844,6 +844,30 @@ def test_a_full_disk_says_where(s3: S3, bucket: str, tmp_path: Path, monkeypatch
     assert same(ref)
 
 
+@pytest.mark.parametrize("often", [{"every": 2}, {"chance": 0.5}])
+def test_a_busy_store_is_asked_again(
+    often: dict[str, Any], proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.remote._LONGEST_WAIT", 0.02)
+    on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
+    proxy.faults = [Fault("status", **often)]
+    ref = on("here").submit(ROWS, "a", "1")
+    on("here").submit(ROWS, "a", "1", overwrite=True)
+    assert len(ref) == len(ROWS)
+    assert same(on("there").fetch("a", "1", download=True))
+    on("there").check("a", "1")
+    assert on("there").list() == [("a", "1")]
+    on("there").remove("a", "1")
+    on("there").clean(0)
+    assert sum(request.fault is not None for request in proxy.requests) > 20
+
+
+def test_an_empty_folder_is_listed_by_one_request(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    remote = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")._store._remote  # type: ignore[attr-defined]
+    assert remote.find("nothing") == {}
+    assert len(proxy.requests) == 1
+
+
 def test_threads_and_storages_share_one_download(
     proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import socket
 import sys
@@ -32,6 +33,7 @@ class Proxy:
     def __init__(self, endpoint: str) -> None:
         self.host, self.port = urlsplit(endpoint).hostname, urlsplit(endpoint).port
         self.faults: list[Fault] = []
+        self.chances = random.Random(0)
         self.requests: list[dict[str, Any]] = []
         self.clients: set[asyncio.StreamWriter] = set()
         # Holds the port while nothing listens at it, lest another process takes it.
@@ -99,6 +101,9 @@ class Proxy:
                 continue
             if fault["after"]:
                 fault["after"] -= 1
+                continue
+            fault["met"] = fault.get("met", 0) + 1
+            if fault["met"] % fault["every"] or self.chances.random() >= fault["chance"]:
                 continue
             if fault["times"] is not None:
                 fault["times"] -= 1
