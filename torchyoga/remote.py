@@ -622,10 +622,10 @@ class Remote:
                 most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
                 if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
                     is_busy = most == _BUSY_TRIES
-                    asked = "It is busy" if is_busy else "Is the store there, and its endpoint right?"
+                    hint = "It is busy." if is_busy else "Is the store there, and its endpoint right?"
                     raise RemoteError(
-                        f"cannot {what}: {_told(error)} (tried {tries} times). {asked}{'.' * is_busy} Try again; "
-                        "what has been done so far is kept"
+                        f"cannot {what}: {_told(error)} (tried {tries} times). {hint} Try again; what has been "
+                        "done so far is kept"
                     ) from error
                 pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
                 _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)
