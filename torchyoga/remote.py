@@ -624,8 +624,8 @@ class Remote:
                     is_busy = most == _BUSY_TRIES
                     hint = "It is busy." if is_busy else "Is the store there, and its endpoint right?"
                     raise RemoteError(
-                        f"cannot {what}: {_told(error)} (tried {tries} times). {hint} Try again; what has been "
-                        "done so far is kept"
+                        f"cannot {what}: {_told(error)} (tried {tries} times). {hint} Try again; what has "
+                        "been done so far is kept"
                     ) from error
                 pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
                 _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)
