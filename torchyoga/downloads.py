@@ -372,29 +372,51 @@ class Downloads:
 
     def _append(self, name: str, entry: FileEntry, file: BinaryIO) -> int:
         """Writes what is missing; returns the CRC-32 of all."""
-        file.seek(0)
-        crc, at = crc32_of(file)
-        if at > entry.nbytes:
-            file.truncate(0)
-            at = crc = 0
-        while at < entry.nbytes:
-            bounds = [
-                (start, min(start + _RUN, entry.nbytes))
-                for start in range(at, min(at + _RUNS * _RUN, entry.nbytes), _RUN)
-            ]
-            try:
+        part = _Part(file)
+        if part.at > entry.nbytes:
+            part.restart()
+        try:
+            if self._remote.streams and part.at < entry.nbytes:
+                self._remote.stream(name, part, entry.nbytes)
+            while part.at < entry.nbytes:
+                bounds = [
+                    (start, min(start + _RUN, entry.nbytes))
+                    for start in range(part.at, min(part.at + _RUNS * _RUN, entry.nbytes), _RUN)
+                ]
                 runs = self._remote.read_ranges(name, bounds, entry.nbytes)
-            except FileNotFoundError:
-                self._say_what_happened(entry)
-                raise
-            if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
-                file.truncate(0)
-                at = crc = 0
-            for run in runs:
-                file.write(run)
-                crc, at = zlib.crc32(run, crc), at + len(run)
+                if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
+                    part.restart()
+                for run in runs:
+                    part.add(run)
+        except FileNotFoundError:
+            self._say_what_happened(entry)
+            raise
         file.flush()
-        return crc
+        return part.crc
+
+
+class _Part:
+    """A file on its way, at its end.
+
+    Attributes:
+        at: how many bytes it has; `crc`: their CRC-32.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        file.seek(0)
+        self._file = file
+        self.crc, self.at = crc32_of(file)
+
+    def add(self, piece: bytes) -> None:
+        """Appends bytes."""
+        self._file.write(piece)
+        self.crc, self.at = zlib.crc32(piece, self.crc), self.at + len(piece)
+
+    def restart(self) -> None:
+        """Begins anew."""
+        self._file.truncate(0)
+        self._file.seek(0)
+        self.crc = self.at = 0
 
 
 _planning: weakref.WeakSet[threading.Thread] = weakref.WeakSet()

@@ -21,13 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from .errors import CorruptError, RemoteError
 from .forks import renew_in_children
 
-__all__ = ["Found", "Remote", "is_url"]
+__all__ = ["Found", "Remote", "Sink", "is_url"]
 
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
@@ -40,6 +40,7 @@ _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
 _DELETIONS = 8  # at once
 _ALL_PAGES = 100_000  # of a thousand names each; a listing that is longer has no end
 _MOST_PAGES = 5  # of those, to find some that are like another
+_PIECE = 2**20  # bytes
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _EXTRAS = {
     "s3": "s3",
@@ -75,6 +76,18 @@ class Found(NamedTuple):
 
     nbytes: int | None
     written: float | None
+
+
+class Sink(Protocol):
+    """Where what is read goes, piece by piece."""
+
+    at: int  # bytes so far
+
+    def add(self, piece: bytes) -> None:
+        """The next bytes."""
+
+    def restart(self) -> None:
+        """What came so far does not count."""
 
 
 def is_url(text: str) -> bool:
@@ -269,6 +282,32 @@ class Remote:
             return runs
 
         return self._tried(f"read {self.where(name)}", read)
+
+    @property
+    def streams(self) -> bool:
+        """True if a file comes best in one answer: not every web server knows ranges."""
+        return self.protocol in ("http", "https")
+
+    def stream(self, name: str, sink: Sink, nbytes: int) -> None:
+        """Reads all that is under a name, from where the sink is, a piece at a time; where `streams`.
+
+        Args:
+            name: what to read.
+            sink: takes the pieces; begins anew if the server sends all of it, whatever was asked for.
+            nbytes: of all that is under the name.
+
+        Raises:
+            FileNotFoundError: nothing is under that name.
+            RemoteError: it cannot be read, or the answers stay shorter or longer than that.
+        """
+
+        def read() -> None:
+            fs, path = self._at(name)
+            self._awaited(fs, _streamed(fs, path, sink), _seconds(nbytes - sink.at))
+            if sink.at != nbytes:
+                raise ConnectionError(f"{sink.at} of {nbytes} bytes came")
+
+        self._tried(f"read {self.where(name)}", read)
 
     def find(self, folder: str = "") -> dict[str, Found]:
         """Everything under a folder, at any depth, by its name within the folder; empty if there is none."""
@@ -631,6 +670,19 @@ class Remote:
                 _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
+
+
+async def _streamed(fs: Any, path: str, sink: Sink) -> None:
+    """What a web server sends of a file, from where the sink is."""
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
+        fs._raise_not_found_for_status(answer, path)
+        begin = re.match(rf"bytes {sink.at}-", answer.headers.get("Content-Range", ""))
+        if answer.status != 206 or begin is None:
+            sink.restart()
+        async for piece in answer.content.iter_chunked(_PIECE):
+            sink.add(piece)
 
 
 async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:

@@ -228,9 +228,9 @@ def gcs_server() -> Iterator[Gcs]:
 
 
 @contextlib.contextmanager
-def http_server(folder: Path) -> Iterator[Files]:
+def http_server(folder: Path, ranges: bool = True) -> Iterator[Files]:
     """The files of a folder as they are at each request: ranges and listings, nothing can be written."""
-    with _program("files", str(folder)) as (_, port):
+    with _program("files", str(folder), *([] if ranges else ["no ranges"])) as (_, port):
         yield Files(f"http://127.0.0.1:{port}", folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import threading
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from machines import running
-from servers import S3, Proxy
+from servers import S3, Fault, Proxy, faulty, http_server
 from torch.utils.data import DataLoader
 from waiting import PATIENCE, eventually
 
@@ -249,3 +250,27 @@ def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
     with open("/proc/self/maps") as maps:
         mapped = [line for line in maps if str(tmp_path / "a" / "files") in line]
     assert len(mapped) <= NUM_FILES // 8 + 6
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_web_server_sends_a_file_once_and_nobody_holds_it_whole(ranges: bool, tmp_path: Path) -> None:
+    """Cut in the middle, it goes on where it was, if the server can."""
+    rows = np.random.default_rng(0).integers(0, 255, (48, 2**20), np.uint8)
+    yoga.Storage(tmp_path / "web").submit({"x": rows}, "a", "1")
+    (path,) = (tmp_path / "web" / "a" / "1").glob("*.mdb")
+    nbytes = path.stat().st_size
+    for cut in (False, True):
+        with http_server(tmp_path / "web", ranges) as server, faulty(server.endpoint) as proxy:
+            if cut:
+                proxy.faults = [Fault("cut body", r"\.mdb", "GET", times=1, bytes=nbytes // 2)]
+            storage = yoga.Storage(proxy.endpoint, cache_dir=tmp_path / f"cache {cut}")
+            tracemalloc.start()
+            try:
+                ref = storage.fetch("a", "1", download=True)
+                _, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert np.array_equal(ref[47]["x"], rows[47])
+            sent = sum(request.sent for request in proxy.seen("GET", ".mdb"))
+            assert sent < nbytes * (1.1 if ranges or not cut else 1.6)
+            assert most < nbytes // 2

@@ -1,4 +1,4 @@
-"""Serves a folder over plain HTTP, read-only, with ranges and listings; prints its port."""
+"""Serves a folder over plain HTTP, read-only, with listings, and perhaps ranges; prints its port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Files(SimpleHTTPRequestHandler):
     def do_GET(self) -> None:
         path = Path(self.translate_path(self.path))
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if not path.is_file() or asked is None or asked.groups() == ("", ""):
+        if "no ranges" in sys.argv or not path.is_file() or asked is None or asked.groups() == ("", ""):
             return super().do_GET()
         size = path.stat().st_size
         first, last = asked.groups()
@@ -41,7 +41,7 @@ class Files(SimpleHTTPRequestHandler):
             self.wfile.write(file.read(stop - start))
 
     def end_headers(self) -> None:
-        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Accept-Ranges", "none" if "no ranges" in sys.argv else "bytes")
         super().end_headers()
 
     def log_message(self, *args: object) -> None:
