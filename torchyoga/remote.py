@@ -821,6 +821,8 @@ def _told(error: BaseException) -> str:
 
 
 def _hint(error: Exception) -> str:
+    if "RequestTimeTooSkewed" in _statuses(error):
+        return ". This machine's clock is more than 15 minutes off that of the store; set it"
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & _FINAL_NAMES:
         return ". Pass storage_options to Storage, or set the environment variables of the store's client"

@@ -317,3 +317,24 @@ def test_children_of_all_kinds_read_and_nothing_is_left_at_exit(s3: S3, bucket: 
 def test_what_is_a_url() -> None:
     urls = ["s3://bucket/prefix", "memory://x", "https://host/path"]
     assert [url for url in [*urls, "~/yoga", "file:///tmp/x", "/a/b"] if is_url(url)] == urls
+
+
+def test_a_clock_that_is_off_is_said(proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import ClientError
+    from s3fs.errors import translate_boto_error
+
+    remote = behind(proxy, bucket)
+    answer = {
+        "Error": {"Code": "RequestTimeTooSkewed", "Message": "The difference is too large."},
+        "ResponseMetadata": {"HTTPStatusCode": 403},
+    }
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        error = ClientError(answer, "GetObject")  # type: ignore[arg-type]
+        raise translate_boto_error(error) from error
+
+    monkeypatch.setattr(remote, "_run", refused)
+    with pytest.raises(
+        RemoteError, match="This machine's clock is more than 15 minutes off that of the store; set"
+    ):
+        remote.read("m", 10)
