@@ -196,7 +196,7 @@ def test_what_could_not_be_read_is_not_published(url: str, tmp_path: Path) -> No
         with store.lock("a", "1"):
             made = yoga.Storage(tmp_path / "made").submit(NEW, "a", "1", overwrite=True)
             assert isinstance(made, VersionRef)
-            staging, (entry,) = store.stage("a", "1"), made.manifest.files
+            staging, (entry,) = store.stage("a", "1", store.seen("a", "1")), made.manifest.files
             path = staging.path / entry.name
             path.write_bytes((tmp_path / "made" / "a" / "1" / entry.name).read_bytes())
             store.publish(staging, change(made.manifest, path))
