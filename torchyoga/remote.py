@@ -456,10 +456,11 @@ class Remote:
                 raise FileExistsError(name)
             try:
                 put()
-            except FileNotFoundError as error:
-                if _names_bucket(error):
-                    raise
-                raise FileExistsError(name) from error  # what was to be replaced is gone
+            except Exception as error:
+                is_gone = isinstance(error, FileNotFoundError) and not _names_bucket(error)
+                if is_gone or _statuses(error) & {"412", "PreconditionFailed"}:
+                    raise FileExistsError(name) from error  # it is not what was to be replaced
+                raise
 
         def put() -> None:
             fs, path = self._at(name)
