@@ -36,7 +36,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    "name", ["..", "a/../../x", "/etc/x", "a//x", "a/", "", ".", "a/./x", "x\0y", "../root/x", "a/.."]
+    "name", ["..", "a/../../x", "/x", "a//x", "a/", "", ".", "a/./x", "x\0y", "../root/x", "a/.."]
 )
 def test_names_that_lead_elsewhere_are_refused(root: Root, name: str) -> None:
     for act in (root.create, root.unlink, root.find, lambda name: root.move("a/x", name)):

@@ -180,7 +180,6 @@ class Mirror(Versions):
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
-        self.check_place(id, version)
         return replace(self._local.stage(id, version), replaces=replaces)
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
@@ -245,7 +244,7 @@ class Mirror(Versions):
         folder = self._folder(manifest.id, manifest.version)
         there = self._remote.find(folder) if manifest.files else {}
         missing = [file.name for file in manifest.files if file.name not in there]
-        if missing and all(self._remote.find_one(f"{folder}/{name}") is None for name in missing[:1]):
+        if missing and self._remote.find_one(f"{folder}/{missing[0]}") is None:
             if self.read_manifest(manifest.id, manifest.version) == text:
                 self._remote.delete([f"{folder}/{MANIFEST}"])
             raise YogaError(

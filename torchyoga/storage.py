@@ -365,6 +365,7 @@ class Storage:
         with self._store.lock(id, target, self.timeout):
             if to is not None:
                 self._refuse_existing(id, to)
+            self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
             whole = self._fetched(id, version)
             kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
@@ -415,6 +416,7 @@ class Storage:
                     return to._ref(found, verify=True)
                 if not overwrite:
                     to._refuse_existing(id, version)
+                to._store.check_place(id, version)
                 replaces = to._store.seen(id, version) if overwrite else None
                 try:
                     found = to._store.receive(manifest, self._checked(manifest), replaces, progress)
@@ -643,10 +645,8 @@ def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> st
             )
         captured = call.captured_differing(made)
         if captured:
-            found = (
-                f"{call.function.name} has another {' and another '.join(captured)} around it than when it "
-            )
-            found += f"made {what}"
+            others = " and another ".join(captured)
+            found = f"{call.function.name} has another {others} around it than when it made {what}"
         elif None in (code, made.code) or code == made.code:
             return None
         else:

@@ -120,9 +120,8 @@ class Store(Versions):
         folder = _folder(id, version)
         names = [e.name if e.is_file else f"{e.name}/" for e in self._root.scan(folder)]
         new = beside(MANIFEST)
-        if new in names and not is_like_manifest(self._root.read(f"{folder}/{new}", LARGEST_MANIFEST)):
-            names[names.index(new)] = f"{new} "  # somebody else's
-        self.refuse_foreign(id, version, names)
+        is_ours = new not in names or is_like_manifest(self._root.read(f"{folder}/{new}", LARGEST_MANIFEST))
+        self.refuse_foreign(id, version, names, others=[] if is_ours else [new])
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
         """What lies in the directory of a version beside its manifest; hidden files are not asked for."""
@@ -154,7 +153,7 @@ class Store(Versions):
             try:
                 lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
-            except FileNotFoundError:  # its folder has been tidied away
+            except (FileNotFoundError, FileExistsError):  # its folder is being tidied away
                 lock = self._lock_at(name)
             except filelock.Timeout:
                 waited = time.monotonic() - started
@@ -207,7 +206,6 @@ class Store(Versions):
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
-        self.check_place(id, version)
         staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
         staging.root.make()
         return staging

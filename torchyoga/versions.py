@@ -200,13 +200,13 @@ class Versions(ABC):
         """Ids, those most like this one first; of many only some."""
         return nearest(id, {found for found, _ in self.published()})
 
-    def refuse_foreign(self, id: str, version: str, names: Iterable[str]) -> None:
-        """YogaError if any of these names in the folder of a version is of somebody else's file.
+    def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
+        """YogaError if a name in the folder of a version is of somebody else's file, as `others` are.
 
         What is published there later would be damaged by them, and what is removed would take them along.
         """
         names = list(names)
-        found = sorted(name for name in names if is_foreign(name))
+        found = sorted({*others, *filter(is_foreign, names)})
         try:
             text = self.read_manifest(id, version) or b""
             # Beside data files of ours it is ours, whatever a damage has made of it.
