@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.utils.data
 
-from torchyoga.columns import Rows
+from torchyoga.rows.block import Rows
 
 BATCH = 256
 

@@ -31,7 +31,7 @@ import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
-from torchyoga.downloads import Downloads
+from torchyoga.stores.downloads import Downloads
 
 SERVER = Path(__file__).parents[1] / "tests" / "remote" / "programs" / "s3.py"
 BUCKET = "benchmark"

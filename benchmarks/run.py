@@ -31,8 +31,8 @@ import torch.utils.data
 from common import BATCH, NaiveLmdb, epoch, interleaved, ratio, take_limit, write_naive
 
 import torchyoga as yoga
-from torchyoga.formats import FORMATS
-from torchyoga.formats.filters import COMPRESSIONS
+from torchyoga.formats.contract import FORMATS
+from torchyoga.formats.hdf5_filters import COMPRESSIONS
 
 SIZES = {"784 B": (784, 200_000), "12 KiB": (12_288, 40_000), "196 KiB": (200_704, 2_500)}
 # What we hold ourselves to: way -> row size -> share of the limit.

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from torchyoga.checksum import combine_crc32
-from torchyoga.formats.checks import num_units, unit_bytes_of
-from torchyoga.manifest import FileEntry, Manifest, fingerprint_of
-from torchyoga.schema import Schema
+from torchyoga.files.checksum import combine_crc32
+from torchyoga.mapped.checks import num_units, unit_bytes_of
+from torchyoga.rows.schema import Schema
+from torchyoga.versions.manifest import FileEntry, Manifest, fingerprint_of
 
 _PAGE = 4096
 _BLOCK_BYTES = 4 * 2**20

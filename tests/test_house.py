@@ -120,12 +120,12 @@ NEVER = {
     "build": {"torch"},
     "stream": {"torch", "os"},
     "dataref": {"torch"},
-    "adapters.python": {"torchyoga.formats", "torchyoga.store", "torchyoga.adapters.torch"},
-    "adapters.torch": {"torchyoga.formats", "torchyoga.store", "torchyoga.adapters.python"},
-    "adapters.tensorflow": {"torchyoga.formats", "torchyoga.store", "keras"},
-    "adapters.keras": {"torchyoga.formats", "torchyoga.store", "tensorflow"},
-    "adapters.sequence": {"torchyoga.formats", "torchyoga.store", "tensorflow", "keras"},
-    "adapters.dataflow": {"torchyoga.formats", "torchyoga.store", "tensorpack"},
+    "adapters.python": {"torchyoga.formats.contract", "torchyoga.stores.local", "torchyoga.adapters.torch"},
+    "adapters.torch": {"torchyoga.formats.contract", "torchyoga.stores.local", "torchyoga.adapters.python"},
+    "adapters.tensorflow": {"torchyoga.formats.contract", "torchyoga.stores.local", "keras"},
+    "adapters.keras": {"torchyoga.formats.contract", "torchyoga.stores.local", "tensorflow"},
+    "adapters.sequence": {"torchyoga.formats.contract", "torchyoga.stores.local", "tensorflow", "keras"},
+    "adapters.dataflow": {"torchyoga.formats.contract", "torchyoga.stores.local", "tensorpack"},
 }
 
 

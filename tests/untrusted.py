@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import torchyoga as yoga
-from torchyoga.buffers import BufferPool, address_of, counts_can_be_trusted
+from torchyoga.process.buffers import BufferPool, address_of, counts_can_be_trusted
 
 
 def main() -> None:

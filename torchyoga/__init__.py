@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 from . import errors
 from .adapters.arrays import from_arrays
 from .adapters.pickled import from_lmdb
-from .collate import jagged, padded
-from .dataref import DataRef
-from .device import to_device
-from .loader import DataLoader
-from .proof import prove
-from .quality import ShuffleQuality, shuffle_quality
-from .sampler import ResumableBatchSampler, ResumableSampler
-from .schema import Schema
+from .loading.device import to_device
+from .loading.loader import DataLoader
+from .loading.sampler import ResumableBatchSampler, ResumableSampler
+from .order.proof import prove
+from .order.quality import ShuffleQuality, shuffle_quality
+from .reading.dataref import DataRef
+from .reading.stream import Stream
+from .rows.collate import jagged, padded
+from .rows.schema import Schema
 from .storage import Storage
-from .stream import Stream
 
 if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from .checksum import combine_crc32
-from .columns import Block, Collector, Rows, equal_blocks
 from .errors import CorruptError, RemoteError, SchemaError
-from .formats import Writer, format_named
-from .manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of, is_token
-from .progress import progress_bar
-from .reader import Reader
-from .schema import Schema
-from .staging import Staging
-from .versions import Seen, Versions
+from .files.checksum import combine_crc32
+from .formats.contract import Writer, format_named
+from .process.progress import progress_bar
+from .reading.reader import Reader
+from .rows.block import Block, Collector, Rows, equal_blocks
+from .rows.schema import Schema
+from .stores.contract import Seen, Versions
+from .versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of, is_token
+from .versions.staging import Staging
 
 __all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
 

@@ -16,31 +16,32 @@ from urllib.request import url2pathname
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from .adapters import dataflow, sequence
+from .adapters import dataflow
+from .adapters import keras_sequence as sequence
 from .adapters.arrays import from_arrays, is_arrays
 from .adapters.python import IteratorSource
 from .adapters.ref import RefSource
 from .adapters.torch import IterableSource, MapSource, is_map_style
-from .arguments import Call, Function
+from .adapters.watched import Watched
 from .build import BlockSource, BuildOptions, RowSource, build
-from .cache import Cache, default_folder
-from .code import digest_of
-from .dataref import DataRef, VersionRef
+from .caching.arguments import Call, Function
+from .caching.code import digest_of
 from .errors import CorruptError, ExistsError, NotFoundError
-from .facts import plain
-from .formats import format_named
-from .manifest import FileEntry, Manifest
-from .mapped import flattened, info_of
-from .mirror import Mirror
-from .order import as_int
-from .reader import Reader
-from .remote import Remote, is_url
-from .rooted import Root
-from .schema import Schema
-from .store import Store
-from .twice import Watched
-from .versions import Held, Seen, Versions
-from .warned import warn_user
+from .files.root import Root
+from .formats.contract import format_named
+from .order.full import as_int
+from .process.warned import warn_user
+from .reading.dataref import DataRef, VersionRef
+from .reading.reader import Reader
+from .rows.schema import Schema
+from .stores.cache import Cache, default_folder
+from .stores.contract import Held, Seen, Versions
+from .stores.local import Store
+from .stores.objects import Remote, is_url
+from .stores.remote import Mirror
+from .versions.info import plain
+from .versions.manifest import FileEntry, Manifest
+from .views.mapped import flattened, info_of
 
 __all__ = ["Storage"]
 

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from .columns import Block, Collector, Rows, plain_row
-from .dataref import DataRef
 from .errors import CorruptError
-from .formats import Format
-from .manifest import FileEntry
-from .reader import Reader
-from .schema import Schema
+from .formats.contract import Format
+from .reading.dataref import DataRef
+from .reading.reader import Reader
+from .reading.stream import Stream
+from .rows.block import Block, Collector, Rows, plain_row
+from .rows.schema import Schema
 from .storage import Storage
-from .stream import Stream
+from .versions.manifest import FileEntry
 
 __all__ = ["assert_rows_equal", "check_export", "check_format", "check_resume", "check_source"]
 

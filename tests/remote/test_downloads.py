@@ -76,7 +76,7 @@ def test_a_file_is_brought_when_a_row_of_it_is_wanted(fetch: Any, proxy: Proxy) 
 def test_an_iteration_brings_files_ahead_in_its_order(
     shuffle: Any, fetch: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.downloads._AT_ONCE", 1)  # several threads overtake each other
+    monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)  # several threads overtake each other
     ref = fetch("a")
     stream = ref.stream(shuffle=shuffle, shuffle_seed=3)
     first = [int(next(iter(stream))["n"])]
@@ -110,7 +110,9 @@ def bound_of(ref: Any, share: int) -> int:
 def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
     num_workers: int, fetch: Any, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.lookahead._READ_BYTES", 1)  # small beside a file, as with real ones
+    monkeypatch.setattr(
+        "torchyoga.reading.readahead._READ_BYTES", 1
+    )  # small beside a file, as with real ones
     ref = fetch("a", bound_of(fetch("x"), 4))
     loader = yoga.DataLoader(
         ref, batch_size=32, shuffle="block", shuffle_window=4, num_workers=num_workers, seed=5

@@ -15,8 +15,8 @@ from servers import S3
 from waiting import PATIENCE, eventually
 
 from torchyoga.errors import YogaError
-from torchyoga.lease import Lease
-from torchyoga.remote import Remote
+from torchyoga.stores.lease import Lease
+from torchyoga.stores.objects import Remote
 
 
 def memory() -> Remote:
@@ -128,7 +128,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
 
 
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.lease._NOTICE_SECONDS", 0.2)
+    monkeypatch.setattr("torchyoga.stores.lease._NOTICE_SECONDS", 0.2)
     remote = memory()
     with Lease(remote, "l", "work", 9, 0), pytest.raises(YogaError):
         Lease(remote, "l", "work", 9, 1).__enter__()
@@ -165,8 +165,8 @@ def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) 
 
 HOLDER = """
 import sys, time
-from torchyoga.lease import Lease
-from torchyoga.remote import Remote
+from torchyoga.stores.lease import Lease
+from torchyoga.stores.objects import Remote
 if sys.argv[3] != "0":
     real = time.time
     time.time = lambda: real() + float(sys.argv[3])  # a clock that is wrong

@@ -13,8 +13,8 @@ from servers import S3, Gcs
 
 import torchyoga as yoga
 from torchyoga import errors
-from torchyoga.lease import Lease
-from torchyoga.remote import Remote
+from torchyoga.stores.lease import Lease
+from torchyoga.stores.objects import Remote
 
 OURS, THEIRS, LATEST = [1, 2, 3], [4, 5], [6]
 LEASE = 1

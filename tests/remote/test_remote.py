@@ -16,15 +16,15 @@ from servers import S3, Fault, Gcs, Proxy, http_server
 from waiting import PATIENCE
 
 from torchyoga.errors import CorruptError, RemoteError
-from torchyoga.remote import Remote, is_url
+from torchyoga.stores.objects import Remote, is_url
 
 QUICK = {"config_kwargs": {"connect_timeout": 2, "read_timeout": 2, "retries": {"max_attempts": 0}}}
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.remote._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.remote._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.stores.objects._LONGEST_WAIT", 0.1)
 
 
 # aiohttp warns of large bodies that gcsfs sends.
@@ -189,8 +189,8 @@ def test_a_store_that_drips_counts_as_hanging(
 ) -> None:
     remote = behind(proxy, bucket)
     remote.write("m", bytes(1000))
-    monkeypatch.setattr("torchyoga.remote._PATIENCE", 0.3)
-    monkeypatch.setattr("torchyoga.remote._TRIES", 2)
+    monkeypatch.setattr("torchyoga.stores.objects._PATIENCE", 0.3)
+    monkeypatch.setattr("torchyoga.stores.objects._TRIES", 2)
     proxy.faults = [Fault("slow", "/p/m", "GET", bytes=20)]
     with pytest.raises(RemoteError, match=r"[Tt]imeout.*tried 2 times"):
         remote.read_ranges("m", [(0, 1000)], 1000)
@@ -286,7 +286,7 @@ def test_options_are_written_nowhere(s3: S3, bucket: str, caplog: pytest.LogCapt
 
 CHILDREN = """
 import multiprocessing, os, sys, threading
-from torchyoga.remote import Remote
+from torchyoga.stores.objects import Remote
 def read(remote, queue):
     queue.put(remote.read("m", 10))
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
-from torchyoga.downloads import Downloads
 from torchyoga.errors import CorruptError
+from torchyoga.stores.downloads import Downloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows a file than are announced ahead
 
@@ -79,7 +79,7 @@ def test_an_object_of_another_size_is_named(
 ) -> None:
     import fsspec
 
-    monkeypatch.setattr("torchyoga.remote._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.01)
     name = uuid.uuid4().hex
     published(f"memory://{name}", tmp_path)
     fs = fsspec.filesystem("memory")

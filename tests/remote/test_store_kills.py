@@ -10,7 +10,7 @@ import pytest
 from machines import running
 from servers import S3
 
-from torchyoga.formats import FORMATS
+from torchyoga.formats.contract import FORMATS
 
 KILLS, KILLS_IN_ALL = 2, 100  # of each format
 

@@ -24,9 +24,9 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga import errors
-from torchyoga.cache import Cache
-from torchyoga.downloads import Downloads
-from torchyoga.manifest import Manifest
+from torchyoga.stores.cache import Cache
+from torchyoga.stores.downloads import Downloads
+from torchyoga.versions.manifest import Manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 
@@ -37,8 +37,8 @@ Machine = Callable[..., yoga.Storage]
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyoga.remote._FIRST_WAIT", 0.02)
-    monkeypatch.setattr("torchyoga.remote._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("torchyoga.stores.objects._FIRST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.stores.objects._LONGEST_WAIT", 0.1)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
 def test_what_was_replaced_is_cleaned_after_a_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.remote import Remote
+    from torchyoga.stores.objects import Remote
 
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
@@ -201,7 +201,7 @@ def test_what_was_replaced_is_cleaned_after_a_grace(
 def test_an_empty_dataset_leaves_nothing_of_what_it_has_replaced(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.remote import Remote
+    from torchyoga.stores.objects import Remote
 
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
@@ -233,7 +233,7 @@ def test_clean_ends_no_upload_of_others(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket may hold more than datasets."""
-    from torchyoga.remote import Remote
+    from torchyoga.stores.objects import Remote
 
     storage = storages(f"s3://{bucket}", s3.storage_options, tmp_path)("here")
     remote = storage._store._remote  # type: ignore[attr-defined]
@@ -321,12 +321,12 @@ def test_a_version_published_while_it_is_cleaned_stays_whole(
     machine: Machine, small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files were forgotten when they were listed; then the build went on."""
-    from torchyoga.remote import Remote
+    from torchyoga.stores.objects import Remote
 
     here, cleaner = machine("here"), machine("cleaner")
     with monkeypatch.context() as patched:
         patched.setattr(Remote, "create", lambda self, name, data: 1 / 0 if "manifest" in name else None)
-        patched.setattr("torchyoga.lease.Lease._claim", lambda self, number: True)
+        patched.setattr("torchyoga.stores.lease.Lease._claim", lambda self, number: True)
         with pytest.raises(ZeroDivisionError):
             here.submit({"x": np.arange(100)}, "a", "1")
     remote = cleaner._store._remote  # type: ignore[attr-defined]
@@ -720,7 +720,7 @@ def forged(good: bytes, **changes: Any) -> bytes:
     """A manifest whose checksum is right all the same."""
     import json
 
-    from torchyoga.manifest import digest
+    from torchyoga.versions.manifest import digest
 
     content = json.loads(good)
     del content["checksum"]
@@ -848,7 +848,7 @@ def test_a_full_disk_says_where(s3: S3, bucket: str, tmp_path: Path, monkeypatch
 def test_a_busy_store_is_asked_again(
     often: dict[str, Any], proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.remote._LONGEST_WAIT", 0.02)
+    monkeypatch.setattr("torchyoga.stores.objects._LONGEST_WAIT", 0.02)
     on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
     proxy.faults = [Fault("status", **often)]
     ref = on("here").submit(ROWS, "a", "1")

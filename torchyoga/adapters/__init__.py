@@ -1,1 +1,4 @@
-"""The doors: each turns one framework's data into rows, and rows into what the framework expects."""
+"""A framework's data, arrays or somebody's files into rows, and rows back into a framework's data.
+
+One file per framework. Never sees stores.
+"""

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..buffers import BufferPool
-from ..columns import Data
-from ..dataref import ColumnsRef, DataRef
 from ..errors import CorruptError, NotFoundError, SchemaError
-from ..formats.gather import Memory, address_of, bytes_from
-from ..formats.items import Mapped
-from ..schema import Column, Schema
+from ..mapped.gather import Memory, address_of, bytes_from
+from ..mapped.items import Mapped
+from ..process.buffers import BufferPool
+from ..reading.dataref import ColumnsRef, DataRef
+from ..rows.block import Data
+from ..rows.schema import Column, Schema
 
 __all__ = ["from_arrays", "is_arrays"]
 

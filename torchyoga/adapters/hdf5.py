@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5p, h5t
 
-from ..buffers import BufferPool
-from ..columns import Data
-from ..dataref import ColumnsRef, DataRef
 from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
-from ..formats.filters import Pipeline, require_filters
-from ..formats.gather import Bytes, MappedFile, Memory, address_of
-from ..formats.items import Decoded, Items, Mapped
-from ..formats.pages import Watch
-from ..schema import Column, Node, Schema, path_name
+from ..formats.hdf5_filters import Pipeline, require_filters
+from ..mapped.gather import Bytes, MappedFile, Memory, address_of
+from ..mapped.items import Decoded, Items, Mapped
+from ..mapped.pages import Watch
+from ..process.buffers import BufferPool
+from ..reading.dataref import ColumnsRef, DataRef
+from ..rows.block import Data
+from ..rows.schema import Column, Node, Schema, path_name
 
 __all__ = ["from_hdf5"]
 

@@ -12,17 +12,17 @@ from typing import Any
 import keras
 import torch
 
-from ..batches import NumberedBatches
-from ..blocks import Shuffle
-from ..cursor import Run
-from ..dataref import DataRef
 from ..errors import CorruptError, StateError
-from ..order import as_int
-from ..place import Place
-from ..pool import Pool
-from ..stream import Stream
-from ..trainers import told_by_keras
-from .sequence import as_dataref
+from ..loading.trainers import told_by_keras
+from ..order.by_file import Shuffle
+from ..order.cursor import Run
+from ..order.full import as_int
+from ..order.position import Place
+from ..reading.dataref import DataRef
+from ..reading.stream import Stream
+from .keras_sequence import as_dataref
+from .numbered import NumberedBatches
+from .pool import Pool
 
 __all__ = ["Checkpoint", "KerasDataset", "as_dataref", "make_keras_dataset"]
 

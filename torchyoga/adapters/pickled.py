@@ -13,8 +13,8 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from ..dataref import DataRef
 from ..errors import CorruptError, NotFoundError
+from ..reading.dataref import DataRef
 
 __all__ = ["from_lmdb"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..build import BlockSource
-from ..columns import Block, Rows
-from ..dataref import DataRef
-from ..schema import Schema
+from ..reading.dataref import DataRef
+from ..rows.block import Block, Rows
+from ..rows.schema import Schema
 
 __all__ = ["RefSource"]
 

@@ -13,19 +13,19 @@ import numpy.typing as npt
 import tensorflow as tf
 import torch
 
-from ..ahead import Ahead, Task
-from ..batches import as_numpy, nested, sample_of
 from ..build import BlockSource
-from ..columns import Block, Data, block_of, joined
 from ..compound import RaggedParts, SparseParts, StringParts
-from ..cursor import Run
-from ..dataref import DataRef
 from ..errors import SchemaError, StateError
-from ..order import as_int
-from ..place import batches
-from ..schema import Column, Node, Schema, path_name
-from ..stream import Stream, windows_of
-from ..trainers import epochs_without_length, is_keras_building
+from ..loading.trainers import epochs_without_length, is_keras_building
+from ..order.cursor import Run
+from ..order.full import as_int
+from ..order.position import batches
+from ..process.background import Ahead, Task
+from ..reading.dataref import DataRef
+from ..reading.stream import Stream, windows_of
+from ..rows.block import Block, Data, block_of, joined
+from ..rows.schema import Column, Node, Schema, path_name
+from .numbered import as_numpy, nested, sample_of
 
 __all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
 

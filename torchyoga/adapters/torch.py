@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..build import RowSource
-from ..dataref import DataRef
+from ..reading.dataref import DataRef
 
 __all__ = ["IterableSource", "MapSource", "is_map_style"]
 

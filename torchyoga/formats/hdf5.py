@@ -24,14 +24,15 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
-from ..cached import cached_property
-from ..checksum import combine_crc32
-from ..columns import Block
 from ..errors import CorruptError, SchemaError
-from ..schema import Column, Schema
-from . import Extent, Ints, read_table, with_units
-from .checks import unit_bytes_of, unit_checksums
-from .filters import (
+from ..files.checksum import combine_crc32
+from ..mapped.checks import unit_bytes_of, unit_checksums
+from ..mapped.gather import Bytes
+from ..process.lazy import cached_property
+from ..rows.block import Block
+from ..rows.schema import Column, Schema
+from .contract import Extent, Ints, read_table, with_units
+from .hdf5_filters import (
     COMPRESSIONS,
     GZIP_LEVEL,
     HDF5_LOCK,
@@ -40,7 +41,6 @@ from .filters import (
     memory_file,
     shuffled,
 )
-from .gather import Bytes
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 

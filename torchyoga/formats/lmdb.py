@@ -20,12 +20,12 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from ..columns import Block
 from ..errors import CorruptError
-from ..schema import Schema
-from . import Extent, Ints, read_table, with_units
-from .checks import unit_bytes_of, unit_checksums
-from .gather import Bytes
+from ..mapped.checks import unit_bytes_of, unit_checksums
+from ..mapped.gather import Bytes
+from ..rows.block import Block
+from ..rows.schema import Schema
+from .contract import Extent, Ints, read_table, with_units
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from ... import dataref
-from ...stream import Stream as _Stream
-from . import DataRef, Stream
+from ...reading import dataref
+from ...reading.stream import Stream as _Stream
+from ..yogadl import DataRef, Stream
 from .records import record_of
 
 __all__ = ["CachedDataRef", "CachedStream", "LMDBDataRef"]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...columns import plain_row
 from ...compound import RaggedParts, SparseParts, StringParts
+from ...rows.block import plain_row
 
 __all__ = ["record_of"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...process.warned import warn_user
 from ...storage import Storage as _Storage
-from ...warned import warn_user
-from . import DataRef, Storage
+from ..yogadl import DataRef, Storage
 from .dataref import CachedDataRef
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from . import Stream
+from ..yogadl import Stream
 from .dataref import CachedStream
 from .tensors import tensor_records
 

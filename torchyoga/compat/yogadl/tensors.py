@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...adapters.tensorflow import make_tf_dataset
-from ...stream import Stream
+from ...reading.stream import Stream
 
 __all__ = ["tensor_records"]
 

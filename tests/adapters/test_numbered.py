@@ -1,0 +1,105 @@
+"""Batches by number, against a stream read from its start."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.adapters.numbered import NumberedBatches, sample_of
+from torchyoga.adapters.pool import Pool
+from torchyoga.order.full import Order, Shard
+from torchyoga.order.position import Place
+from torchyoga.testing import assert_rows_equal
+
+
+@given(
+    length=st.integers(1, 30),
+    batch_size=st.integers(1, 12),
+    world=st.integers(1, 4),
+    offset=st.integers(0, 29),
+    epoch=st.integers(0, 2),
+    drop_last=st.booleans(),
+    remainder=st.sampled_from(["keep", "drop"]),
+    rows_at_once=st.sampled_from([1, 5, 8192]),
+)
+def test_they_are_those_of_the_stream(
+    length: int,
+    batch_size: int,
+    world: int,
+    offset: int,
+    epoch: int,
+    drop_last: bool,
+    remainder: str,
+    rows_at_once: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("torchyoga.adapters.numbered._ROWS_AT_ONCE", rows_at_once)
+        ref = yoga.from_arrays(np.arange(length))
+        start = Place(epoch, offset % length)
+        for rank in range(world):
+            order, shard = Order(length, 5), Shard(world, rank, remainder)
+            made = NumberedBatches(ref, order, shard, batch_size, drop_last, None, None)
+            made = pickle.loads(pickle.dumps(made))
+            stream = ref.stream(
+                start_offset=epoch * length + start.position,
+                shuffle=True,
+                shuffle_seed=5,
+                num_shards=world,
+                shard_rank=rank,
+                drop_shard_remainder=remainder == "drop",
+            )
+            expected = [[int(row) for row in batch] for batch in stream.batches(batch_size, drop_last)]
+            if made.steps(start):  # else the stream goes on to the next epoch
+                assert len(expected) == made.steps(start)
+            for index in reversed(range(made.steps(start))):
+                assert made.batch(start, index)[0].tolist() == expected[index]
+
+
+def test_the_arrays_are_what_numpy_has_of_the_rows(tmp_path: Path) -> None:
+    rows = [
+        {
+            "big": np.array([i], ">i4"),
+            "bits": torch.full((2,), float(i), dtype=torch.bfloat16),
+            "ragged": torch.arange(i).bfloat16(),
+            "flag": i % 2 == 0,
+            "none": None,
+            "nested": [(i, 1.5 * i)],
+        }
+        for i in range(4)
+    ]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1")
+    made = NumberedBatches(ref, Order(4, shuffle=False), Shard(), 3, False, None, -2.0)
+    batch = made.batch(Place(0, 0), 0)
+    assert list(batch) == list(rows[0])
+    assert_rows_equal(batch["big"], np.array([[0], [1], [2]], "=i4"))
+    assert batch["bits"].dtype.name == batch["ragged"].dtype.name == "bfloat16"
+    assert batch["ragged"].astype(float).tolist() == [[-2, -2], [0, -2], [0, 1]]
+    assert_rows_equal(batch["flag"], np.array([True, False, True]))
+    assert batch["none"] is None
+    assert_rows_equal(batch["nested"][0][1], np.array([0, 1.5, 3]))
+    some = NumberedBatches(ref, Order(4, shuffle=False), Shard(), 3, False, ("flag", "bits"), None)
+    assert [array.shape for array in some.batch(Place(0, 3), 0)] == [(1,), (1, 2)]
+
+
+def test_a_sample_needs_rows() -> None:
+    assert sample_of(yoga.from_arrays(np.arange(100))).num_rows == 64
+    with pytest.raises(ValueError, match="there are no rows"):
+        sample_of(yoga.from_arrays(np.arange(0)))
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_a_pool_makes_the_same(threads: bool) -> None:
+    ref = yoga.from_arrays(np.arange(50))
+    batches = NumberedBatches(ref, Order(50, 5), Shard(), 7, False, None, None)
+    pool = pickle.loads(pickle.dumps(Pool(batches, 2, threads, 3)))
+    for start in (Place(0, 0), Place(1, 13)):
+        asked = [*range(batches.steps(start)), 2, 0, 1, 5, 4]
+        for index in asked:
+            assert_rows_equal(pool.batch(start, index), batches.batch(start, index))

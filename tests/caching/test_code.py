@@ -1,0 +1,242 @@
+"""The digest of a function's code: the same for the same code, wherever it stands."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchyoga.caching.code import digest_of
+
+PLAIN = """
+def made(count, start=0):
+    rows = [start + n for n in range(count)]
+    return rows
+"""
+SAME = {
+    "comments": """
+# before
+def made(count, start=0):  # beside
+    # inside
+    rows = [start + n for n in range(count)]
+
+    return rows
+    # after
+""",
+    "globals": """
+SIZE = 3
+def made(count, start=0):
+    rows = [start + n for n in range(count)]
+    return rows
+""",
+    "docstring": '''
+def made(count, start=0):
+    """Says what it does."""
+    rows = [start + n for n in range(count)]
+    return rows
+''',
+    "layout": """
+import os
+
+
+def made(
+    count,
+    start = 0,
+):
+        rows = [(start + n)
+                for n in range(count)]; return rows
+""",
+    "decorated": """
+import functools
+
+def doubled(function):
+    @functools.wraps(function)
+    def inner(*args):
+        return function(*args) * 2
+    return inner
+
+@doubled
+@functools.lru_cache(maxsize=3)
+def made(count, start=0):
+    rows = [start + n for n in range(count)]
+    return rows
+""",
+    "partial": """
+import functools
+
+def written(count, start=0):
+    rows = [start + n for n in range(count)]
+    return rows
+
+made = functools.partial(written, 3)
+""",
+    "nested": """
+def outer():
+    def made(count, start=0):
+        rows = [start + n for n in range(count)]
+        return rows
+    return made
+
+made = outer()
+""",
+}
+OTHERS = [
+    PLAIN,
+    PLAIN.replace("count)]", "count + 1)]"),
+    PLAIN.replace("start=0", "start=0.0"),
+    PLAIN.replace("start=0", "start=False"),
+    PLAIN.replace("start=0", "start='0'"),
+    PLAIN.replace("start=0", "start=b'0'"),
+    PLAIN.replace("start=0", "start=None"),
+    PLAIN.replace("start=0", "*, start=0"),
+    PLAIN.replace("return rows", "yield from rows"),
+    PLAIN.replace("rows =", "rows = 0 if not count else"),
+    PLAIN.replace("return rows", "return f'{rows}'"),
+    PLAIN.replace("return rows", "return f'{rows!r}'"),
+    PLAIN.replace("return rows", "return f'{rows:>9}'"),
+    PLAIN.replace("return rows", "return f'{rows} '"),
+    PLAIN.replace("return rows", "return '{rows}'"),
+    PLAIN.replace("return rows", "return rows[:1]"),
+    PLAIN.replace("return rows", "return rows[1:]"),
+    PLAIN.replace("return rows", "return rows[1]"),
+    PLAIN.replace("return rows", "return {1: 2, **rows}"),
+    PLAIN.replace("return rows", "return {**rows, 1: 2}"),
+    PLAIN.replace("return rows", "return -1"),
+    PLAIN.replace("return rows", "return " + "9" * 4000),
+    PLAIN.replace("return rows", "return 1e400"),
+    PLAIN.replace("return rows", r"return '\ud800'"),
+    PLAIN.replace("def made", "async def made"),
+    PLAIN.replace("count", "number"),
+    PLAIN.replace("count,", "count: int,"),
+    PLAIN.replace("):", ") -> list:"),
+]
+RICH = '''
+async def made(a, /, b: int = 1, *c, d=-2.5, **e) -> "list[int]":
+    """Docstring."""
+    async with a as f, b: pass
+    g = lambda x, *y: (x, *y, {**e, 1: 2j}, {1, 2}, [i for i in a if i])
+    k = (b"\\x00", "é\\ud800", ..., None, True)
+    ours = [i async for i in a if i]
+    text = f"a{a!r:>{b}}b" "c" f"" f"{c=}" f"{d:}"
+    try:
+        del g[1:2, ::3]
+    except (ValueError, TypeError) as error:
+        raise error from None
+    match a:
+        case {"x": [1, *_], **_rest} | made(b=2, c=_rest) as whole if (n := whole): return n
+        case _: global h
+    while a < b <= c: await a; break
+    else: assert a, "no"
+    @property
+    def inner(self):
+        "A docstring, too."
+        return (yield)
+'''
+numbers = itertools.count()
+
+
+def loaded(folder: Path, text: str) -> Any:
+    """The module of this text."""
+    path = folder / f"module_{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_does_not_count(name: str, tmp_path: Path) -> None:
+    expected = PLAIN.replace("made", "written") if name == "partial" else PLAIN
+    one, other = loaded(tmp_path, expected), loaded(tmp_path, SAME[name])
+    found = digest_of(other.made)
+    assert found is not None
+    assert found == digest_of(getattr(one, "written" if name == "partial" else "made"))
+
+
+def test_whatever_is_written_otherwise_counts(tmp_path: Path) -> None:
+    found = [digest_of(loaded(tmp_path, text).made) for text in OTHERS]
+    assert None not in found
+    assert len(set(found)) == len(OTHERS)
+
+
+def test_a_digest_is_pinned(tmp_path: Path) -> None:
+    """It stands in manifests, and is to be the same under the versions of Python to come."""
+    assert digest_of(loaded(tmp_path, PLAIN).made) == "ebac407b000509874fec4660a1f756e1"
+    assert (
+        digest_of(loaded(tmp_path, "class made:\n    def rows(self): pass").made)
+        == "0be28d312809221914965a0d5ddc912a"
+    )
+    assert digest_of(loaded(tmp_path, RICH).made) == "13d568feab8ff8c27154286e887b5a26"
+
+
+class Folder:
+    def rows(self) -> Any:
+        """Text that stands further left than the code."""
+        return """
+left"""
+
+    @classmethod
+    def made(cls) -> Any:
+        return cls
+
+    @staticmethod
+    def given() -> int:
+        return 3
+
+    def __call__(self) -> int:
+        return 4
+
+
+def test_methods_classes_and_what_can_be_called() -> None:
+    folder = Folder()
+    given: list[tuple[Any, Any]] = [
+        (folder.rows, Folder.rows),
+        (Folder.made, folder.made),
+        (Folder.given, folder.given),
+        (folder, Folder.__call__),
+        (functools.partial(folder.rows, 1), Folder.rows),
+    ]
+    found = [digest_of(one) for one, _ in given]
+    assert found == [digest_of(other) for _, other in given]
+    assert None not in found
+    assert len(set(found)) == 4
+    assert digest_of(Folder) not in (None, *found)
+
+
+def test_without_a_source_there_is_none() -> None:
+    made: dict[str, Any] = {}
+    exec("def made(): return 1", made)
+    exec("class Class:\n    def made(self): return 1", made)
+    for function in (lambda: 1, made["made"], made["Class"], made["Class"]().made, len, "".join, int, max):
+        assert digest_of(function) is None, function
+    for odd in (functools.partial(len), functools.partial(lambda: 1), object(), itertools.count(), None):
+        assert digest_of(odd) is None  # type: ignore[arg-type]
+
+
+def test_a_file_that_has_changed_since_tells_nothing(tmp_path: Path) -> None:
+    module = loaded(tmp_path, PLAIN)
+    before = digest_of(module.made)
+    path = Path(module.__file__)
+    path.write_text("\ndef other():\n    return 1\n" + PLAIN)
+    os.utime(path, (1, 1))
+    assert digest_of(module.made) is None
+    path.write_text("x = 1")
+    os.utime(path, (2, 2))
+    assert digest_of(module.made) is None
+    path.unlink()
+    assert digest_of(module.made) in (None, before)
+
+
+def test_code_that_nests_deeper_than_python_counts_has_none(tmp_path: Path) -> None:
+    text = PLAIN.replace("return rows", "return " + " + ".join(["1"] * 800))
+    module = loaded(tmp_path, text)
+    assert digest_of(module.made) != digest_of(loaded(tmp_path, PLAIN).made)

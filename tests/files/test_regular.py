@@ -1,0 +1,60 @@
+"""What lies where a file should be is told, and nothing waits for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from others import OTHERS, remove
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, YogaError
+from torchyoga.files.regular import open_regular, read_regular
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_file_is_said(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "found"
+    OTHERS[kind](path)
+    with pytest.raises(CorruptError, match=f"found is {kind} where a file should be; remove it"):
+        open_regular(path)
+
+
+def test_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "link", 3) == b"abc"
+    with pytest.raises(CorruptError, match="larger than any manifest"):
+        read_regular(tmp_path / "file", 2)
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_in_a_storage(kind: str, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    storage.submit([1, 2], "a", "1")
+    folder = storage.path / "a" / "1"
+    (data,) = folder.glob("*.mdb")
+    for path in (folder / "manifest.json", data):
+        path.rename(tmp_path / "kept")
+        OTHERS[kind](path)
+        for ask in (lambda: storage.fetch("a", "1")[0], lambda: storage.check("a", "1")):
+            with pytest.raises(CorruptError, match=kind):
+                ask()
+        remove(path)
+        (tmp_path / "kept").rename(path)
+    assert list(storage.fetch("a", "1")) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_in_a_build_under_way(kind: str, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    folder = storage.path / ".staging" / "a" / "1"
+    folder.mkdir(parents=True)
+    OTHERS[kind](folder / "progress.json")
+    is_link = (folder / "progress.json").is_symlink()  # which a builder does not follow
+    with pytest.raises(YogaError, match=f"progress.json is {'a link to' if is_link else kind}"):
+        storage.submit([1, 2], "a", "1")
+    assert os.path.lexists(folder / "progress.json")

@@ -1,0 +1,300 @@
+"""Roots: nothing is made, replaced or deleted through a link, or outside; modes follow the umask."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.errors import CorruptError, YogaError
+from torchyoga.files.root import Root, beside
+
+needs_links = pytest.mark.skipif(os.name == "nt", reason="making links needs a right on Windows")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    made = Root(tmp_path / "root")
+    made.make("a/b")
+    return made
+
+
+@pytest.fixture(params=[False, 0, 0o022, 0o077, 0o027])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param or 0)
+    yield request.param or 0
+    os.umask(before)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "a/../../x", "/x", "a//x", "a/", "", ".", "a/./x", "x\0y", "../root/x", "a/.."]
+)
+def test_names_that_lead_elsewhere_are_refused(root: Root, name: str) -> None:
+    for act in (root.create, root.unlink, root.find, lambda name: root.move("a/x", name)):
+        with pytest.raises(ValueError, match="is no name of a file below a folder"):
+            act(name)
+    assert not list(root.top.rglob("x"))
+
+
+@given(st.lists(st.sampled_from(["a", "b", "..", ".", "", "c"]), max_size=4).map("/".join))
+def test_no_name_reaches_beyond_the_root(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    base = tmp_path_factory.mktemp("base")
+    root = Root(base / "in" / "root")
+    root.make()
+    try:
+        root.make(name.rpartition("/")[0])
+        root.create(name).close()
+    except (ValueError, OSError):
+        pass
+    outside = [path for path in base.rglob("*") if root.top not in (path, *path.parents)]
+    assert outside == [base / "in"]
+
+
+ACTS: dict[str, Callable[[Root], object]] = {
+    "create": lambda root: root.create("a/b/new").close(),
+    "create_anew": lambda root: root.create_anew("a/b/there").close(),
+    "touch": lambda root: root.touch("a/b/new"),
+    "write": lambda root: root.write("a/b/there", b"forged"),
+    "prepare": lambda root: root.prepare("a/b/there", b"forged"),
+    "make": lambda root: root.make("a/b/c/d"),
+    "unlink": lambda root: root.unlink("a/b/there"),
+    "rmdir": lambda root: root.rmdir("a/b/folder"),
+    "move from": lambda root: root.move("a/b/there", "new"),
+    "move to": lambda root: root.move("file", "a/b/there"),
+    "read": lambda root: root.read("a/b/there", 10),
+    "scan": lambda root: root.scan("a/b"),
+    "sync": lambda root: root.sync("a/b"),
+}
+
+
+@needs_links
+@pytest.mark.parametrize("act", list(ACTS))
+@pytest.mark.parametrize("link", ["a", "a/b"])
+def test_nothing_goes_through_a_folder_that_is_a_link(tmp_path: Path, act: str, link: str) -> None:
+    root, outside = Root(tmp_path / "root"), tmp_path / "outside"
+    root.make()
+    root.write("file", b"file")
+    target = outside / "b" if link == "a" else outside
+    (target / "folder").mkdir(parents=True)
+    (target / "there").write_bytes(b"mine")
+    (root.top / link).parent.mkdir(exist_ok=True)
+    (root.top / link).symlink_to(outside)
+    before = sorted(path.relative_to(outside) for path in outside.rglob("*"))
+    with pytest.raises(
+        YogaError, match=f"root/{link} is a link to .*outside; torchyoga writes and deletes nothing"
+    ):
+        ACTS[act](root)
+    assert sorted(path.relative_to(outside) for path in outside.rglob("*")) == before
+    assert (target / "there").read_bytes() == b"mine"
+
+
+@needs_links
+@pytest.mark.parametrize("leads", ["to a file", "nowhere"])
+def test_a_file_that_is_a_link_is_left_alone(root: Root, tmp_path: Path, leads: str) -> None:
+    mine = tmp_path / "mine"
+    if leads == "to a file":
+        mine.write_bytes(b"mine")
+    root.write("x", b"x")
+    for name in ("a/link", beside("a/y")):
+        (root.top / name).symlink_to(mine)
+    with pytest.raises(FileExistsError):
+        root.create("a/link")
+    with pytest.raises(FileExistsError):
+        root.create_anew("a/link")
+    with pytest.raises(FileExistsError):
+        root.write("a/y", b"forged")
+    for act in (
+        lambda: root.touch("a/link"),
+        lambda: root.read("a/link", 9),
+        lambda: root.move("x", "a/link"),
+    ):
+        with pytest.raises(YogaError, match=r"is a link to .*mine; torchyoga writes and deletes nothing"):
+            act()
+    assert not root.unlink("a/link")
+    assert not root.rmdir("a/link")
+    assert mine.exists() == (leads == "to a file")
+    assert not mine.exists() or mine.read_bytes() == b"mine"
+    assert os.path.islink(root.top / "a" / "link")
+
+
+@needs_links
+def test_links_on_the_way_to_the_root_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "home").symlink_to(tmp_path / "disk")
+    root = Root(tmp_path / "home" / "root")
+    root.make("a")
+    root.write("a/x", b"x")
+    assert (tmp_path / "disk" / "root" / "a" / "x").read_bytes() == b"x"
+
+
+def test_a_link_put_in_place_while_files_are_made_is_never_followed(tmp_path: Path) -> None:
+    if os.name == "nt":
+        pytest.skip("making links needs a right on Windows")
+    root, outside = Root(tmp_path / "root"), tmp_path / "outside"
+    root.make("a")
+    (tmp_path / "other").mkdir()
+    outside.mkdir()
+    (outside / "x").write_bytes(b"mine")
+    over = threading.Event()
+
+    def swap() -> None:
+        (tmp_path / "link").symlink_to(outside)
+        while not over.is_set():
+            os.rename(root.top / "a", tmp_path / "away")
+            os.rename(tmp_path / "link", root.top / "a")
+            os.rename(root.top / "a", tmp_path / "link")
+            os.rename(tmp_path / "away", root.top / "a")
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    kinds: Counter[str] = Counter()
+    deadline = time.monotonic() + 60
+    try:
+        while min(kinds["done"], kinds["YogaError"]) < 100 and time.monotonic() < deadline:
+            try:
+                root.write("a/x", b"forged")
+                root.unlink("a/x")
+                kinds["done"] += 1
+            except (YogaError, FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+                kinds[type(error).__name__] += 1
+    finally:
+        over.set()
+        thread.join()
+    assert os.listdir(outside) == ["x"]
+    assert (outside / "x").read_bytes() == b"mine"
+    assert min(kinds["done"], kinds["YogaError"]) >= 100, kinds
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+def test_modes_follow_the_umask_without_write_for_others(tmp_path: Path, umask: int) -> None:
+    for root, folders, files in (
+        (Root(tmp_path / "up" / "own"), 0o755 & ~umask, 0o644 & ~umask),
+        (Root(tmp_path / "private", private=True), 0o700, 0o600),
+        (Root(tmp_path / "shared", shared=True), 0o2775 & ~umask | 0o2070, 0o664 & ~umask | 0o060),
+        (Root(tmp_path / "team", shared=True, private=True), 0o2770, 0o660),
+    ):
+        root.make("a/b")
+        root.write("a/b/x", b"x")
+        root.touch("a/b/y")
+        for name in ("", "a", "a/b"):
+            assert stat.S_IMODE((root.top / name).stat().st_mode) == folders, oct(folders)
+        for name in ("a/b/x", "a/b/y"):
+            assert stat.S_IMODE((root.top / name).stat().st_mode) == files, oct(files)
+    assert stat.S_IMODE((tmp_path / "up").stat().st_mode) == 0o755 & ~umask
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    os.chmod(tmp_path / "root", 0o777)
+    Root(tmp_path / "root", private=True).make("a")
+    assert stat.S_IMODE((tmp_path / "root").stat().st_mode) == 0o777
+
+
+def test_what_is_no_file_is_not_read_and_does_not_hang(root: Root) -> None:
+    with pytest.raises((CorruptError, OSError)):
+        root.read("a/b", 9)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(root.top / "pipe")
+        with pytest.raises(CorruptError, match="pipe is a FIFO where a file should be"):
+            root.read("pipe", 9)
+        assert not root.unlink("pipe")
+    root.write("x", b"12345")
+    assert root.read("x", 5) == b"12345"
+    with pytest.raises(CorruptError, match="larger than 4 bytes"):
+        root.read("x", 4)
+    with pytest.raises(FileNotFoundError):
+        root.read("nothing", 4)
+
+
+def test_folders_are_made_while_others_tidy_them_away(root: Root) -> None:
+    over = threading.Event()
+
+    def tidy() -> None:
+        while not over.is_set():
+            root.at("c/d/e").remove_empty()
+
+    thread = threading.Thread(target=tidy)
+    thread.start()
+    try:
+        for _ in range(500):
+            root.make("c/d/e")
+    finally:
+        over.set()
+        thread.join()
+    root.make("c/d/e")
+    root.touch("c/x")
+    root.at("c/d/e").remove_empty()
+    assert [entry.name for entry in root.scan("c")] == ["x"]
+    Root(root.top).remove_empty()
+    assert root.top.is_dir()
+
+
+def test_names_are_counted_from_a_folder(root: Root) -> None:
+    below = root.at("a").at("b")
+    below.write("x", b"x")
+    assert below.path == root.top / "a" / "b"
+    assert [entry.name for entry in root.scan("a/b")] == ["x"]
+    below.move("x", "y")
+    found = root.find("a/b/y")
+    assert found is not None
+    assert (found.is_file, found.is_folder, found.nbytes) == (True, False, 1)
+    assert root.find("a/b/x") is None
+    assert root.scan("nowhere/at/all") == []
+
+
+def test_a_file_where_a_folder_is_needed_is_said(root: Root) -> None:
+    root.touch("x")
+    with pytest.raises(YogaError, match="x is not a folder, and torchyoga has not made it; move it away"):
+        root.make("x/y")
+    root.make("folder")
+    with pytest.raises(YogaError, match="folder is not a file"):
+        root.touch("folder")
+    with pytest.raises(YogaError, match="folder is not a file"):
+        root.move("x", "folder")
+
+
+def test_a_write_that_fails_leaves_the_old_file(root: Root) -> None:
+    root.write("x", b"old")
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    import resource
+    import subprocess
+    import sys
+
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from torchyoga.files.root import Root
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    Root(Path(sys.argv[1])).write("x", b"new" * 1000)
+except OSError as error:
+    print(error.errno)
+"""
+    assert resource
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(root.top)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert int(told.stdout) == errno.EFBIG
+    assert root.read("x", 9) == b"old"
+    assert root.find(beside("x")) is None
+
+
+def test_a_file_with_another_name_is_not_written(root: Root, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    os.link(tmp_path / "mine", root.top / "a" / "part")
+    with pytest.raises(YogaError, match=r"a/part is a file that has other names \(hard links\); remove it"):
+        root.reopen("a/part")
+    assert (tmp_path / "mine").read_bytes() == b"mine"

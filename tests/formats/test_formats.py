@@ -1,0 +1,537 @@
+"""Files: the kit, the golden version, hostile manifests, and plain LMDB."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+import torch
+from golden.make import rows
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, SchemaError
+from torchyoga.files.checksum import combine_crc32
+from torchyoga.formats import contract as formats
+from torchyoga.reading.reader import Reader
+from torchyoga.rows.block import Collector, Data
+from torchyoga.rows.schema import Column, Node, Schema
+from torchyoga.testing import assert_rows_equal, check_format
+from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+HDF5_GOLDEN = ("hdf5", "hdf5 gzip", "hdf5 lzf")
+
+
+KINDS = [(name, c) for name in formats.FORMATS for c in (None, *formats.format_named(name).COMPRESSIONS)]
+
+
+@pytest.mark.parametrize(("name", "compression"), KINDS)
+def test_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
+    check_format(formats.format_named(name), tmp_path, compression)
+
+
+def test_the_kit_finds_a_format_that_writes_something_else(tmp_path: Path) -> None:
+    class Wrong:
+        SUFFIX = ".mdb"
+        read_extents = staticmethod(formats.format_named("lmdb").read_extents)
+
+        class Writer:
+            def __init__(self, path: str, schema: Any, compression: Any) -> None:
+                self.inner = formats.format_named("lmdb").Writer(path, schema)
+
+            def write(self, block: Any) -> list[int]:
+                return [crc ^ 1 for crc in self.inner.write(block)]
+
+            def close(self) -> Any:
+                return self.inner.close()
+
+    with pytest.raises(AssertionError, match="the checksum is not that of the bytes"):
+        check_format(Wrong, tmp_path)  # type: ignore[arg-type]
+
+
+def test_the_golden_versions_are_readable_for_ever() -> None:
+    storage = yoga.Storage(GOLDEN)
+    versions = storage.versions("golden")
+    assert versions == ["1", "hdf5", "hdf5 gzip", "hdf5 lzf"]
+    for version in versions:
+        ref = storage.fetch("golden", version)
+        assert_rows_equal(list(ref), rows())
+        assert ref.fingerprint == "5e34989e41fe5a34ee6fc90b13d52432"
+        storage.check("golden", version)
+    assert {path.name for path in GOLDEN.iterdir()} == {"golden"}  # reading writes nothing
+
+
+def test_plain_lmdb_reads_the_blocks_by_key(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit({"x": np.arange(3000, dtype=np.int32).reshape(1000, 3)}, "a", "1")
+    (path,) = (tmp_path / "a" / "1").glob("*.mdb")
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+        value = transaction.get(b"0000000000/x/values")
+        assert value is not None
+        assert np.frombuffer(value[:12_000], "<i4").tolist() == list(range(3000))
+
+
+def test_checksums_combine() -> None:
+    rng = np.random.default_rng(0)
+    for size in (0, 1, 7, 4096, 100_001):
+        a, b = rng.bytes(37), rng.bytes(size)
+        assert combine_crc32(zlib.crc32(a), zlib.crc32(b), size) == zlib.crc32(a + b)
+
+
+def forged() -> dict[str, Any]:
+    """Changes to a manifest, whose checksum is then made to match."""
+
+    def file(**change: Any) -> Any:
+        return lambda content: content["files"][0].update(change)
+
+    def index(**change: Any) -> Any:
+        return lambda content: content["files"][0]["index"].update(change)
+
+    def column(number: int, **change: Any) -> Any:
+        return lambda content: content["schema"]["columns"][number].update(change)
+
+    return {
+        "a name outside": file(name="../../../etc/passwd"),
+        "an absolute name": file(name="/etc/passwd"),
+        "an unknown format": file(format="os"),
+        "a format that is a path": file(format="..store"),
+        "more rows": lambda c: (file(rows=10**9)(c), c.update(rows=10**9)),
+        "fewer rows": lambda c: (file(rows=1)(c), c.update(rows=1)),
+        "rows that do not add up": file(rows=6),
+        "negative rows": file(rows=-1),
+        "huge rows": lambda c: (file(rows=2**61)(c), c.update(rows=2**61)),
+        "rows as text": file(rows="5"),
+        "another size": file(nbytes=5),
+        "an index outside": index(offset=2**40),
+        "a negative index": index(offset=-8),
+        "a long index": index(nbytes=2**50),
+        "an index without end": index(nbytes=0),
+        "no index": file(index={}),
+        "an unknown compression": index(compression="zip"),
+        "a compression that is none": index(compression=["gzip"]),
+        "another compression": index(compression="blosc"),
+        "another checksum of the index": index(crc32=1),
+        "objects": column(0, dtype="|O"),
+        "another dtype": column(0, dtype="<u8"),
+        "another shape": column(0, shape=[6, 3]),
+        "a huge shape": column(0, shape=[2**30, 2**9]),
+        "fixed made ragged": column(0, shape=None),
+        "ragged made fixed": column(2, shape=[1], ndim=1),
+        "a later version": lambda c: c.update(torchyoga=2),
+        "no version": lambda c: c.pop("torchyoga"),
+        "no files": lambda c: c.update(files=[]),
+        "files that are none": lambda c: c.update(files=None),
+        "no schema": lambda c: c.update(schema=None),
+        "another id": lambda c: c.update(id="other"),
+        "id as number": lambda c: c.update(id=5),
+        "a fingerprint of lists": lambda c: c.update(fingerprint=[]),
+    }
+
+
+FETCH = """
+import sys, torchyoga as yoga
+from torchyoga.errors import CorruptError, SchemaError
+for root in sys.argv[2:]:
+    try:
+        for row in yoga.Storage(root).fetch("golden", sys.argv[1]):
+            pass
+        print("read", root)
+    except CorruptError:
+        print("refused", root)
+"""
+
+
+@pytest.mark.parametrize("version", ["1", *HDF5_GOLDEN])
+def test_hostile_manifests_are_refused_and_crash_nothing(version: str, tmp_path: Path) -> None:
+    source = GOLDEN / "golden" / version
+    roots = []
+    changes = {name: change for name, change in forged().items() if version != "1" or "compr" not in name}
+    for number, change in enumerate(changes.values()):
+        target = tmp_path / str(number) / "golden" / version
+        target.mkdir(parents=True)
+        for path in source.iterdir():
+            (target / path.name).write_bytes(path.read_bytes())
+        content = json.loads((target / "manifest.json").read_bytes())
+        del content["checksum"]
+        change(content)
+        content["checksum"] = digest(content)
+        (target / "manifest.json").write_text(json.dumps(content))
+        roots.append(str(tmp_path / str(number)))
+    told = subprocess.run(
+        [sys.executable, "-c", FETCH, version, *roots],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    outcomes = dict(zip(changes, (line.split()[0] for line in told.stdout.splitlines()), strict=True))
+    assert outcomes == dict.fromkeys(changes, "refused")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"null", b"5", b"[" * 100_000, b"\xff", b'{"torchyoga": 1}']
+)
+def test_what_is_no_manifest_is_refused(text: bytes) -> None:
+    with pytest.raises(CorruptError, match="the manifest is damaged"):
+        Manifest.from_bytes(text)
+
+
+def test_hostile_offsets_are_refused(tmp_path: Path) -> None:
+    # Offsets that point outside, in a file whose checksums are right.
+    collector = Collector()
+    for i, row in enumerate([b"abc", b"", b"defg"]):
+        collector.add(row, i)
+    block = collector.take()
+    bad_offsets: list[list[int]] = [[0, 9, 9, 9], [0, 3, 2, 7], [-5, 3, 3, 7], [0, 2**62, 3, 7]]
+    for number, offsets in enumerate(bad_offsets):
+        name = f"{number:016x}-00000.mdb"
+        forged_block = type(block)(block.schema, 3, (Data(block.data[0].values, np.array(offsets, "<i8")),))
+        writer = formats.format_named("lmdb").Writer(str(tmp_path / name), block.schema)
+        writer.write(forged_block)
+        entry = FileEntry(name, "lmdb", 3, 0, writer.close(), ())
+        entry = FileEntry(**{**vars(entry), "nbytes": (tmp_path / name).stat().st_size})
+        with pytest.raises(CorruptError, match="point outside their block"):
+            Reader(str(tmp_path), block.schema, [entry]).take(np.arange(3))
+
+
+def test_counts_that_wrap_around_are_refused() -> None:
+    schema = yoga.Schema.of(np.zeros(2))
+
+    def check(counts: list[int], sizes: list[int], num_rows: int) -> None:
+        starts = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])
+        zeros = np.zeros(len(counts), np.int64)
+        extent = formats.Extent(starts, zeros, np.array(sizes, np.int64), zeros)
+        formats.check_extents([extent], schema, 10**6, num_rows)
+
+    check([3, 2], [48, 32], 5)
+    check([5, 0], [80, 0], 5)
+    for counts, sizes, num_rows in [
+        ([2**62] * 4 + [5], [0, 0, 0, 0, 80], 5),  # 2**64 + 5 in all
+        ([2**60], [0], 2**60),  # of 2**64 bytes
+        ([2**60 + 1], [16], 2**60 + 1),
+        ([6, -1], [96, 0], 5),
+        ([5], [64], 5),
+        ([], [], 5),
+    ]:
+        with pytest.raises(CorruptError, match="does not fit its rows and its size"):
+            check(counts, sizes, num_rows)
+
+
+def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    for number, value in enumerate((b"\xff\xfe", np.bytes_(b"\xff\xfe"))):
+        storage = yoga.Storage(tmp_path / str(number))
+        storage.submit([value], "a", "1")
+        manifest = storage.path / "a" / "1" / "manifest.json"
+        content = json.loads(manifest.read_bytes())
+        del content["checksum"]
+        (column,) = content["schema"]["columns"]
+        column["kind"] = column["kind"].replace("bytes", "str")
+        resealed(manifest, content)
+        with pytest.raises(CorruptError, match="no UTF-8"):
+            storage.fetch("a", "1")[0]
+
+
+def resealed(path: Path, content: dict[str, Any]) -> None:
+    """Writes a forged manifest, with the fingerprint and the checksum of what it says now."""
+    content.pop("checksum", None)
+    files = [FileEntry.from_json(file) for file in content["files"]]
+    content["fingerprint"] = fingerprint_of(Schema.from_json(content["schema"]), files)
+    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+
+
+@pytest.mark.parametrize(("format", "compression"), KINDS)
+def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
+    format: str, compression: str | None, tmp_path: Path
+) -> None:
+    rows = [
+        {"x": np.arange(300) + i, "t": "a" * (i % 40), "n": None, "r": np.ones((i % 3, 2))}
+        for i in range(900)
+    ]
+    storage = yoga.Storage(tmp_path, format=format, compression=compression)
+    storage.submit(rows, "a", "1")
+    storage.check("a", "1")
+    path = tmp_path / "a" / "1" / "manifest.json"
+    content = json.loads(path.read_bytes())
+    schema = Schema.from_json(content["schema"])
+    names = [f"{column.name}/{part}" for column in schema.columns for part in column.parts]
+    checks = content["files"][0]["checks"]
+    assert len(checks) == len(names) == 7
+    for number, name in enumerate(names):
+        if name == "n/values":
+            continue  # nothing to compare
+        checks[number][1] ^= 1
+        resealed(path, content)
+        # Each block is what its own table in the file says it is; but it is not what was published.
+        with pytest.raises(CorruptError, match=f"{name} has .* bytes of the CRC-32 .*, the manifest says"):
+            storage.check("a", "1")
+        checks[number][1] ^= 1
+    resealed(path, content)
+    storage.check("a", "1")
+
+
+def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit({"x": np.arange(12, dtype="<f4").reshape(4, 3)}, "a", "1")
+    path = tmp_path / "a" / "1" / "manifest.json"
+    sound = path.read_bytes()
+
+    def forge(**change: Any) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(sound)
+        del content["checksum"]
+        content["schema"]["columns"][0].update(change)
+        return content
+
+    for change in ({"dtype": "<i4"}, {"shape": [0]}, {"shape": [1, 3], "ndim": 2}):
+        content = forge(**change)
+        path.write_text(json.dumps({**content, "checksum": digest(content)}))
+        for ask in (storage.fetch, storage.check):
+            with pytest.raises(CorruptError, match=r"fingerprint is not that of|not of as many bytes"):
+                ask("a", "1")
+    resealed(path, forge(shape=[0]))
+    with pytest.raises(CorruptError, match="x/values are not of as many bytes as its rows have"):
+        storage.fetch("a", "1")
+    # All made anew, it is another dataset, and says so.
+    resealed(path, forge(dtype="<i4"))
+    assert storage.fetch("a", "1").fingerprint != ref.fingerprint
+
+
+def test_a_writer_that_cannot_write_says_so_and_lets_go(tmp_path: Path) -> None:
+    writer = formats.format_named("lmdb").Writer
+    schema = yoga.Schema.of(1)
+    with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
+        writer(str(tmp_path / "nowhere" / "x.mdb"), schema)
+    # LMDB opens a file once in a process: what is closed or abandoned can be opened again.
+    for end in ("abort", "close", "abort"):
+        getattr(writer(str(tmp_path / "x.mdb"), schema), end)()
+
+
+def test_values_of_any_size_come_back(tmp_path: Path) -> None:
+    # Around the size of a page, and of an LMDB map that has to grow more than once.
+    for size in (0, 1, 4079, 4080, 4081, 4095, 4096, 4097, 8192, 70 * 2**20):
+        pair = [np.full(size, 7, np.uint8), np.full(size, 8, np.uint8)]
+        ref = yoga.Storage(tmp_path).submit(pair, "a", str(size))
+        assert_rows_equal(list(ref), pair)
+        yoga.Storage(tmp_path).remove("a", str(size))
+
+
+def test_plain_h5py_reads_every_column(tmp_path: Path) -> None:
+    rows = [
+        {
+            "image": np.full((2, 3), i, np.uint8),
+            "label": i,
+            "meta": {"name": "né" * i, "flag": i % 2 == 0, "sizes": (i, float(i))},
+            "tokens": torch.arange(i, dtype=torch.int16),
+            "box": np.full((i, 2), i, ">f4"),
+            "half": torch.full((2,), i / 2, dtype=torch.bfloat16),
+            "when": np.array(["2020-01-01", "2021-01-01"], "M8[D]") + i,
+            "wave": np.full(2, i * 1j, np.complex64),
+            "word": np.array(["añ", "b"]),
+            "none": None,
+            "nothing": np.zeros((0, 3)),
+        }
+        for i in range(1, 8)
+    ]
+    for compression in (None, "gzip", "lzf", "blosc", "zstd"):
+        storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
+        ref = storage.submit(rows, "rows", "1")
+        (path,) = (storage.path / "rows" / "1").glob("*.h5")
+        with h5py.File(path) as file:
+            assert (file.attrs["torchyoga"], file.attrs["rows"]) == (1, 7)
+            assert yoga.Schema.from_json(json.loads(file.attrs["schema"])) == ref.schema
+            columns = file["columns"]
+            assert np.array_equal(columns["image"], [row["image"] for row in rows])
+            assert columns["label"][...].tolist() == [row["label"] for row in rows]
+            assert columns["meta/flag"][...].tolist() == [row["meta"]["flag"] for row in rows]
+            assert columns["meta/flag"].dtype == bool
+            assert columns["meta/sizes/1"][...].tolist() == [row["meta"]["sizes"][1] for row in rows]
+            name = columns["meta/name"]
+            assert name.attrs["encoding"] == "utf-8"
+            values, offsets = name["values"][...], name["offsets"][...]
+            texts = [values[a:b].tobytes().decode() for a, b in itertools.pairwise(offsets)]
+            assert texts == [row["meta"]["name"] for row in rows]
+            values, offsets, shapes = (columns["box"][part][...] for part in ("values", "offsets", "shapes"))
+            for row, a, b, shape in zip(rows, offsets, offsets[1:], shapes, strict=False):
+                assert np.array_equal(values[a:b].reshape(shape), row["box"])
+            assert columns["half"][...].tolist() == [row["half"].tolist() for row in rows]
+            when = columns["when"]
+            assert np.array_equal(when[...].view(when.attrs["dtype"]), [row["when"] for row in rows])
+            assert columns["wave"][...].tolist() == [row["wave"].tolist() for row in rows]
+            word = columns["word"][2]
+            assert ["".join(map(chr, points)).strip("\0") for points in word.tolist()] == ["añ", "b"]
+            assert columns["none"].shape == (7, 0)
+            assert columns["nothing"].shape == (7, 0, 3)
+
+            def check(name: str, thing: Any) -> None:
+                if isinstance(thing, h5py.Dataset) and name.startswith("columns") and name != "columns/half":
+                    assert zlib.crc32(thing[...].tobytes()) == thing.attrs["crc32"], name
+
+            file.visititems(check)
+
+
+def test_columns_that_look_alike_share_what_is_made_of_them(tmp_path: Path) -> None:
+    rows = [{**{f"t{i}": f"{i} {n}" * 9 for i in range(50)}, "x": np.full((2, 3), n)} for n in range(2)]
+    for compression in ("gzip", "lzf", None):
+        storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
+        storage.submit(rows, "a", "1")
+        (path,) = (storage.path / "a" / "1").glob("*.h5")
+        with h5py.File(path) as file:
+            for i in range(50):
+                column = file[f"columns/t{i}"]
+                assert column["offsets"].compression is None
+                assert column["values"].compression == compression
+                assert column["values"].shuffle == (compression is not None)
+                assert column["values"].maxshape == column["offsets"].maxshape == (None,)
+                assert column["values"][...].tobytes() == (f"{i} 0" * 9 + f"{i} 1" * 9).encode()
+            assert file["columns/x"].maxshape == (None, 2, 3)
+        assert list(map(str, storage.fetch("a", "1"))) == list(map(str, rows))
+        if compression is not None:
+            content = json.loads((path.parent / "manifest.json").read_bytes())
+            schema, index = Schema.from_json(content["schema"]), content["files"][0]["index"]
+            data = np.frombuffer(path.read_bytes(), np.uint8)
+            extents = formats.format_named("hdf5").read_extents(data, index, schema)
+            decoders: list[Any] = [extent.decode for extent in extents if extent.decode is not None]
+            # HDF5 takes longer to make a pipeline than to decode by it.
+            assert len(decoders) == 51
+            assert len({id(decoder._pipeline) for decoder in decoders}) <= 11  # by the length of the texts
+
+
+def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -> None:
+    # 3 MB of images and 2.4 MB of tokens, whose rows lie across chunks.
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 600, 1000)
+    rows = [(rng.integers(0, 9, 3000, np.uint8), rng.integers(0, 99, length)) for length in lengths]
+    for compression, size in ((None, 2**20), ("gzip", 2**16)):
+        storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
+        ref = storage.submit(rows, "rows", "1")
+        order = rng.permutation(1000).tolist()
+        for number, row in zip(order, ref[order], strict=True):
+            assert_rows_equal(row, rows[number])
+        assert_rows_equal(ref[[3, 3, 999]], [rows[3], rows[3], rows[999]])
+        (path,) = (storage.path / "rows" / "1").glob("*.h5")
+        with h5py.File(path) as file:
+            for name, row_bytes in (("columns/0", 3000), ("columns/1/values", 8)):
+                assert size / 2 < file[name].chunks[0] * row_bytes <= size
+                assert file[name].id.get_num_chunks() > 2
+            joined = np.concatenate([tokens for _, tokens in rows])
+            assert np.array_equal(file["columns/1/values"], joined)
+        storage.check("rows", "1")
+
+
+def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path, format="hdf5")
+    deep = [np.zeros((1,) * 31)] * 2
+    assert_rows_equal(list(storage.submit(deep, "deep", "1")), deep)
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":  # NumPy 1 itself stacks no such arrays
+        with pytest.raises(SchemaError, match="up to 31 dimensions and 4 GiB"):
+            storage.submit([np.zeros((1,) * 32)], "deeper", "1")
+    huge = Schema(Node("leaf"), (Column("value", "ndarray", "|u1", (2**32,), 1),))
+    with pytest.raises(SchemaError, match="column 'value': HDF5 holds rows of up to"):
+        formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), huge)
+    assert storage.list() == [("deep", "1")]
+
+
+def test_formats_and_compressions_are_named() -> None:
+    with pytest.raises(ValueError, match=r"format='zip' is not known; choose one of \['lmdb', 'hdf5'\]"):
+        formats.format_named("zip")
+    with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'.*or format='hdf5'"):
+        formats.format_named("lmdb", "gzip")
+    with pytest.raises(ValueError, match=r"no compression='zip'; choose one of \[None, 'gzip', 'lzf'"):
+        formats.format_named("hdf5", "zip")
+
+
+READ_FORGED = """
+import json, sys, zlib
+import numpy as np
+from pathlib import Path
+from torchyoga.reading.dataref import VersionRef
+from torchyoga.errors import CorruptError, SchemaError
+from torchyoga.versions.manifest import Manifest, digest
+from torchyoga.testing import assert_rows_equal
+sys.path.insert(0, sys.argv[3])
+from golden.make import rows
+
+directory, scratch = Path(sys.argv[1]), Path(sys.argv[2])
+content = json.loads((directory / "manifest.json").read_bytes())
+(entry,) = content["files"]
+whole = np.frombuffer((directory / entry["name"]).read_bytes(), np.uint8)
+index = entry["index"]
+table = whole[index["offset"] : index["offset"] + index["nbytes"]].view("<i8")
+rng = np.random.default_rng(0)
+outcomes = {"read": 0, "refused": 0}
+for place in range(len(table)):
+    is_now = table[place]
+    for value in (-1, 0, 1, 5, 7, 2**20, 2**31, 2**61, -(2**62), 2**63 - 1, is_now + 1, is_now - 8):
+        forged = table.copy()
+        forged[place] = value
+        data = whole.copy()
+        data[index["offset"] : index["offset"] + index["nbytes"]] = forged.view(np.uint8)
+        (scratch / entry["name"]).write_bytes(data.tobytes())
+        index["crc32"] = zlib.crc32(forged.tobytes())
+        del content["checksum"]
+        content["checksum"] = digest(content)
+        manifest = Manifest.from_bytes(json.dumps(content).encode())
+        verify = bool(place % 2)
+        ref = VersionRef(str(scratch), manifest, verify)
+        (scratch / "manifest.json").write_text(json.dumps(content))
+        try:
+            found = list(ref)
+            ref[[4, 0, 2]]
+            if verify:
+                assert_rows_equal(found, rows())
+            outcomes["read"] += 1
+        except CorruptError:
+            outcomes["refused"] += 1
+print(json.dumps(outcomes))
+"""
+
+
+@pytest.mark.parametrize("version", HDF5_GOLDEN)
+def test_hostile_tables_of_chunks_crash_nothing(version: str, tmp_path: Path) -> None:
+    directory = GOLDEN / "golden" / version
+    arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1])]
+    told = subprocess.run(
+        [sys.executable, "-c", READ_FORGED, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    outcomes = json.loads(told.stdout)
+    assert outcomes["refused"] > 500
+    assert outcomes["read"] > 100  # the same number, say, or a mask that means nothing
+
+
+def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:
+    yoga.Storage(tmp_path, format="hdf5", compression="zstd").submit([1, 2], "a", "1")
+    code = (
+        "import sys, torchyoga as yoga\n"
+        "sys.modules['hdf5plugin'] = None\n"
+        "try: yoga.Storage(sys.argv[1]).fetch('a', '1')[0]\n"
+        "except yoga.errors.YogaError as error: print(type(error).__name__, error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in told.stdout
+
+
+def test_hdf5_files_are_written_whole_or_say_why(tmp_path: Path) -> None:
+    writer = formats.format_named("hdf5").Writer
+    schema = yoga.Schema.of(1)
+    with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
+        writer(str(tmp_path / "nowhere" / "x.h5"), schema)
+    for end in ("abort", "close", "abort"):
+        getattr(writer(str(tmp_path / "x.h5"), schema), end)()
+    with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 is none the worse for files that were abandoned
+        pass

@@ -1,0 +1,101 @@
+"""The indices of an epoch as somebody's sampler draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from torchyoga.loading.foreign import END, Drawing, Foreign, SamplerError
+from torchyoga.loading.seeding import OwnGenerators
+from torchyoga.order.position import Place
+
+
+class Drawn:
+    """Draws each index when it is asked for."""
+
+    broken = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(7):
+            if number == 5 and self.broken:
+                self.broken -= 1
+                raise OSError("no index")
+            yield int(torch.randint(1000, ()))
+
+
+class Itself:
+    """Is its own iterator."""
+
+    def __iter__(self) -> Any:
+        self.number = 0
+        return self
+
+    def __next__(self) -> int:
+        self.number += 1
+        if self.number > 5:
+            raise StopIteration
+        return self.number
+
+
+def drawing_of(sampler: Any, size: int | None = 2, drop_last: bool = False) -> Drawing:
+    found = Drawing(Foreign(sampler, size, drop_last, False), 0, None, partial(OwnGenerators, 3))
+    found.open()
+    return found
+
+
+def all_of(drawing: Drawing) -> list[Any]:
+    found: list[Any] = []
+    while (batch := drawing.batch(len(found))) is not END:
+        found.append(batch)
+    return found
+
+
+def test_batches_are_kept_until_they_are_delivered_and_drawn_again_if_asked_for() -> None:
+    drawing = drawing_of(Drawn())
+    whole = all_of(drawing)
+    assert [len(batch) for batch in whole] == [2, 2, 2, 1]
+    assert [drawing.batch(number) for number in (2, 0, 3)] == [whole[2], whole[0], whole[3]]
+    drawing.forget(Place(0, 2, (range(1, 2),)))  # 0 and 2 have come
+    assert list(drawing._batches) == [1, 3]
+    drawing.forget(Place(0, 4))
+    assert not drawing._batches
+    assert drawing.batch(4) is END
+    drawing.forget(Place(0, 0))
+    assert drawing.batch(1) == whole[1]
+    assert all_of(drawing_of(Drawn(), drop_last=True)) == whole[:3]
+    assert sum(whole, []) == all_of(drawing_of(Drawn(), None))
+
+
+def test_after_an_error_it_draws_to_the_same_place() -> None:
+    sampler = Drawn()
+    whole = all_of(drawing_of(sampler, None))
+    sampler.broken = 2
+    drawing = drawing_of(sampler, None)
+    assert drawing.batch(4) == whole[4]
+    for _ in range(2):
+        with pytest.raises(SamplerError) as raised:
+            drawing.batch(5)
+        assert str(raised.value.error) == "no index"
+    assert all_of(drawing) == whole
+
+
+def test_nothing_that_everybody_shares_moves() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(7)
+    torch.manual_seed(1)
+    drawing = drawing_of(Drawn(), None)
+    found = []
+    for number in range(7):
+        drawing.batch(number)
+        found.append(torch.rand(()))
+    assert torch.equal(torch.stack(found), expected)
+
+
+def test_a_sampler_that_is_its_own_iterator() -> None:
+    assert all_of(drawing_of(Itself())) == [[1, 2], [3, 4], [5]]
+    assert drawing_of(Itself()).is_of_one_iterator
+    assert not drawing_of(Drawn()).is_of_one_iterator

@@ -1,0 +1,516 @@
+"""The loader: torch's arguments, exact states, random numbers a row, any number of workers."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import random
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from children import status_of_child
+from infiles import InFiles
+from torch.utils.data import Dataset, IterableDataset, Subset
+from waiting import eventually
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.formats.contract import FORMATS
+from torchyoga.testing import assert_rows_equal, check_resume
+
+
+class Noisy(Dataset[Any]):
+    """Unmodified augmentation with all three generators."""
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, index: int) -> Any:
+        return index, random.random(), np.random.rand(2), torch.rand(2)
+
+
+@pytest.fixture(params=FORMATS)
+def ref(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.DataRef:
+    rows = [{"x": np.full(3, i, np.float32), "y": i, "s": str(i)} for i in range(23)]
+    return yoga.Storage(tmp_path, request.param).submit(rows, "rows", "1", progress=False)
+
+
+def rows_of(batches: Any) -> list[int]:
+    return [row for batch in batches for row in batch["y"].tolist()]
+
+
+def test_resume_from_every_batch_twice(ref: yoga.DataRef) -> None:
+    check_resume(lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=3))
+
+
+def test_resume_from_every_batch_of_an_uncached_random_dataset() -> None:
+    check_resume(lambda: yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=3, drop_last=True))
+
+
+def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
+    workers = itertools.cycle((0, 2, 1))
+    check_resume(
+        lambda: yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0, num_workers=next(workers)),
+        most_stops=3,
+    )
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
+    whole = list(yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1))
+    loader = yoga.DataLoader(
+        Noisy(), batch_size=5, shuffle=True, seed=1, num_workers=1, multiprocessing_context=method
+    )
+    iterator = iter(loader)
+    got = [next(iterator), next(iterator)]
+    rest = yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1)
+    rest.load_state_dict(loader.state_dict())
+    assert_rows_equal(got + list(rest), whole)
+    assert_rows_equal([*got, next(iterator)], whole[:3])
+
+
+def test_a_cached_dataset_reads_in_spawned_workers(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(
+        ref, batch_size=6, shuffle=True, seed=0, num_workers=1, multiprocessing_context="spawn"
+    )
+    assert rows_of(loader) == rows_of(yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=0))
+
+
+def test_persistent_workers_over_epochs_one_of_them_abandoned(ref: yoga.DataRef) -> None:
+    plain = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=2)
+    expected = [rows_of(plain) for _ in range(4)]
+    loader = yoga.DataLoader(
+        ref, batch_size=4, shuffle=True, seed=2, num_workers=2, persistent_workers=True, prefetch_factor=3
+    )
+    assert rows_of(loader) == expected[0]
+    assert rows_of(itertools.islice(loader, 2)) == expected[1][:8]
+    assert loader.state_dict()["position"] == 8
+    with pytest.warns(UserWarning, match="the other 15 rows are left out"):
+        assert rows_of(loader) == expected[2]
+    assert rows_of(loader) == expected[3]
+
+
+def test_it_counts_what_was_delivered_not_what_was_fetched(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=2, num_workers=2, prefetch_factor=4)
+    iterator = iter(loader)
+    assert loader.state_dict()["position"] == 0
+    for step in range(1, 5):
+        next(iterator)
+        assert loader.state_dict()["position"] == 2 * step
+
+
+@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
+def test_other_ranks_and_batch_sizes_continue(ref: yoga.DataRef, remainder: Any) -> None:
+    whole = rows_of(yoga.DataLoader(ref, batch_size=23, shuffle=True, seed=0))
+
+    def run(world: int, size: int, state: Any, steps: int | None) -> tuple[Any, list[int]]:
+        states, ranks = [], []
+        for rank in range(world):
+            loader = yoga.DataLoader(
+                ref, size, True, seed=0, num_replicas=world, rank=rank, remainder=remainder
+            )
+            if state:
+                loader.load_state_dict(state)
+            ranks.append(rows_of(itertools.islice(loader, steps)))
+            states.append(loader.state_dict())
+        assert all(found == states[0] for found in states)
+        merged = [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
+        return states[0], merged
+
+    for steps in (0, 1, 2):
+        state, first = run(3, 2, None, steps)
+        state, second = run(1, 3, state, 1)
+        _, third = run(2, 4, state, None)
+        got = first + second + third
+        if remainder == "keep":
+            assert got == whole
+        else:
+            assert got == (whole + whole)[: len(got)]
+            assert len(third) % 2 == 0
+            assert abs(len(got) - 23) < 2
+
+
+@pytest.mark.parametrize("locality", ["global", "shard"])
+@pytest.mark.parametrize("shuffle", ["block", True])
+def test_a_shuffle_by_files_is_resumed_by_other_ranks_workers_and_batches(
+    shuffle: Any, locality: Any
+) -> None:
+    options: dict[str, Any] = {
+        **{"shuffle": shuffle, "shuffle_window": 2, "locality": locality},
+        **{"seed": 3, "remainder": "keep"},
+    }
+    workers = itertools.cycle((0, 1))
+    check_resume(lambda: yoga.DataLoader(InFiles(), 4, num_workers=next(workers), **options), most_stops=2)
+    check_resume(lambda: yoga.DataLoader(InFiles(), 2, num_replicas=3, rank=1, **options))
+
+    def run(world: int, size: int, workers: int, state: Any, steps: int | None) -> tuple[Any, list[int]]:
+        states, ranks, receipts = [], [], []
+        for rank in range(world):
+            loader = yoga.DataLoader(
+                InFiles(), size, num_replicas=world, rank=rank, num_workers=workers, **options
+            )
+            if state:
+                loader.load_state_dict(state)
+            ranks.append([int(row) for batch in itertools.islice(loader, steps) for row in batch])
+            states.append(loader.state_dict())
+            receipts.append(loader.receipt())
+        assert all(found == states[0] for found in states)
+        assert yoga.prove(receipts)
+        return states[0], [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
+
+    _, whole = run(3, 23, 0, None, None)
+    state, first = run(3, 2, 0, None, 1)
+    state, second = run(2, 3, 1, state, 1)
+    assert locality == "global" or state["shards"] == 3
+    _, third = run(1, 4, 0, state, None)
+    assert first + second + third == whole
+
+
+def test_without_order_a_block_shuffle_loses_nothing() -> None:
+    options: dict[str, Any] = {"shuffle": "block", "num_workers": 2, "in_order": False}
+    loader = yoga.DataLoader(InFiles(), 2, **options)
+    first = [int(row) for batch in itertools.islice(loader, 4) for row in batch]
+    later = yoga.DataLoader(InFiles(), 2, **options)
+    later.load_state_dict(loader.state_dict())
+    assert sorted(first + [int(row) for batch in later for row in batch]) == list(range(23))
+    assert later.prove()
+
+
+def test_accelerate_and_files_of_ones_own_exclude_each_other() -> None:
+    loader = yoga.DataLoader(InFiles(), 2, locality="shard", num_replicas=2, rank=0)
+    loader._is_accelerate_prepared = True
+    with pytest.raises(ValueError, match="leave it at 'global'"):
+        next(iter(loader))
+
+
+def test_random_numbers_depend_on_seed_epoch_and_row_only() -> None:
+    loader = yoga.DataLoader(Noisy(), batch_size=4, shuffle=True, seed=5)
+    epochs = [sum((list(zip(*batch, strict=True)) for batch in loader), []) for _ in range(2)]
+    by_row = [{int(row[0]): row[1:] for row in epoch} for epoch in epochs]
+    other = yoga.DataLoader(Noisy(), batch_size=3, seed=5, num_workers=2)
+    for batch in other:
+        for row in zip(*batch, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(row[1:], by_row[0][int(row[0])], strict=True))
+    firsts = [float(values[0]) for epoch in by_row for values in epoch.values()]
+    assert len(set(firsts)) == 42
+    another_seed = next(iter(yoga.DataLoader(Noisy(), seed=6)))
+    assert float(another_seed[1]) != float(by_row[0][0][0])
+
+
+@pytest.mark.parametrize("seed_rows", [False, True])
+def test_the_training_loops_random_numbers_are_left_alone(seed_rows: bool) -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(1))
+
+    data = Noisy() if seed_rows else list(range(9))
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # type: ignore[func-returns-value]
+    expected = [draw() for _ in range(3)]
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # type: ignore[func-returns-value]
+    loader = yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, seed_rows=seed_rows)
+    found = [draw()]
+    iterator = iter(loader)
+    next(iterator)
+    found.append(draw())
+    loader.state_dict()
+    list(iterator)
+    found.append(draw())
+    assert found == expected
+
+
+def test_single_rows_without_batches(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=None, shuffle=True, seed=0)
+    rows = [row["y"] for row in loader]
+    assert sorted(rows) == list(range(23))
+    assert len(loader) == 23
+    loader = yoga.DataLoader(Noisy(), batch_size=None, shuffle=True, seed=0)
+    again = yoga.DataLoader(Noisy(), batch_size=None, shuffle=True, seed=0, num_workers=2)
+    assert_rows_equal(list(again), list(loader))
+
+
+def test_lengths_are_those_of_whole_epochs(ref: yoga.DataRef) -> None:
+    for size, drop_last, world in itertools.product((1, 4, 23, 30), (False, True), (1, 2)):
+        loader = yoga.DataLoader(ref, size, drop_last=drop_last, num_replicas=world, rank=0)
+        assert len(loader) == len(list(loader))
+
+
+def test_a_failing_row_arrives_and_is_not_counted(broken: Dataset[int]) -> None:
+    for workers in (0, 2):
+        loader = yoga.DataLoader(broken, batch_size=4, num_workers=workers)
+        iterator = iter(loader)
+        next(iterator), next(iterator)
+        with pytest.raises(RuntimeError, match="row 9 is broken"):
+            next(iterator)
+        assert loader.state_dict()["position"] == 8  # a resume would try it again
+        assert next(iterator).tolist() == [12, 13, 14, 15]  # going on leaves it out
+        assert loader.state_dict()["position"] == 16
+        list(iterator)
+
+
+def test_an_iterator_from_before_a_load_says_so(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4)
+    iterator = iter(loader)
+    next(iterator)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(StateError, match=r"call iter\(\) again"):
+        next(iterator)
+    assert rows_of(loader) == list(range(4, 23))
+
+
+def test_states_of_others_are_refused(ref: yoga.DataRef, tmp_path: Path) -> None:
+    loader = yoga.DataLoader(ref, shuffle=True, seed=1)
+    others = [
+        yoga.DataLoader(ref, shuffle=True, seed=2),
+        yoga.DataLoader(ref, seed=1),
+        yoga.DataLoader(ref[:22], shuffle=True, seed=1),
+        yoga.DataLoader(ref[::-1], shuffle=True, seed=1),
+        yoga.DataLoader(list(range(23)), shuffle=True, seed=1),
+    ]
+    for other in others:
+        with pytest.raises(StateError, match="it is of another dataset or loader"):
+            loader.load_state_dict(other.state_dict())
+
+
+def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
+    before = set(multiprocessing.active_children())
+    for options in ({}, {"persistent_workers": True}):
+        for _ in yoga.DataLoader(ref, batch_size=2, num_workers=2, **options):
+            break
+        for child in set(multiprocessing.active_children()) - before:
+            child.join(300)
+        assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_loader_pickles(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0)
+    next(iter(loader))
+    other = pickle.loads(pickle.dumps(loader))
+    assert other.state_dict() == loader.state_dict()
+    assert len(other.dataset) == 23
+
+
+def test_the_users_own_collate_and_dataset_are_seen(ref: yoga.DataRef) -> None:
+    subset = Subset(ref, [5, 1, 7])
+    loader = yoga.DataLoader(subset, batch_size=2, collate_fn=lambda rows: [row["s"] for row in rows])
+    assert list(loader) == [["5", "1"], ["7"]]
+    assert loader.dataset is subset
+    noisy = Noisy()
+    loader = yoga.DataLoader(noisy, batch_size=2)
+    next(iter(loader))
+    assert loader.dataset is noisy
+
+
+def test_the_rows_of_a_step(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, shuffle=True, seed=0)
+    for step, batch in enumerate(loader):
+        assert loader.rows_in_step(step, epoch=0).tolist() == batch["y"].tolist()
+    assert loader.position_of(int(batch["y"][-1]), epoch=0) == 22
+
+
+def test_samplers_of_ours_are_taken(ref: yoga.DataRef) -> None:
+    sampler = yoga.ResumableSampler(ref, seed=4)
+    expected = list(yoga.ResumableSampler(ref, seed=4))
+    assert rows_of(yoga.DataLoader(ref, batch_size=5, sampler=sampler)) == expected
+    batches = yoga.ResumableBatchSampler(yoga.ResumableSampler(ref, seed=4), 5)
+    assert rows_of(yoga.DataLoader(ref, batch_sampler=batches)) == expected
+    with pytest.raises(ValueError, match="sampler is of 3 rows, the dataset has 23"):
+        yoga.DataLoader(ref, sampler=yoga.ResumableSampler(3))
+    with pytest.raises(ValueError, match="in_order=False needs batches"):
+        yoga.DataLoader(ref, None, in_order=False)
+    with pytest.raises(ValueError, match="excludes shuffle"):
+        yoga.DataLoader(ref, sampler=sampler, shuffle=True, seed=0)
+
+
+def test_an_iterable_dataset_is_told_the_way() -> None:
+    class Endless(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return itertools.count()
+
+    with pytest.raises(TypeError, match=r"Storage\.submit"):
+        yoga.DataLoader(Endless())
+
+
+def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
+    empty = yoga.Storage(tmp_path).submit([], "empty", "1")
+    loader = yoga.DataLoader(empty, batch_size=4, shuffle=True, seed=0)
+    assert list(loader) == list(loader) == []
+    assert loader.state_dict()["epoch"] == 2
+
+
+class Slow(yoga.DataRef):
+    """Notes which rows were read, and where."""
+
+    is_thread_safe = True
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+        self.threads: set[str] = set()
+
+    def __len__(self) -> int:
+        return 200
+
+    def take(self, rows: Any) -> list[int]:
+        self.read += rows.tolist()
+        self.threads.add(threading.current_thread().name)
+        return rows.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_thread_reads_so_many_batches_ahead_and_no_more(prefetch: int) -> None:
+    ref = Slow()
+    loader = yoga.DataLoader(ref, batch_size=2, prefetch_factor=prefetch)
+    iterator = iter(loader)
+    for step in range(1, 12):
+        assert next(iterator).tolist() == [2 * step - 2, 2 * step - 1]
+        time.sleep(0.02)  # the training step
+        assert len(ref.read) <= 2 * (step + max(prefetch, 0) + (prefetch > 0))
+        assert loader.state_dict()["position"] == 2 * step
+    assert ref.threads == ({"MainThread", "torchyoga-ahead"} if prefetch else {"MainThread"})
+    eventually(lambda: len(ref.read) >= 2 * (11 + prefetch))
+
+
+def test_a_ref_that_does_not_say_so_is_read_by_the_users_thread() -> None:
+    ref = Slow()
+    ref.is_thread_safe = False
+    for _ in yoga.DataLoader(ref, batch_size=20):
+        time.sleep(0.005)
+    assert ref.threads == {"MainThread"}
+
+
+def test_the_users_collate_function_runs_in_the_users_thread(ref: yoga.DataRef) -> None:
+    names = set()
+
+    def collate(rows: Any) -> int:
+        names.add(threading.current_thread().name)
+        return len(rows)
+
+    loader = yoga.DataLoader(ref, batch_size=4, collate_fn=collate)
+    found = [(time.sleep(0.01), size)[1] for size in loader]
+    assert found == [4, 4, 4, 4, 4, 3]
+    assert names == {"MainThread"}
+
+
+def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
+    with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
+        yoga.DataLoader(ref, prefetch_factor=-1)
+    with pytest.raises(ValueError, match="prefetch_factor"):
+        yoga.DataLoader([1, 2], prefetch_factor=2)  # as torch has it: nothing is read ahead
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=2, shuffle=True, seed=0)
+    whole = rows_of(loader)
+    loader.set_epoch(0)
+    iterator = iter(loader)
+    got = []
+    for _ in range(4):
+        got.append(next(iterator))
+        time.sleep(0.01)  # so that the thread is at work
+
+    def goes_on() -> None:
+        assert rows_of(got) + rows_of(iterator) == whole
+
+    assert status_of_child(goes_on) == 0
+    assert rows_of(got) + rows_of(iterator) == whole
+
+
+class Interrupted(yoga.DataRef):
+    """Control-C arrives while some of its rows are read, or announced; once each."""
+
+    is_thread_safe = True
+
+    def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
+        self.row_bytes, self.is_cold = row_bytes, bool(at_announcements)  # type: ignore[misc]
+        self.left = {"reads": at_reads, "announcements": at_announcements}
+        self.count = {"reads": 0, "announcements": 0}
+
+    row_bytes = 0
+    is_cold = False
+
+    def __len__(self) -> int:
+        return 300
+
+    def note(self, what: str) -> None:
+        self.count[what] += 1
+        if self.count[what] in self.left[what] and threading.current_thread() is threading.main_thread():
+            self.left[what].discard(self.count[what])
+            raise KeyboardInterrupt
+
+    def take(self, rows: Any) -> list[int]:
+        self.note("reads")
+        return rows.tolist()  # type: ignore[no-any-return]
+
+    def announce(self, rows: Any, values: bool) -> None:
+        self.note("announcements")
+
+
+@pytest.mark.parametrize("row_bytes", [8, 300_000])
+@pytest.mark.parametrize(("reads", "announcements"), [({1}, set()), ({2, 3}, set()), (set(), {1, 9, 10})])
+@pytest.mark.parametrize("pause", [0, 0.002])
+def test_an_interrupt_loses_nothing(
+    row_bytes: int, reads: set[int], announcements: set[int], pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not pause:  # a machine may pause by itself
+        monkeypatch.setattr("torchyoga.process.background.time", SimpleNamespace(perf_counter=lambda: 1.0))
+    ref = Interrupted(row_bytes, set(reads), set(announcements))
+    loader = yoga.DataLoader(ref, batch_size=10)
+    iterator = iter(loader)
+    got: list[int] = []
+    interrupts = 0
+    for _ in range(100):
+        time.sleep(pause)
+        try:
+            got += next(iterator).tolist()
+        except KeyboardInterrupt:
+            interrupts += 1
+        except StopIteration:
+            break
+        assert loader.state_dict()["position"] % 300 == len(got) % 300
+    assert got == list(range(300))
+    assert interrupts or pause
+    assert loader.state_dict()["epoch"] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
+    ref: yoga.DataRef, persistent: bool
+) -> None:
+    def coll(rows: Any) -> Any:
+        return torch.utils.data.default_collate(list(rows))
+
+    loader = yoga.DataLoader(
+        ref, batch_size=2, shuffle=True, num_workers=2, persistent_workers=persistent, collate_fn=coll
+    )
+    whole = rows_of(loader)
+    loader.set_epoch(0)
+    iterator = iter(loader)
+    got = [next(iterator), next(iterator)]
+
+    def goes_on() -> None:
+        assert rows_of(got) + rows_of(itertools.islice(iterator, 3)) == whole[:10]
+
+    assert status_of_child(goes_on) == 0
+    assert rows_of(got) + rows_of(iterator) == whole  # the workers are still there
+
+
+def test_an_iterator_whose_workers_were_taken_over_says_so(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, persistent_workers=True)
+    one = iter(loader)
+    next(one)
+    other = iter(loader)
+    got = [next(other)]
+    with pytest.raises(RuntimeError, match="has taken over its persistent workers"):
+        next(one)
+    assert loader.state_dict()["position"] == 4
+    assert rows_of(got + list(other)) == list(range(23))

@@ -1,0 +1,186 @@
+"""Ranks: found when an iteration begins, compared when asked, over real process groups."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.data import DistributedSampler
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.loading.ranks import Ranks, check_same
+
+LENGTH = 22
+
+
+def on_ranks(world: int, work: Callable[[int], None], folder: Path) -> None:
+    """Runs `work` on the ranks of a gloo group, each a process."""
+    mp.spawn(_on_rank, (world, work, str(folder / "store")), world)
+
+
+def _on_rank(rank: int, world: int, work: Callable[[int], None], store: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    before = yoga.ResumableSampler(LENGTH, seed=1), yoga.DataLoader(range(LENGTH), 2, seed=1)
+    assert (before[0].num_replicas, len(before[0]), len(before[1])) == (1, 22, 11)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    # What was made before the ranks were known knows them now.
+    assert (before[0].num_replicas, before[0].rank) == (world, rank)
+    assert len(before[0]) == -(-LENGTH // world)
+    try:
+        work(rank)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def loader(**options: Any) -> yoga.DataLoader:
+    return yoga.DataLoader(range(LENGTH), 2, True, seed=1, remainder="keep", **options)
+
+
+def deliver(loader: Any, steps: int | None = None) -> list[int]:
+    return [row for batch in itertools.islice(loader, steps) for row in batch.tolist()]
+
+
+def proofs_and_comparisons(rank: int) -> None:
+    one = loader()
+    rows = deliver(one, 2)
+    assert rows == yoga.ResumableSampler(LENGTH, seed=1).rows_at(range(rank, 12, 3), 0).tolist()
+    one.check_ranks()
+    assert one.prove().rows == 12
+    with pytest.warns(UserWarning, match="the other 10 rows are left out"):
+        deliver(one)
+    assert one.state_dict()["epoch"] == 2  # the rest of the first was left, and is lost
+    assert str(one.prove()) == (
+        "epoch 1: 22 of 22 rows delivered since it began, each exactly once; "
+        "left out: 10 rows of epochs that were left early, up to 0"
+    )
+    for sampler in (
+        yoga.ResumableSampler(LENGTH, seed=1),
+        yoga.ResumableBatchSampler(yoga.ResumableSampler(LENGTH, seed=1), 4),
+    ):
+        list(sampler)
+        sampler.check_ranks()
+        assert sampler.prove().rows == 24
+    # A rank that loads another state than the others.
+    other = loader()
+    other.load_state_dict({**loader().state_dict(), "position": 6 if rank == 1 else 12})
+    with pytest.raises(StateError, match="process 1 has position 6 at epoch 0, position 6, process 0 has 12"):
+        other.check_ranks()
+    deliver(other)
+    assert not other.prove()
+    # A rank that has done a batch more.
+    ahead = loader()
+    deliver(ahead, 3 if rank == 2 else 2)
+    assert "different numbers of batches" in str(ahead.prove())
+    with pytest.raises(StateError, match="position"):
+        ahead.check_ranks()
+    # A rank in another epoch, or with another seed.
+    for options, name in (({"seed": rank}, "seed"), ({"start_offset": LENGTH * rank}, "epoch")):
+        wrong = yoga.DataLoader(range(LENGTH), 2, **{"seed": 1, **options})
+        with pytest.raises(StateError, match=name):
+            wrong.check_ranks()
+        with pytest.raises(StateError, match=name):
+            wrong.prove()
+    # All processes say that they are rank 0.
+    with pytest.raises(
+        StateError, match=r"the rows are for 3 ranks, but the processes are ranks \[0, 0, 0\]"
+    ):
+        loader(num_replicas=3, rank=0).check_ranks()
+    # And within a group of some of them.
+    some = dist.new_group([0, 1])
+    if rank < 2:
+        part = loader(group=some)
+        deliver(part)
+        part.check_ranks(some)
+        assert part.prove(some).rows == LENGTH
+    else:
+        with pytest.raises(ValueError, match="not in the group"):
+            loader(group=some)
+
+
+def test_proofs_and_comparisons(tmp_path: Path) -> None:
+    on_ranks(3, proofs_and_comparisons, tmp_path)
+
+
+def model_parallel(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    whole = [loader(num_replicas=2, rank=r) for r in (0, 1)]
+    expected = deliver(whole[rank // 2])
+    for options in (
+        {"group": mesh["dp"]},
+        {"group": mesh["dp"].get_group()},
+        {"num_replicas": 2, "rank": rank // 2},
+    ):
+        one = loader(**options)
+        assert deliver(one, 3) == expected[:6]
+        one.check_ranks()
+        assert one.prove().rows == 12
+        state = one.state_dict()
+        assert state == loader(num_replicas=1, rank=0, start_offset=12).state_dict() | {"steps": 3}
+        # Resumed with a rank more that sees the same rows, or one less.
+        again = loader(group=mesh["tp"])
+        again.load_state_dict(state)
+        again.check_ranks()
+        deliver(again)
+        assert again.prove().rows == LENGTH
+    assert deliver(loader(group=mesh)) == deliver(loader())  # all four
+    # One of those that should see the same rows does not.
+    one = loader(group=mesh["dp"])
+    deliver(one, 2 if rank == 3 else 3)
+    with pytest.raises(StateError, match="process 3 has position 8"):
+        one.check_ranks()
+    with pytest.raises(StateError, match="process 3 and another are both rank 1, but have not delivered"):
+        one.prove()
+
+
+def test_ranks_that_see_the_same_rows(tmp_path: Path) -> None:
+    on_ranks(4, model_parallel, tmp_path)
+
+
+def test_rows_do_not_depend_on_how_many_see_the_same() -> None:
+    rows = deliver(loader())
+    for data, copies in ((2, 3), (1, 4), (2, 1)):
+        ranks = [deliver(loader(num_replicas=data, rank=r // copies)) for r in range(data * copies)]
+        steps = itertools.zip_longest(*ranks[::copies])
+        assert [row for step in steps for row in step if row is not None] == rows
+        assert all(ranks[r] == ranks[r // copies * copies] for r in range(data * copies))
+
+
+def test_processes_without_a_group_are_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    one = loader()
+    with pytest.warns(UserWarning, match="WORLD_SIZE is 4, but torch.distributed is not initialised"):
+        deliver(one, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        deliver(one, 1)
+        deliver(loader(num_replicas=4, rank=2), 1)
+
+
+def test_bad_ranks_are_refused() -> None:
+    for given in ((2, None), (None, 1)):
+        with pytest.raises(ValueError, match="give both num_replicas and rank, or neither"):
+            yoga.ResumableSampler(3, num_replicas=given[0], rank=given[1])
+    with pytest.raises(ValueError, match="but not both"):
+        Ranks(2, 1, object())
+    with pytest.raises(StateError, match=r"expected the receipts of ranks 0 to 1, .* found those of \[1\]"):
+        loader(num_replicas=2, rank=1).prove()
+    message = {**loader().state_dict(), "rank": 0, "num_replicas": 1}
+    check_same([message, message], is_alone=False)  # tensor-parallel
+    with pytest.raises(StateError, match=r"for 1 ranks, but the processes are ranks \[0, 0\]"):
+        check_same([message, message], is_alone=True)
+
+
+def test_it_is_a_distributed_sampler_for_those_who_ask() -> None:
+    sampler = yoga.ResumableSampler(LENGTH)
+    assert isinstance(sampler, DistributedSampler)
+    assert (sampler.num_replicas, sampler.rank, sampler.num_samples, sampler.total_size) == (1, 0, 22, 22)

@@ -1,0 +1,401 @@
+"""Samplers: drop-in, resumable, elastic."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from infiles import InFiles
+from torch.utils.data import DistributedSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from torchyoga import ResumableBatchSampler, ResumableSampler, prove
+from torchyoga.errors import StateError
+from torchyoga.loading.ranks import check_same
+
+
+def interleaved(ranks: list[list[int]]) -> list[int]:
+    """The global order from what each rank got."""
+    return [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
+
+
+def test_it_counts_as_torchs_distributed_sampler_does() -> None:
+    for length, world in itertools.product(range(1, 13), range(1, 6)):
+        for drop_last in (False, True):
+            for rank in range(world):
+                torchs: Any = DistributedSampler(range(length), world, rank, False, drop_last=drop_last)  # type: ignore[arg-type]
+                ours = ResumableSampler(
+                    length, num_replicas=world, rank=rank, drop_last=drop_last, shuffle=False
+                )
+                assert isinstance(ours, DistributedSampler)
+                for name in ("num_replicas", "rank", "seed", "shuffle", "drop_last", "epoch"):
+                    assert getattr(ours, name) == getattr(torchs, name)
+                if not drop_last or length >= world:  # torch counts 1 too many for fewer rows than ranks
+                    assert len(list(ours)) == len(ours) == len(torchs)
+
+
+def test_padding_repeats_the_rows_that_come_first() -> None:
+    ranks = [list(ResumableSampler(7, seed=1, num_replicas=3, rank=rank)) for rank in range(3)]
+    whole = list(ResumableSampler(7, seed=1))
+    assert interleaved(ranks) == whole + whole[:2]
+
+
+@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
+def test_stopped_anywhere_and_continued_by_other_ranks_twice(remainder: Any) -> None:
+    for length, first, second, third in itertools.product((7, 12), (1, 2, 3), (1, 2, 4), (1, 3)):
+        whole = list(ResumableSampler(length, seed=2))
+        for steps in range(length // first):
+            state, taken = run(length, first, remainder, None, steps)
+            state, more = run(length, second, remainder, state, 1)
+            if state["epoch"] or (remainder == "drop" and length - state["position"] < third):
+                continue  # nothing is left of this epoch
+            _, rest = run(length, third, remainder, state, None)
+            got = taken + more + rest
+            if remainder == "keep":
+                assert got == whole
+            else:
+                expected = (whole + whole)[: len(got)]
+                assert got == expected
+                assert abs(len(got) - length) < third
+                assert len(rest) % third == 0
+
+
+def run(
+    length: int, world: int, remainder: Any, state: dict[str, Any] | None, steps: int | None
+) -> tuple[dict[str, Any], list[int]]:
+    """Some steps on all ranks: the state, equal on all, and the rows in global order."""
+    states, ranks = [], []
+    for rank in range(world):
+        sampler = ResumableSampler(length, seed=2, num_replicas=world, rank=rank, remainder=remainder)
+        if state is not None:
+            sampler.load_state_dict(json.loads(json.dumps(state)))
+        ranks.append(list(itertools.islice(sampler, steps)))
+        states.append(sampler.state_dict())
+    assert all(found == states[0] for found in states)
+    return states[0], interleaved(ranks)
+
+
+ORDERS: list[dict[str, Any]] = [
+    {"shuffle": "block", "shuffle_window": 2},
+    {"shuffle": "block", "shuffle_window": 2, "locality": "shard"},
+    {"shuffle": True, "locality": "shard"},
+    {"shuffle": False, "locality": "shard"},
+]
+
+
+@pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
+@pytest.mark.parametrize("options", ORDERS)
+def test_stopped_anywhere_and_continued_by_other_ranks_whatever_the_shuffle(
+    options: Any, remainder: Any
+) -> None:
+    def part(
+        world: int, state: Any, steps: int | None, size: int, policy: Any = remainder
+    ) -> tuple[Any, list[int]]:
+        """Some batches on all ranks: the state, equal on all, and the rows in global order."""
+        ranks = [
+            ResumableSampler(InFiles(), seed=2, num_replicas=world, rank=rank, remainder=policy, **options)
+            for rank in range(world)
+        ]
+        rows = []
+        for sampler in ranks:
+            if state is not None:
+                sampler.load_state_dict(json.loads(json.dumps(state)))
+            made = itertools.islice(ResumableBatchSampler(sampler, size), steps)
+            rows.append([row for batch in made for row in batch])
+        states = [sampler.state_dict() for sampler in ranks]
+        assert all(found == states[0] for found in states)
+        proof = prove([sampler.receipt() for sampler in ranks])
+        assert proof, str(proof)
+        return states[0], interleaved(rows)
+
+    for first, second, third in ((1, 3, 2), (3, 2, 4), (4, 1, 3)):
+        for steps in range(23 // (3 * first)):
+            state, begun = part(first, None, steps, 3)
+            state, more = part(second, state, 1, 2)
+            if state["epoch"]:
+                continue  # nothing is left of this epoch
+            _, rest = part(third, state, None, 4)
+            # An epoch keeps the shards with which its first row was delivered.
+            _, whole = part(first if steps else second, None, None, 3, "keep")
+            got = begun + more + rest
+            assert got[:23] == whole[: len(got)]
+            if remainder == "keep":
+                assert len(got) == 23
+            else:
+                assert abs(len(got) - 23) < third
+
+
+def test_the_next_epoch_after_an_elastic_resume_gives_each_rank_its_own_files() -> None:
+    def rows_by_rank(world: int, state: Any, epochs: int) -> list[list[list[int]]]:
+        found = []
+        for rank in range(world):
+            sampler = ResumableSampler(
+                InFiles((5,) * 8),
+                shuffle="block",
+                seed=3,
+                num_replicas=world,
+                rank=rank,
+                remainder="keep",
+                locality="shard",
+            )
+            assert sampler.locality == "shard"
+            if state:
+                sampler.load_state_dict(state)
+            found.append([list(sampler) for _ in range(epochs)])
+        return found
+
+    own = rows_by_rank(4, None, 3)
+    for epochs in own:
+        assert len({row // 5 for rows in epochs for row in rows}) == 2  # its files, the same in every epoch
+        assert len(set(map(tuple, epochs))) == 3
+    begun = [
+        ResumableSampler(InFiles((5,) * 8), 2, rank, "block", 3, remainder="keep", locality="shard")
+        for rank in (0, 1)
+    ]
+    taken = [list(itertools.islice(sampler, 7)) for sampler in begun]
+    later = rows_by_rank(4, begun[0].state_dict(), 3)
+    assert sorted(sum(taken, []) + [row for epochs in later for row in epochs[0]]) == list(range(40))
+    assert [epochs[1:] for epochs in later] == [epochs[1:] for epochs in own]
+
+
+def test_rows_that_pad_adds_are_the_ranks_own() -> None:
+    for rank in range(3):
+        padded, kept = (
+            list(ResumableSampler(InFiles(), 3, rank, "block", 1, remainder=policy, locality="shard"))  # type: ignore[arg-type]
+            for policy in ("pad", "keep")
+        )
+        assert padded == (kept + kept)[:8]
+
+
+def test_ranks_of_different_orders_are_told_apart() -> None:
+    def two(first: Any, second: Any, **options: Any) -> list[ResumableSampler]:
+        return [
+            ResumableSampler(InFiles(), 2, rank, **{**options, **some}, seed=0)
+            for rank, some in enumerate((first, second))
+        ]
+
+    for ranks, message in (
+        (two({"shuffle_window": 2}, {"shuffle_window": 3}, shuffle="block"), "window"),
+        (two({"locality": "shard"}, {}), "files"),
+        (two({"shuffle": "block"}, {}), "shuffle"),
+    ):
+        receipts = []
+        for sampler in ranks:
+            next(iter(sampler))
+            receipts.append(sampler.receipt())
+        with pytest.raises(StateError, match=f"has {message}"):
+            prove(receipts)
+        states = [
+            {**sampler.state_dict(), "rank": rank, "num_replicas": 2} for rank, sampler in enumerate(ranks)
+        ]
+        with pytest.raises(StateError, match=f"has {message}"):
+            check_same(states, True)
+
+
+@pytest.mark.parametrize("options", ORDERS)
+def test_positions_are_found_whatever_the_shuffle(options: Any) -> None:
+    sampler = ResumableSampler(InFiles(), seed=4, num_replicas=2, rank=1, **options)
+    rows = sampler.rows_at(range(23), epoch=5)
+    assert [sampler.position_of(row, epoch=5) for row in rows.tolist()] == list(range(23))
+    assert list(itertools.islice(sampler, 4)) == sampler.rows_at(range(1, 9, 2), epoch=0).tolist()
+    assert bool(sampler.shuffle) == bool(options["shuffle"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shuffle": "full"}, "shuffle must be True, False or 'block', found 'full'"),
+        ({"shuffle_window": 5000}, r"shuffle_window must be in 1\.\.1024, found 5000"),
+        ({"locality": "rank"}, "locality must be 'global' or 'shard', found 'rank'"),
+    ],
+)
+def test_orders_that_are_none_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ResumableSampler(10, **arguments)
+
+
+def test_epochs_advance_by_themselves_and_differ() -> None:
+    sampler = ResumableSampler(50, seed=3)
+    epochs = [list(sampler) for _ in range(4)]
+    assert len(set(map(tuple, epochs))) == 4
+    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
+    other = ResumableSampler(50, seed=3)
+    other.set_epoch(2)
+    assert list(other) == epochs[2]
+    assert other.epoch == 3
+
+
+def test_unused_iterators_do_no_harm_and_the_one_that_moves_defines_the_state() -> None:
+    sampler = ResumableSampler(10, seed=1)
+    whole = list(ResumableSampler(10, seed=1))
+    unused = [iter(sampler) for _ in range(3)]
+    iterator = iter(sampler)
+    assert [next(iterator) for _ in range(4)] == whole[:4]
+    assert sampler.state_dict()["position"] == 4
+    assert sampler.state_dict() == iterator.state_dict()  # type: ignore[attr-defined]
+    del unused
+    assert list(iterator) == whole[4:]
+    assert (sampler.state_dict()["epoch"], sampler.state_dict()["position"]) == (1, 0)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
+def test_of_several_iterators_the_one_that_moved_last_defines_the_state(moves: list[int]) -> None:
+    sampler = ResumableSampler(100, seed=4)
+    iterators: list[Any] = [iter(sampler) for _ in range(3)]
+    for which in moves:
+        next(iterators[which])
+    assert sampler.state_dict() == iterators[moves[-1]].state_dict()
+
+
+def test_an_abandoned_iteration_is_followed_by_the_next_epoch() -> None:
+    sampler = ResumableSampler(10, seed=1, start_offset=2)
+    assert list(itertools.islice(sampler, 3)) == list(ResumableSampler(10, seed=1))[2:5]
+    again = ResumableSampler(10, seed=1)
+    again.set_epoch(1)
+    with pytest.warns(
+        UserWarning, match="left after 5 of 10 rows of epoch 0.* the other 5 rows are left out"
+    ):
+        assert list(sampler) == list(again)
+
+
+def test_set_epoch_said_late_keeps_the_place() -> None:
+    sampler = ResumableSampler(10, seed=1)
+    iterator = iter(sampler)
+    first = [next(iterator) for _ in range(3)]
+    sampler.set_epoch(0)
+    assert first + list(iterator) == list(ResumableSampler(10, seed=1))
+    assert sampler.state_dict()["epoch"] == 1
+
+
+def test_an_iterator_from_before_a_load_says_so() -> None:
+    sampler = ResumableSampler(5000, seed=1)
+    iterator = iter(sampler)
+    next(iterator)
+    sampler.load_state_dict(sampler.state_dict())
+    with pytest.raises(StateError, match=r"call iter\(\) again"):
+        list(iterator)
+
+
+def test_an_iterator_takes_a_state_until_it_has_begun() -> None:
+    sampler = ResumableSampler(10, seed=1)
+    state = {**sampler.state_dict(), "position": 6}
+    iterator: Any = iter(sampler)
+    iterator.load_state_dict(state)
+    assert list(iterator) == list(ResumableSampler(10, seed=1))[6:]
+    begun: Any = iter(sampler)
+    next(begun)
+    with pytest.raises(StateError, match="has begun already"):
+        begun.load_state_dict(state)
+
+
+def test_positions_and_rows_are_found_again() -> None:
+    sampler = ResumableSampler(100, seed=4)
+    whole = list(sampler)
+    assert sampler.rows_at(range(100), epoch=0).tolist() == whole
+    assert [sampler.position_of(row, epoch=0) for row in whole] == list(range(100))
+
+
+def test_the_rows_of_a_step_are_those_its_ranks_got() -> None:
+    ranks = []
+    for rank in range(2):
+        sampler = ResumableSampler(21, seed=4, num_replicas=2, rank=rank)
+        batches = ResumableBatchSampler(sampler, 4)
+        ranks.append(list(batches))
+        assert len(ranks[-1]) == len(batches)
+    for step, rows in enumerate(zip(*ranks, strict=True)):
+        assert batches.rows_in_step(step, epoch=0).tolist() == interleaved(list(rows))
+    with pytest.raises(ValueError, match=r"step must be in 0\.\.2"):
+        batches.rows_in_step(3)
+
+
+def test_batches_resume_with_another_size_and_other_ranks() -> None:
+    whole = list(ResumableSampler(30, seed=6))
+    for stop in range(5):
+        ranks: list[list[int]] = [[], []]
+        states = []
+        for rank in range(2):
+            batches = ResumableBatchSampler(
+                ResumableSampler(30, seed=6, num_replicas=2, rank=rank, remainder="keep"), 3
+            )
+            ranks[rank] = sum(itertools.islice(batches, stop), [])
+            states.append(batches.state_dict())
+        assert states[0] == states[1]
+        rest = ResumableBatchSampler(ResumableSampler(30, seed=6), 7)
+        rest.load_state_dict(states[0])
+        assert interleaved(ranks) + sum(rest, []) == whole
+
+
+def test_rank_and_world_come_from_torch_distributed(tmp_path: Any) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/sync", rank=0, world_size=1)
+    try:
+        sampler = ResumableSampler(10)
+        assert (sampler.num_replicas, sampler.rank) == (1, 0)
+        assert ResumableSampler(10, num_replicas=4, rank=3).rank == 3
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_a_sampler_pickles_with_its_place() -> None:
+    sampler = ResumableSampler(10, seed=1)
+    rows = list(itertools.islice(sampler, 4))
+    other = pickle.loads(pickle.dumps(sampler))
+    assert other.state_dict() == sampler.state_dict()
+    fresh = ResumableSampler(10, seed=1)
+    fresh.load_state_dict(other.state_dict())
+    assert rows + list(fresh) == list(ResumableSampler(10, seed=1))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batched", [False, True])
+def test_torchdatas_stateful_loader_resumes_it(workers: int, batched: bool) -> None:
+    def loader() -> StatefulDataLoader:
+        sampler = ResumableSampler(40, seed=8)
+        if batched:
+            return StatefulDataLoader(
+                range(40),  # type: ignore[arg-type]
+                batch_sampler=ResumableBatchSampler(sampler, 4),
+                num_workers=workers,
+            )
+        return StatefulDataLoader(range(40), batch_size=4, sampler=sampler, num_workers=workers)  # type: ignore[arg-type]
+
+    fresh = loader()
+    whole = [batch.tolist() for batch in fresh]
+    following = [batch.tolist() for batch in fresh]
+    assert whole != following
+    for stop in (1, 6):
+        first = loader()
+        iterator = iter(first)
+        got = [next(iterator).tolist() for _ in range(stop)]
+        second = loader()
+        second.load_state_dict(first.state_dict())
+        assert got + [batch.tolist() for batch in second] == whole
+        assert [batch.tolist() for batch in second] == following
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_replicas": 2}, "give both num_replicas and rank"),
+        ({"num_replicas": 2, "rank": 2}, r"rank must be in 0\.\.1, found 2"),
+        ({"num_replicas": 0, "rank": 0}, "num_replicas must be at least 1"),
+        ({"start_offset": -1}, "start_offset must be at least 0"),
+        ({"remainder": "some"}, "remainder must be"),
+        ({"seed": 1.5}, "seed must be an int, found 1.5"),
+        ({"num_replicas": 2, "rank": True}, "rank must be an int, found True"),
+        ({"num_replicas": True, "rank": 0}, "num_replicas must be an int, found True"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ResumableSampler(10, **arguments)
+
+
+def test_a_foreign_sampler_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be a ResumableSampler, found RandomSampler"):
+        ResumableBatchSampler(torch.utils.data.RandomSampler(range(3)), 2)  # type: ignore[arg-type]

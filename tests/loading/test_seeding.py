@@ -1,0 +1,407 @@
+"""Random numbers of rows and batches: from seed, epoch and row alone, wherever they are drawn."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import itertools
+import random
+from collections import UserList
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from infiles import InFiles
+from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
+
+import torchyoga as yoga
+from torchyoga.loading.seeding import (
+    ROW_SEEDS_VERSION,
+    OwnGenerators,
+    batch_seeds,
+    draws_random_numbers,
+    generators_put_back,
+    row_seeds,
+    seeder,
+    worker_seed,
+)
+from torchyoga.reading.dataref import DataRef
+from torchyoga.testing import assert_rows_equal
+
+# Row 0 of seed 7: its number and seed, then of Python, NumPy and torch.
+NUMBERS = (0, 1240821978366206188, 0.17556677524, 1.34612779599, 0.28789402126, -0.00631178099, 0.29087865353)
+GENERATORS: list[Any] = [np.random.MT19937, np.random.PCG64, np.random.Philox, np.random.SFC64]
+
+
+def drawn() -> list[float]:
+    """Of all three; an odd number of normal ones, for NumPy keeps the other of a pair, and Python too."""
+    return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), float(torch.randn(1))]
+
+
+@pytest.fixture(params=GENERATORS, ids=lambda kind: kind.__name__)
+def generator(request: pytest.FixtureRequest) -> Any:
+    """The type of NumPy's global generator."""
+    kept = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    np.random.set_bit_generator(request.param(3))  # type: ignore[attr-defined]
+    yield request.param
+    np.random.set_bit_generator(kept)  # type: ignore[attr-defined]
+
+
+class Noisy(Dataset[Any]):
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, index: int) -> Any:
+        return index, torch.initial_seed(), *drawn()
+
+
+def test_the_seeds_are_these() -> None:
+    assert ROW_SEEDS_VERSION == 2
+    assert row_seeds(7, 0, np.arange(4)) == [
+        1240821978366206188,
+        7779816584728326096,
+        6021172482835473000,
+        3202245420084077929,
+    ]
+    assert row_seeds(7, 1, np.array([0])) == [6548827019362972034]
+    assert row_seeds(-1, 0, np.array([2**40])) == [2739534844801876250]
+    assert row_seeds(2**70, 3, np.array([5])) == [7744823735971102795]
+    assert batch_seeds(7, 0, np.array([0, 1])) == [4444042444773902453, 4520036344826683991]
+    assert worker_seed(7, 0) == 6071926847585138835
+
+
+def test_the_numbers_of_a_row_are_these() -> None:
+    row = next(iter(yoga.DataLoader(Noisy(), 1, seed=7, collate_fn=list)))[0]
+    assert row == pytest.approx(NUMBERS)
+
+
+def test_seeds_are_below_two_to_the_63_and_differ() -> None:
+    many = [row_seeds(seed, epoch, np.arange(10_000)) for seed in (0, 1) for epoch in (0, 1)]
+    many.append(batch_seeds(0, 0, np.arange(10_000)))
+    flat = list(itertools.chain(*many))
+    assert len(set(flat)) == len(flat) == 50_000
+    assert 0 <= min(flat) < max(flat) < 2**63
+    assert all(0 <= worker_seed(0, epoch) < 2**63 for epoch in range(100))
+    bits = np.array(flat)[:, None] >> np.arange(63) & 1
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.011  # 5 standard deviations
+
+
+def test_numpy_and_torch_do_not_draw_the_same_bits() -> None:
+    seed_all = seeder()
+    with generators_put_back():
+        for seed in row_seeds(0, 0, np.arange(50)):
+            seed_all(seed)
+            assert float(torch.rand(1, dtype=torch.float64)) != np.random.rand()
+
+
+def test_whatever_generators_there_are_come_back_as_they_were(generator: Any) -> None:
+    expected = [drawn() for _ in range(4)]
+    np.random.set_bit_generator(generator(3))  # type: ignore[attr-defined]
+    for _ in range(2):
+        random.seed(1)
+        torch.manual_seed(1)
+        np.random.set_bit_generator(generator(3))  # type: ignore[attr-defined]
+        found = []
+        for seed in (None, 5, 6, 5):
+            found.append(drawn())
+            if seed is not None:
+                with generators_put_back():
+                    seeder()(seed)
+                    drawn()
+        expected, found = found, expected
+    assert found[1:] == expected[1:]
+    assert type(np.random.get_bit_generator()) is generator  # type: ignore[attr-defined]
+
+
+def test_rows_are_seeded_whatever_generator_numpy_has(generator: Any) -> None:
+    whole = list(yoga.DataLoader(Noisy(), 4, True, seed=5))
+    assert_rows_equal(list(yoga.DataLoader(Noisy(), 4, True, seed=5, num_workers=2)), whole)
+    singles = list(itertools.islice(yoga.DataLoader(Noisy(), None, True, seed=5), 4))
+    assert singles == [[part[i].item() for part in whole[0]] for i in range(4)]
+    assert type(np.random.get_bit_generator()) is generator  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_seed_is_a_tensor(workers: int) -> None:
+    class Asking(Dataset[Any]):
+        def __len__(self) -> int:
+            return 50
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.tensor([torch.initial_seed()])
+
+    def ask(_: int) -> None:
+        torch.tensor([torch.initial_seed()])
+
+    for seed in range(4):
+        loader = yoga.DataLoader(Asking(), 10, seed=seed, num_workers=workers, worker_init_fn=ask)
+        assert len(torch.cat(list(loader)).unique()) == 50
+
+
+class Sub(list[int]):
+    pass
+
+
+class Tensors(TensorDataset):
+    pass
+
+
+PLAIN: dict[str, Any] = {
+    "list": [1, 2],
+    "tuple": (1, 2),
+    "range": range(2),
+    "dict": {0: 1, 1: 2},
+    "str": "ab",
+    "array": np.arange(2),
+    "array.array": array.array("i", [1, 2]),
+    "tensor": torch.arange(2),
+    "TensorDataset": TensorDataset(torch.arange(2)),
+    "DataRef": InFiles(),
+    "Subset": Subset([1, 2], [0, 1]),  # type: ignore[arg-type]
+    "Subset of Subset": Subset(Subset(np.arange(3), [0, 1]), [0, 1]),  # type: ignore[arg-type]
+    "ConcatDataset": ConcatDataset([[1], TensorDataset(torch.arange(2))]),  # type: ignore[list-item]
+    "StackDataset": StackDataset([1, 2], np.arange(2)),  # type: ignore[arg-type]
+    "named StackDataset": StackDataset(a=[1, 2], b=InFiles([2])),  # type: ignore[arg-type]
+    "random_split": random_split(range(9), [0.5, 0.5])[0],  # type: ignore[arg-type]
+    "mixed": ConcatDataset([InFiles(), [1]]),  # type: ignore[list-item]
+}
+FREE: dict[str, Any] = {
+    "Dataset": Noisy(),
+    "subclass": Sub([1, 2]),
+    "subclass of TensorDataset": Tensors(torch.arange(2)),
+    "UserList": UserList([1, 2]),
+    "Subset": Subset(Noisy(), [1]),
+    "indices": Subset([1, 2], UserList([0])),  # type: ignore[arg-type]
+    "ConcatDataset": ConcatDataset([[1], Noisy()]),  # type: ignore[list-item]
+    "StackDataset": StackDataset(range(21), Noisy()),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "draws"),
+    [
+        *(pytest.param(dataset, False, id=f"plain {name}") for name, dataset in PLAIN.items()),
+        *(pytest.param(dataset, True, id=f"free {name}") for name, dataset in FREE.items()),
+    ],
+)
+def test_what_may_draw_random_numbers_is_seeded(dataset: Any, draws: bool) -> None:
+    assert draws_random_numbers(dataset) is draws
+    assert yoga.DataLoader(dataset).seed_rows is draws
+    assert yoga.DataLoader(dataset, seed_rows=True).seed_rows
+    assert not yoga.DataLoader(dataset, seed_rows=False).seed_rows
+
+
+# -- collate functions
+
+
+def mixed_up(rows: Any) -> Any:
+    """A batch and what it was mixed with."""
+    return list(rows), drawn()
+
+
+class Few(DataRef):
+    """Small rows, so that many batches are read at once; a row that is asked for cannot be read."""
+
+    is_thread_safe = True
+    row_bytes = 8
+
+    def __init__(self, bad: int = -1) -> None:
+        self.bad = bad
+
+    def __len__(self) -> int:
+        return 45
+
+    def take(self, rows: Any) -> Any:
+        if self.bad in rows:
+            raise OSError(f"row {self.bad}")
+        return [int(row) for row in rows]
+
+
+def batches(loader: Any) -> dict[tuple[int, ...], Any]:
+    found = {tuple(rows): numbers for rows, numbers in loader}
+    assert len({tuple(numbers) for numbers in found.values()}) == len(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "data", [Few(), list(range(45)), Subset(Few(), range(45))], ids=["a dataset", "a list", "a subset"]
+)  # type: ignore[arg-type]
+def test_a_collate_function_draws_the_same_under_any_workers_and_after_any_resume(data: Any) -> None:
+    def loader(**options: Any) -> yoga.DataLoader:
+        return yoga.DataLoader(data, 4, True, seed=3, collate_fn=mixed_up, **options)
+
+    torch.manual_seed(1)
+    whole, again = loader(), loader(num_workers=2)
+    epochs = [batches(whole), batches(whole)]
+    assert [batches(again), batches(again)] == epochs
+    assert epochs[0].keys() != epochs[1].keys()
+    assert not {tuple(n) for n in epochs[0].values()} & {tuple(n) for n in epochs[1].values()}
+    for workers, stop in ((0, 1), (2, 5), (0, 11), (1, 7)):
+        one, other = loader(num_workers=workers), loader(num_workers=2 - workers)
+        got = dict(itertools.islice(((tuple(rows), numbers) for rows, numbers in one), stop))
+        other.load_state_dict(one.state_dict())
+        assert {**got, **batches(other)} == epochs[0]
+    assert batches(loader(num_workers=2, in_order=False)) == epochs[0]
+    assert batches(loader(prefetch_factor=0) if isinstance(data, DataRef) else loader()) == epochs[0]
+
+
+def test_batches_that_were_overtaken_draw_the_same_when_they_come() -> None:
+    def loader(**options: Any) -> yoga.DataLoader:
+        return yoga.DataLoader(Few(), 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
+
+    whole, one = batches(loader()), loader()
+    run = one._plan.sampler._begin(4, False, in_order=False)
+    for step in (0, 2, 5):
+        run.deliver(step)
+    run.report()
+    state = one.state_dict()
+    assert state["left"]
+    other = loader(num_workers=1)
+    other.load_state_dict(state)
+    rest = batches(other)
+    assert len(rest) == len(whole) - 3
+    assert rest.items() <= whole.items()
+
+
+def test_each_rank_and_each_epoch_draws_its_own() -> None:
+    found = [
+        yoga.DataLoader(Few(), 4, seed=3, collate_fn=mixed_up, num_replicas=3, rank=rank) for rank in range(3)
+    ]
+    numbers = [tuple(drawn) for loader in found for _ in range(2) for _, drawn in loader]
+    assert len(set(numbers)) == len(numbers) == 24
+    state = None
+    for rank, loader in enumerate(found):
+        iterator = iter(loader)
+        got = [next(iterator), next(iterator)]
+        state = loader.state_dict()
+        rest = yoga.DataLoader(
+            Few(), 4, seed=3, collate_fn=mixed_up, num_replicas=3, rank=rank, num_workers=1
+        )
+        rest.load_state_dict(state)
+        assert list(iterator) == list(rest)
+        assert len(got) == 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_fails_changes_no_other(workers: int) -> None:
+    def loader(bad: int, workers: int) -> yoga.DataLoader:
+        return yoga.DataLoader(Few(bad), 4, True, seed=3, collate_fn=mixed_up, num_workers=workers)
+
+    whole, found = batches(loader(-1, 0)), {}
+    iterator, failed = iter(loader(17, workers)), 0
+    while True:
+        try:
+            rows, numbers = next(iterator)
+            found[tuple(rows)] = numbers
+        except StopIteration:
+            break
+        except OSError:
+            failed += 1
+    assert failed == 1
+    assert len(found) == len(whole) - 1
+    assert found.items() <= whole.items()
+
+
+@pytest.mark.parametrize("data", [Few(), Noisy(), list(range(9))], ids=["ref", "random", "list"])
+def test_single_rows_are_converted_with_numbers_of_their_own(data: Any) -> None:
+    def convert(row: Any) -> Any:
+        return row, drawn()
+
+    def loader(**options: Any) -> yoga.DataLoader:
+        return yoga.DataLoader(data, None, True, seed=3, collate_fn=convert, **options)
+
+    whole = list(loader())
+    assert len({tuple(numbers) for _, numbers in whole}) == len(whole)
+    assert list(loader(num_workers=2)) == whole
+    one, other = loader(), loader(num_workers=1)
+    iterator = iter(one)
+    got = [next(iterator) for _ in range(4)]
+    other.load_state_dict(one.state_dict())
+    assert got + list(other) == whole
+
+
+@pytest.mark.parametrize("data", [Few(), Noisy(), list(range(9))], ids=["ref", "random", "list"])
+@pytest.mark.parametrize("size", [4, None])
+def test_the_users_generators_are_put_back_after_a_batch(data: Any, size: int | None, generator: Any) -> None:
+    def seeded() -> None:
+        random.seed(1)
+        np.random.set_bit_generator(generator(1))  # type: ignore[attr-defined]
+        torch.manual_seed(1)
+
+    seeded()
+    expected = [drawn() for _ in range(5)]
+    seeded()
+    loader = yoga.DataLoader(data, size, True, seed=3, collate_fn=mixed_up if size else lambda row: drawn())
+    found = [drawn()]
+    for _ in itertools.islice(loader, 2):
+        found.append(drawn())
+    loader.state_dict()
+    with pytest.warns(UserWarning, match="rows are left out"):
+        list(loader)
+    found.append(drawn())
+
+    def fail(rows: Any) -> Any:
+        drawn()
+        raise RuntimeError("no batch")
+
+    with pytest.raises(RuntimeError, match="no batch"):
+        next(iter(yoga.DataLoader(data, size, seed=3, collate_fn=fail)))
+    found.append(drawn())
+    assert found == expected
+
+
+def test_without_seeding_a_collate_function_draws_as_in_torch() -> None:
+    def collate(rows: Any) -> Any:
+        return float(torch.rand(1))
+
+    torch.manual_seed(1)
+    expected = [float(torch.rand(1)) for _ in range(3)]
+    for data in (Few(), list(range(45))):
+        torch.manual_seed(1)
+        loader = yoga.DataLoader(data, 4, collate_fn=collate, seed_rows=False)
+        assert list(itertools.islice(loader, 3)) == expected
+
+
+def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
+    rows = [{"x": np.arange(3)}] * 9
+    for collate in (None, yoga.jagged, yoga.padded(), torch.utils.data.default_collate):
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        loader = yoga.DataLoader(rows, 4, collate_fn=collate)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("torchyoga.loading.seeding.batch_seeds", None)
+            assert len(list(loader)) == 3
+        assert states[0] == random.getstate()
+        assert torch.equal(states[2], torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
+def test_generators_of_ones_own_come_and_go(kind: Any) -> None:
+    def drawn() -> Any:
+        return random.gauss(0, 1), float(np.random.randn()), float(torch.randn(()))
+
+    def begin() -> None:
+        random.seed(1)
+        torch.manual_seed(1)
+        np.random.set_bit_generator(kind(3))
+
+    before = np.random.get_bit_generator()
+    try:
+        begin()
+        expected = [drawn() for _ in range(5)]
+        begin()
+        own, other = OwnGenerators(5), OwnGenerators(5)
+        found, theirs = [], []
+        for _ in range(5):
+            found.append(drawn())
+            with own.in_place():
+                theirs.append((random.random(), np.random.rand(), float(torch.rand(()))))
+        assert found == expected
+        assert type(np.random.get_bit_generator()) is kind
+        with contextlib.suppress(ValueError), other.in_place():
+            assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[0]
+            raise ValueError
+        with other.in_place():
+            assert (random.random(), np.random.rand(), float(torch.rand(()))) == theirs[1]
+    finally:
+        np.random.set_bit_generator(before)

@@ -1,0 +1,503 @@
+"""Batches cross from worker processes in slots of shared memory, and stay as they are while they are held."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from children import forked
+from torch.utils.data import Dataset, get_worker_info
+from waiting import PATIENCE
+
+import torchyoga as yoga
+from torchyoga.loading import shared_memory as ring_module
+from torchyoga.loading.shared_memory import Parcel, Ring, packed
+from torchyoga.process.buffers import Place, address_of, held, placing
+from torchyoga.rows.tree import mapped
+from torchyoga.testing import assert_rows_equal
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memory without a name")
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+BATCH = {
+    "float": torch.arange(6.0).reshape(2, 3),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "scalar": torch.tensor(7),
+    "empty": torch.ones(0, 4),
+    "bool": [torch.tensor([True, False]), "text", None, 3],
+    "pair": Pair(torch.arange(3, dtype=torch.uint8), np.arange(4.0)),
+    "across": torch.arange(6).reshape(2, 3).t(),
+    "image": torch.ones(1, 2, 3, 4).contiguous(memory_format=torch.channels_last),
+    "grad": torch.ones(2, requires_grad=True),
+    "array": np.array(["a"]),
+    "own": OrderedDict(x=torch.ones(2)),
+}
+
+
+def test_any_batch_crosses_as_it_is() -> None:
+    ring = Ring(2)
+    slot = ring.send()
+    found = packed(BATCH, ring.key, slot, ring.place(slot))
+    assert type(found) is Parcel
+    got = found.unpacked()
+    assert_rows_equal(
+        [got[key] for key in BATCH if key != "own"], [v for k, v in BATCH.items() if k != "own"]
+    )
+    assert type(got["own"]) is OrderedDict
+    assert type(got["pair"]) is Pair
+    assert got["image"].is_contiguous(memory_format=torch.channels_last)
+    got["float"] += 1  # a batch may be written into
+
+
+def test_what_lies_in_the_slot_is_not_copied_and_what_does_not_fit_travels_by_itself() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    place = Place(ring.slots[slot][:4096])
+    with placing(place):
+        inside = place.empty(256)
+    assert inside is not None
+    inside[:] = 5
+    found = packed([torch.from_numpy(inside), torch.ones(10_000)], ring.key, slot, place)
+    one, other = found.unpacked()
+    assert one.data_ptr() == ring.slots[slot].ctypes.data
+    assert one.tolist() == [5] * 256
+    assert torch.equal(other, torch.ones(10_000))
+    assert packed("text", ring.key, slot, place) == "text"
+
+
+def test_a_slot_is_free_when_nobody_holds_it() -> None:
+    ring = Ring(2)
+    first, second = ring.send(), ring.send()
+    assert {first, second} == {0, 1}
+    assert ring.send() == -1
+    batch = packed([torch.ones(3)], ring.key, first, ring.place(first)).unpacked()
+    for _ in range(3):
+        ring.arrived()
+    assert ring.is_idle
+    view = batch[0][1:]
+    del batch
+    assert ring.send() == second
+    ring.arrived()
+    assert view.tolist() == [1, 1]
+    del view
+    assert {ring.send(), ring.send()} == {0, 1}
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    rows = [{"x": np.full(3, i, np.float32), "y": i, "s": str(i), "z": np.arange(i)} for i in range(101)]
+    return yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+
+
+class Doubled(Dataset[Any]):
+    """A transform over a DataRef."""
+
+    def __init__(self, ref: yoga.DataRef) -> None:
+        self.ref = ref
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+    def __getitem__(self, index: int) -> Any:
+        row = self.ref[index]
+        return {"x": row["x"] * 2, "y": row["y"], "s": row["s"]}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str) -> None:
+    for data, collate in ((ref, yoga.jagged), (Doubled(ref), None)):
+        expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, collate_fn=collate))
+        loader = yoga.DataLoader(
+            data, 3, True, seed=0, num_workers=2, collate_fn=collate, multiprocessing_context=method
+        )
+        assert_rows_equal(list(loader), expected)  # many more than there are slots
+
+
+def test_batches_in_use_are_never_written_over(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=2, num_workers=2, collate_fn=lambda rows: rows[0]["x"] + 0)
+    rng = np.random.default_rng(0)
+    held: list[tuple[Any, Any]] = []
+    for _ in range(3):
+        for batch in loader:
+            held.append((batch, batch.copy()))
+            held = [pair for pair in held if rng.random() < 0.8]
+            assert all(np.array_equal(batch, copy) for batch, copy in held)
+
+
+def test_two_iterators_at_once_do_not_share_their_slots(ref: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
+    one = iter(loader)
+    kept = [next(one) for _ in range(3)]
+    copies = [batch["x"].clone() for batch in kept]
+    whole = [batch["x"] for batch in iter(loader)]
+    assert len(whole) == 26
+    assert all(torch.equal(batch["x"], copy) for batch, copy in zip(kept, copies, strict=True))
+
+
+def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
+    others = set(multiprocessing.active_children())
+    loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
+    list(loader)
+    ring = loader._idle_ring
+    assert ring is not None
+    list(loader)
+    assert loader._idle_ring is ring
+    name = f"memfd:torchyoga-{ring.key}-"
+    with open("/proc/self/maps") as maps:
+        assert name in maps.read()
+    del loader, ring
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert name not in maps.read()
+    assert set(multiprocessing.active_children()) <= others
+
+
+class Faulty(yoga.DataRef):
+    """A DataRef of small rows, so that batches travel together; one of them cannot be read."""
+
+    row_bytes = 8
+
+    def __len__(self) -> int:
+        return 40
+
+    def take(self, rows: Any) -> Any:
+        if 9 in rows:
+            raise OSError("row 9 cannot be read")
+        return [int(row) for row in rows]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_of_batches_that_travel_together_only_the_failing_one_fails(workers: int) -> None:
+    iterator = iter(yoga.DataLoader(Faulty(), batch_size=4, num_workers=workers))
+    got: list[Any] = []
+    for _ in range(11):
+        try:
+            got.append(next(iterator).tolist())
+        except OSError as error:
+            got.append("row 9 cannot be read" in str(error))
+        except StopIteration:
+            got.append("over")
+    assert got == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        True,
+        *([i, i + 1, i + 2, i + 3] for i in range(12, 40, 4)),
+        "over",
+    ]
+
+
+def test_a_worker_sees_the_users_dataset() -> None:
+    def init(worker_id: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        info.dataset.offset = 100 + worker_id  # type: ignore[attr-defined]
+
+    class Shifted(Dataset[int]):
+        offset = 0
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> int:
+            return index + self.offset
+
+    loader = yoga.DataLoader(Shifted(), batch_size=4, num_workers=1, worker_init_fn=init)
+    assert next(iter(loader)).tolist() == [100, 101, 102, 103]
+
+
+def test_without_such_memory_batches_travel_as_torch_sends_them(
+    ref: yoga.DataRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    assert Ring.made(2) is None
+    loader = yoga.DataLoader(ref, batch_size=4, num_workers=2, collate_fn=yoga.jagged)
+    assert_rows_equal(list(loader), list(yoga.DataLoader(ref, batch_size=4, collate_fn=yoga.jagged)))
+
+
+class Replay:
+    """Mixes each batch with the one six before it, which it keeps."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def __call__(self, rows: Any) -> Any:
+        now = yoga.jagged(rows)
+        self.kept.append(now["x"])
+        return {"now": now["x"], "old": self.kept[-7:][0]}
+
+
+class Keeping(yoga.DataRef):
+    """Keeps what it has given, over another DataRef."""
+
+    def __init__(self, ref: yoga.DataRef) -> None:
+        self.ref = ref
+        self.kept: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+    def take(self, rows: Any) -> Any:
+        self.kept.append(self.ref.take(rows))
+        return self.kept[-7:][0][: len(rows)]
+
+
+def test_what_the_users_code_keeps_is_not_written_over(ref: yoga.DataRef) -> None:
+    for collate, data in ((Replay(), ref), (Replay(), Keeping(ref)), (yoga.jagged, Keeping(ref))):
+        options: Any = {"batch_size": 2, "collate_fn": collate, "shuffle": True, "seed": 0, "drop_last": True}
+        expected = [copied(batch) for batch in yoga.DataLoader(data, **options)]
+        if isinstance(collate, Replay):
+            collate.kept.clear()
+        if isinstance(data, Keeping):
+            data.kept.clear()
+        found = [copied(batch) for batch in yoga.DataLoader(data, num_workers=1, **options)]
+        assert_rows_equal(found, expected)
+
+
+def copied(batch: Any) -> Any:
+    return mapped(batch, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
+
+
+# -- who forks while a batch is held gives it to the child, too
+
+
+def numbered(batches: int, **options: Any) -> yoga.DataLoader:
+    """Batch i holds 2 i and 2 i + 1."""
+    return yoga.DataLoader(list(range(2 * batches)), 2, num_workers=2, **options)
+
+
+def by_process(work: Callable[[], None]) -> Callable[[], int]:
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+
+    def ended() -> int:
+        process.join()
+        assert process.exitcode is not None
+        return process.exitcode
+
+    return ended
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("begun", [forked, by_process])
+def test_what_a_forked_child_holds_stays_as_it_is(begun: Any, persistent: bool) -> None:
+    loader = numbered(60, persistent_workers=persistent)
+    list(loader)  # so that every slot has been in use
+    batches, (reading, writing) = iter(loader), os.pipe()
+    children = []
+    for step in range(8):
+        batch = next(batches)
+
+        def look(batch: Any = batch, step: int = step) -> None:
+            os.read(reading, 1)  # once the parent has drawn all
+            assert batch.tolist() == [2 * step, 2 * step + 1]
+
+        children.append(begun(look))
+        del batch, look
+    try:
+        assert [batch.tolist() for batch in batches] == [[2 * i, 2 * i + 1] for i in range(8, 60)]
+    finally:
+        os.write(writing, b"." * 8)
+        codes = [ended() for ended in children]
+        os.close(reading), os.close(writing)
+    assert codes == [0] * 8
+
+
+class Kept(Dataset[Any]):
+    def __init__(self, kept: list[Any]) -> None:
+        self.kept = kept
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.kept[index]
+
+
+def test_workers_of_another_loader_read_delivered_batches() -> None:
+    batches = iter(numbered(60))
+    kept = [next(batches) for _ in range(4)]
+    others = iter(torch.utils.data.DataLoader(Kept(kept), None, num_workers=1, prefetch_factor=1))
+    found = [next(others)]
+    kept.clear()
+    assert sum(1 for _ in batches) == 56
+    found += others
+    assert [batch.tolist() for batch in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_other_slots_take_the_places_of_those_given_up(method: str) -> None:
+    """Also in workers that are older, so that batches go on to come in slots; and the others' memory ends."""
+    batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
+    held_now, in_slots = next(batches), 0
+    ring = batches._loader._plan.ring  # type: ignore[attr-defined]
+    for step in range(1, 80):
+        assert forked(bool)() == 0
+        held_now = next(batches)
+        assert held_now.tolist() == [2 * step, 2 * step + 1]
+        in_slots += any(slot is not None and held([slot])[0] for slot in ring.slots) and is_in(held_now, ring)
+    assert in_slots > 70
+    assert max(ring._numbers) > 20
+    processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+    assert all(mapped_slots(process, ring) <= len(ring.slots) + 1 for process in processes)
+
+
+def is_in(batch: torch.Tensor, ring: Ring) -> bool:
+    found = [slot for slot in ring.slots if slot is not None]
+    return any(0 <= batch.data_ptr() - slot.ctypes.data < slot.size for slot in found)
+
+
+def mapped_slots(process: int | None, ring: Ring) -> int:
+    """How many of its slots a process has; other tests may have left rings of others to the collector."""
+    with open(f"/proc/{process}/maps") as maps:
+        return maps.read().count(f"memfd:torchyoga-{ring.key}-")
+
+
+def test_without_a_way_to_other_slots_batches_travel_as_torch_sends_them() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    ring.arrived()
+    batch = packed([torch.ones(3)], ring.key, slot, ring.place(slot)).unpacked()
+    assert forked(bool)() == 0
+    other = ring.send()
+    assert other == slot + 1
+    worker = Ring.__new__(Ring)
+    worker.__dict__.update(ring.__getstate__())
+    place = worker.place(other)
+    assert place is not None
+    place.memory[:3] = 7
+    assert ring.place(other).memory[:3].tolist() == [7] * 3  # type: ignore[union-attr]
+    worker.process = 2**22 + 1  # nobody's
+    worker.slots = [None]
+    assert worker.place(other) is None
+    assert batch[0].tolist() == [1] * 3
+
+
+def test_a_batch_that_comes_while_another_thread_forks_is_copied() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    parcel = packed([torch.ones(3), np.ones(3)], ring.key, slot, ring.place(slot))
+    ring_module._before_fork()
+    try:
+        found = parcel.unpacked()
+        assert not is_in(found[0], ring)
+        assert address_of(found[1]) != address_of(ring.slots[0][64:])  # type: ignore[index]
+    finally:
+        ring_module._after_fork()
+    ring.arrived()
+    assert ring.send() == slot
+    assert is_in(parcel.unpacked()[0], ring)
+
+
+def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
+    ring = Ring(2)
+
+    def send() -> None:
+        assert ring.send() == -1
+        assert next(iter(numbered(3))).tolist() == [0, 1]
+
+    assert forked(send)() == 0
+    assert ring.send() == 0
+
+
+# -- whatever is made from a tensor holds it
+
+
+EXPORTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "numpy": lambda tensor: tensor.numpy(),
+    "memoryview": lambda tensor: memoryview(tensor.numpy()),
+    "from_dlpack": lambda tensor: np.from_dlpack(tensor),
+    "capsule": lambda tensor: torch.utils.dlpack.to_dlpack(tensor),
+    "storage": lambda tensor: tensor.untyped_storage(),
+    "view": lambda tensor: tensor.reshape(-1)[1:].view(torch.uint8),
+    "graph": lambda tensor: (torch.ones_like(tensor.float()).requires_grad_() * tensor).grad_fn,
+    "shared": lambda tensor: tensor.share_memory_(),
+}
+
+
+def contents(export: Any) -> Any:
+    if type(export).__name__ == "PyCapsule":
+        return torch.utils.dlpack.from_dlpack(export).tolist()
+    if hasattr(export, "saved_tensors") or hasattr(export, "_saved_other"):
+        return export._saved_other.tolist()
+    return export.tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_outlives_its_tensor(name: str, workers: int) -> None:
+    arrays = yoga.from_arrays({"x": np.repeat(np.arange(84, dtype=np.int32)[:, None], 10_000, 1)})
+    batches = iter(yoga.DataLoader(arrays, 2, num_workers=workers))
+    export = EXPORTS[name](next(batches)["x"])
+    expected = [0] * 10_000 + [1] * 10_000
+    for _ in range(40):
+        next(batches)
+    found = torch.tensor(contents(export)).flatten()
+    if name == "storage" or name == "view":
+        assert len(found) > 70_000
+        assert set(found.tolist()) == {0, 1}
+        assert int(found.sum()) == 10_000
+    else:
+        assert found.tolist() == expected
+
+
+def take_and_look(queue: Any, told: Any) -> None:
+    batch, array = queue.get()
+    told.put("here")
+    assert queue.get() == "drawn"
+    told.put((batch.tolist(), array.tolist()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int) -> None:
+    context = torch.multiprocessing.get_context("spawn")
+    queue, told = context.Queue(), context.Queue()
+    process = context.Process(target=take_and_look, args=(queue, told))
+    process.start()
+    batches = iter(yoga.DataLoader(list(range(120)), 2, num_workers=workers))
+    queue.put((next(batches), next(batches).numpy()))
+    assert told.get(timeout=PATIENCE) == "here"
+    assert sum(1 for _ in batches) == 58
+    queue.put("drawn")
+    assert told.get(timeout=PATIENCE) == ([0, 1], [2, 3])
+    process.join()
+
+
+# -- where counts cannot be trusted
+
+
+def test_without_trust_in_counts_nothing_is_used_again_while_it_may_be_held(ref: yoga.DataRef) -> None:
+    package = str(Path(yoga.__file__).parents[1])
+    environment = {**os.environ, "TORCHYOGA_REUSE_MEMORY": "0", "PYTHONPATH": package}
+    command = [sys.executable, str(Path(__file__).parents[1] / "untrusted.py")]
+    subprocess.run(command, env=environment, check=True, timeout=PATIENCE)
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memfd")
+def test_a_slot_that_is_just_being_made_is_not_there_yet() -> None:
+    ring = Ring.made(1)
+    assert ring is not None
+    worker = pickle.loads(pickle.dumps(ring))
+    number = ring._numbers[0] + len(ring.slots)
+    descriptor = os.memfd_create(f"torchyoga-{ring.key}-{number}")
+    try:
+        assert worker.place(number) is None
+        os.ftruncate(descriptor, ring_module._SLOT_BYTES)
+        assert worker.place(number) is not None
+    finally:
+        os.close(descriptor)

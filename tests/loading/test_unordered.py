@@ -1,0 +1,200 @@
+"""in_order=False: batches come as they are ready, and the state is exact all the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import Any
+
+import pytest
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.loading.ranks import check_same
+from torchyoga.order.cursor import Cursor, Run
+from torchyoga.order.full import Order, Shard
+from torchyoga.order.position import taken
+
+LENGTH, BATCH = 61, 4
+FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolist())
+
+
+class Uneven:
+    """Some rows take longer than others, and those of the first batch of epoch 0 the longest."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.2 if index in FIRST else 0.01 if index % 7 == 0 else 0)
+        return index
+
+
+def loader(**options: Any) -> yoga.DataLoader:
+    options = {"num_workers": 2, "in_order": False, "remainder": "keep", **options}
+    return yoga.DataLoader(Uneven(), BATCH, True, seed=3, **options)
+
+
+def some(loader: yoga.DataLoader, steps: int | None = None) -> list[int]:
+    return [row for batch in itertools.islice(loader, steps) for row in batch.tolist()]
+
+
+def saved(loader: yoga.DataLoader) -> dict[str, Any]:
+    state = json.dumps(loader.state_dict())
+    assert len(state) < 1024
+    return json.loads(state)
+
+
+def test_a_look_that_set_epoch_forgets_is_not_in_the_state() -> None:
+    options: dict[str, Any] = {"num_replicas": 2, "rank": 0, "num_workers": 1}
+    first = loader(**options)
+    some(first, 2)
+    state = saved(first)
+    assert state["share"]
+    second = loader(**options)
+    second.load_state_dict(state)
+    some(second, 1)  # to see what a batch looks like
+    second.set_epoch(0)
+    assert saved(second) == state
+
+
+@pytest.mark.parametrize("prefetch", [2, 5])
+def test_resumed_twice_every_row_comes_once(prefetch: int) -> None:
+    whole, early = some(loader(num_workers=0)), 0
+    for first, second, world in ((3, 2, 1), (5, 4, 2), (6, 0, 3), (1, 7, 1)):
+        one = loader(prefetch_factor=prefetch)
+        got = some(one, first)
+        state = saved(one)
+        early += len(state["left"])
+        one = loader(prefetch_factor=prefetch)
+        one.load_state_dict(state)
+        got += some(one, second)
+        state = saved(one)
+        assert state["position"] == len(got)
+        ranks = [loader(num_workers=0, num_replicas=world, rank=rank) for rank in range(world)]
+        for one in ranks:
+            one.load_state_dict(state)
+        rest = [some(one) for one in ranks]
+        assert sorted(got + sum(rest, [])) == list(range(LENGTH))
+        # What is left comes in the order of the epoch.
+        dealt = [row for step in itertools.zip_longest(*rest) for row in step if row is not None]
+        assert dealt == [row for row in whole if row not in got]
+        proof = yoga.prove([one.receipt() for one in ranks])
+        assert proof
+        assert proof.rows == LENGTH
+    assert early  # or else nothing was tested
+
+
+def test_a_whole_epoch_and_the_next() -> None:
+    one = loader(persistent_workers=True)
+    for epoch in range(2):
+        assert sorted(some(one)) == list(range(LENGTH))
+        assert one.prove()
+        assert one.state_dict()["epoch"] == epoch + 1
+        assert not one.state_dict()["left"]
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+def test_however_workers_start(start_method: str) -> None:
+    one = loader(multiprocessing_context=start_method)
+    got = some(one, 5)
+    resumed = loader(multiprocessing_context=start_method)
+    resumed.load_state_dict(saved(one))
+    assert sorted(got + some(resumed)) == list(range(LENGTH))
+
+
+def test_without_workers_batches_are_in_order() -> None:
+    assert some(loader(num_workers=0)) == some(yoga.DataLoader(range(LENGTH), BATCH, True, seed=3))
+
+
+def test_each_of_several_ranks_has_a_state_of_its_own() -> None:
+    ranks = [loader(num_replicas=2, rank=rank) for rank in (0, 1)]
+    got = [some(one, 3) for one in ranks]
+    states = [saved(one) for one in ranks]
+    resumed = [loader(num_replicas=2, rank=rank, num_workers=2 * rank) for rank in (0, 1)]
+    for one, state in zip(resumed, states, strict=True):
+        one.load_state_dict(state)
+        with pytest.raises(StateError, match=r"of rank \d of 2 alone"):
+            loader().load_state_dict(state)
+    with pytest.raises(StateError, match=r"of rank 1 of 2 alone, .* this is rank 0 of 2"):
+        resumed[0].load_state_dict(states[1])
+    assert yoga.prove([one.receipt() for one in resumed])
+    got = [before + some(one) for before, one in zip(got, resumed, strict=True)]
+    assert sorted(got[0] + got[1]) == list(range(LENGTH))
+    assert yoga.prove([one.receipt() for one in resumed]).rows == LENGTH
+
+
+def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
+    """18 rows on 2 ranks: batches of 4, 4 and 1 on each."""
+    for remainder in ("keep", "drop", "pad"):
+        cursors = [Cursor(Order(18, 1), Shard(2, rank, remainder)) for rank in (0, 1)]  # type: ignore[arg-type]
+        runs = [Run(cursor, 4, in_order=False) for cursor in cursors]
+        for run, came in zip(runs, ([0, 2], [0, 1]), strict=True):
+            for step in came:
+                run.deliver(step)
+            run.report()
+        assert yoga.prove([cursor.receipt() for cursor in cursors])
+        states = [{**cursor.state_dict(), "rank": r, "num_replicas": 2} for r, cursor in enumerate(cursors)]
+        check_same(states, is_alone=True)
+        for rank, state in enumerate(states):
+            resumed = Cursor(Order(18, 1), Shard(2, rank, remainder))  # type: ignore[arg-type]
+            resumed.load_state_dict(state)
+            with pytest.raises(StateError, match=r"batches of 4 rows; .* Found batch_size=2"):
+                Run(resumed, 2)
+            assert Run(resumed, 4).num_steps == 1
+
+
+def test_all_orders_in_which_few_batches_can_come() -> None:
+    """A model: batches that come in any order, a stop after each, and the rest under other ranks."""
+    for length, size, world in ((11, 3, 1), (12, 3, 1), (14, 2, 2), (13, 2, 2)):
+        for rank in range(world):
+            shard = Shard(world, rank, "keep")
+            for order in itertools.permutations(range(shard.steps(length, 0, size, False))):
+                cursor = Cursor(Order(length, 1), shard)
+                run = Run(cursor, size, in_order=False)
+                mine = [i for r in taken(run.start, shard, length, 0, length) for i in r if i < length]
+                came: list[int] = []
+                for step in order[:-1]:
+                    run.deliver(step)
+                    came += mine[step * size : (step + 1) * size]
+                    run.report()
+                    resumed = Cursor(Order(length, 1), shard)
+                    resumed.load_state_dict(json.loads(json.dumps(cursor.state_dict())))
+                    place = resumed.begin(size)
+                    count = shard.count(length, place.position)
+                    rest = [i for r in taken(place, shard, length, 0, count) for i in r]
+                    assert rest == [i for i in mine if i not in came]
+                    assert resumed.receipt()["rows"] == len(came)
+                    if world == 1:
+                        assert yoga.prove([resumed.receipt()]).rows == len(came)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": [[4]]},
+        {"left": [[4, 8, 1, 1]]},
+        {"left": [[8, 4, 1]]},
+        {"left": [[4, 8, 1], [6, 9, 1]]},
+        {"left": [[4, 8, 0]]},
+        {"left": [[-4, 8, 1]]},
+        {"left": [[40, 44, 1]]},
+        {"left": "all"},
+        {"left": [["4", "8", "1"]]},
+        {"steps": -1},
+        {"steps": 1.5},
+        {"share": [2, 2, 0]},
+        {"share": [0, 2]},
+        {"proof": "what"},
+        {"proof": 5},
+    ],
+)
+def test_a_damaged_state_is_refused(change: Any) -> None:
+    cursor = Cursor(Order(LENGTH, 1), Shard())
+    state = {**cursor.state_dict(), "position": 8}
+    with pytest.raises(StateError, match="steps, left, share or proof are damaged"):
+        cursor.load_state_dict({**state, **change})
+    assert cursor.generation == 0
+    cursor.load_state_dict({**state, "left": [[4, 8, 1]]})
+    assert cursor.begin().left == (range(4, 8),)

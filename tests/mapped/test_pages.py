@@ -1,0 +1,270 @@
+"""Pages of files: mapped without a descriptor, asked for ahead, and only while they come from disk."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import eventually
+
+from torchyoga.errors import CorruptError
+from torchyoga.formats.contract import pages
+from torchyoga.mapped.pages import Thermometer, Usage, mapped_bytes, merged, scatter, will_need
+
+PAGE = pages.PAGE
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux what is in memory")
+
+
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=12))
+def test_merged_runs_are_the_same_pages(runs: list[tuple[int, int]]) -> None:
+    starts = np.array([start for start, _ in runs], np.int64)
+    ends = starts + np.array([size for _, size in runs])
+    begins, stops = merged(starts, ends)
+
+    def covered(lows: Any, highs: Any) -> set[int]:
+        return {p for a, b in zip(lows, highs, strict=True) for p in range(a // PAGE, -(-int(b) // PAGE))}
+
+    assert covered(begins, stops) == covered(starts, ends)
+    assert not ((begins | stops) % PAGE).any()
+    assert len(begins) <= len(runs)
+
+
+def test_rows_in_order_are_one_run() -> None:
+    starts = np.arange(0, 784 * 300, 784)
+    assert [found.tolist() for found in merged(starts, starts + 784)] == [[0], [-(-784 * 300 // PAGE) * PAGE]]
+
+
+def resident(data: np.ndarray) -> np.ndarray:
+    """Which pages of a mapping are in the page cache."""
+    library = ctypes.CDLL(None, use_errno=True)
+    found = np.zeros(-(-data.nbytes // PAGE), np.uint8)
+    library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    assert library.mincore(data.ctypes.data, data.nbytes, found.ctypes.data) == 0
+    return (found & 1).astype(bool)
+
+
+def cold(path: Path, num_pages: int) -> np.ndarray:
+    """A mapped file, none of which is in the page cache."""
+    path.write_bytes(os.urandom(num_pages * PAGE))
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    data = mapped_bytes(descriptor, num_pages * PAGE)
+    os.close(descriptor)
+    if resident(data).any():
+        pytest.skip("this file system keeps its files in memory")
+    return data
+
+
+@linux
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_what_is_asked_for_comes_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_by_one: bool
+) -> None:
+    monkeypatch.setattr(pages, "_one_by_one", one_by_one or pages._one_by_one)
+    data = cold(tmp_path / "file", 3000)
+    scatter(data)
+    wanted = np.arange(0, 3000, 2)  # more ranges than one call takes
+    starts = data.ctypes.data + wanted * PAGE
+    before = pages.usage()
+    will_need(starts, starts + PAGE)
+    assert pages.usage().blocks > before.blocks
+    eventually(lambda: bool(resident(data)[wanted].all()))
+    assert np.flatnonzero(resident(data)).tolist() == wanted.tolist()
+
+
+@linux
+def test_reading_what_nobody_asked_for_is_a_fault(tmp_path: Path) -> None:
+    data = cold(tmp_path / "file", 64)
+    scatter(data)
+    before = pages.usage()
+    data[5 * PAGE]
+    assert pages.usage().faults == before.faults + 1
+
+
+def test_mappings_need_no_descriptors() -> None:
+    code = """
+import os, resource, tempfile, numpy as np
+from torchyoga.mapped.gather import MappedFile
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x" * 5000); file.flush()
+    held = [MappedFile(file.name) for _ in range(500)]
+print(sum(int(each.data[4999]) for each in held) == 500 * ord("x"))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert told.stdout.strip() == "True", told.stderr
+
+
+def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
+    path = tmp_path / "a file of its own name"
+    path.write_bytes(bytes(3 * PAGE))
+    with open(path, "rb") as file:
+        part = mapped_bytes(file.fileno(), 3 * PAGE)[5:10]
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("this system does not tell its mappings")
+    gc.collect()
+    assert path.name in Path("/proc/self/maps").read_text()
+    assert not part.any()
+    del part
+    assert path.name not in Path("/proc/self/maps").read_text()
+
+
+def test_a_file_that_cannot_be_mapped_says_so(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    with pytest.raises(OSError, match="cannot be mapped"):
+        mapped_bytes(read, 4096)
+    os.close(read), os.close(write)
+
+
+@pytest.mark.skipif(not pages.can_advise, reason="nothing can be advised here")
+def test_warm_after_quiet_advice_and_cold_again_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = Usage()
+    monkeypatch.setattr(pages, "usage", lambda: now)
+    found = Thermometer()
+    assert found.cold
+
+    def rows_until_warm() -> int:
+        rows = 0
+        while found.cold:
+            found.after_advice(now, 64)
+            rows += 64
+            assert rows < 10**6
+        return rows
+
+    first = rows_until_warm()
+    assert 0 < first <= 4096
+    found.after_fault()
+    assert found.cold
+    before, now = now, Usage(0, 8)
+    found.after_advice(before, 10**6)  # it has made the disk read
+    assert found.cold
+    assert rows_until_warm() == 2 * first
+    found.probe()
+    assert found.cold
+    found.after_advice(now, 1)
+    assert not found.cold
+
+
+def test_without_advice_nothing_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "can_advise", False)
+    found = Thermometer()
+    found.after_fault()
+    found.probe()
+    assert not found.cold
+    will_need(np.array([0]), np.array([PAGE]))  # not even of what is not mapped
+    assert mmap.PAGESIZE
+
+
+def test_a_kernel_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "can_advise", True)
+    asked = []
+    monkeypatch.setattr(pages, "_advise", lambda ranges: asked.append(len(ranges)))
+    for _ in range(2):
+        will_need(np.arange(3) * PAGE, np.arange(1, 4) * PAGE)
+    assert asked == [3]
+    assert not pages.can_advise
+
+
+@linux
+def test_a_watch_tells_a_file_that_was_cut_from_one_that_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_LOOK_SECONDS", 0)
+    for what in ("replaced", "removed", "longer", "cut"):
+        path = tmp_path / what
+        path.write_bytes(bytes(5000))
+        watch = pages.Watch(str(path), 5000)
+        watch.look()
+        if what == "replaced":
+            (tmp_path / "other").write_bytes(b"short")
+            os.replace(tmp_path / "other", path)
+        elif what == "removed":
+            path.unlink()
+        else:
+            os.truncate(path, 6000 if what == "longer" else 4999)
+        if what == "cut":
+            with pytest.raises(
+                CorruptError, match=r"cut has been cut while it was open, to 4999 bytes of 5000"
+            ):
+                watch.look()
+        else:
+            watch.look()
+
+
+@linux
+def test_only_files_that_other_machines_may_write_to_are_watched(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    here = os.stat(tmp_path).st_dev
+    mounts = Path("/proc/self/mountinfo").read_bytes()
+    kinds = [
+        line.split(b" - ")[1].split()[0]
+        for line in mounts.splitlines()
+        if f" {os.major(here)}:{os.minor(here)} ".encode() in line
+    ]
+    if not kinds or not {b"ext4", b"xfs", b"btrfs", b"tmpfs", b"overlay", b"zfs"} & set(kinds):
+        pytest.skip("the disk of the tests is of another kind")
+    assert pages.Watch.where_needed(str(tmp_path / "x"), 1) is None
+    assert pages.Watch.where_needed(str(tmp_path / "nowhere"), 1) is None
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+import h5py, numpy as np, torchyoga as yoga
+from torchyoga.errors import CorruptError
+from torchyoga.formats.contract import pages
+
+pages._LOOK_SECONDS = 0
+pages.is_shared = lambda device: True  # as on a network mount
+root, kind = Path(sys.argv[1]), sys.argv[2]
+rows = [{"x": np.full(1000, i)} for i in range(200)]
+storage = yoga.Storage(root)
+
+def opened(name):
+    if kind == "hdf5 of others":
+        with h5py.File(root / f"{name}.h5", "w") as file:
+            file["x"] = [row["x"] for row in rows]
+        return yoga.from_hdf5(root / f"{name}.h5"), root / f"{name}.h5"
+    ref = storage.submit(rows, name, "1", format=kind, **({"compression": "gzip"} if kind == "hdf5" else {}))
+    (path,) = (path for path in (root / name / "1").iterdir() if path.suffix != ".json")
+    return ref, path
+
+def first(ref, batch):
+    return [int(row["x"][0]) for row in ref[batch]]
+
+for name in ("cut", "removed", "overwritten"):
+    ref, path = opened(name)
+    assert first(ref, [3, 150]) == [3, 150]
+    if name == "cut":
+        os.truncate(path, 4096)
+    elif name == "removed":
+        path.unlink()
+    else:
+        path.with_suffix(".new").write_bytes(b"another file")
+        os.replace(path.with_suffix(".new"), path)
+    try:
+        print(first(ref, [151, 4]))
+    except CorruptError as error:
+        print(path.name in str(error) and "been cut" in str(error))
+"""
+
+
+@linux
+@pytest.mark.parametrize("kind", ["lmdb", "hdf5", "hdf5 of others"])
+def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_not_the_end(kind: str, tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", CUT, str(tmp_path), kind], capture_output=True, text=True, timeout=300
+    )
+    assert told.returncode == 0, (told.returncode, told.stderr)
+    assert told.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]

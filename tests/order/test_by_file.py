@@ -1,0 +1,475 @@
+"""Block shuffles and shards of files against plain models, small sizes to exhaustion; pinned in numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+import tracemalloc
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from infiles import SIZES, InFiles
+from randomness import Statistics, together
+
+from torchyoga.order.by_file import BlockOrder, _layout, equal_runs, make_order
+from torchyoga.order.full import Order, Shard
+from torchyoga.order.position import Place, batches, chunks
+
+KINDS: list[Any] = ["block", True, False]
+
+
+def starts_of(sizes: Any) -> Any:
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def whole(order: Any, epoch: int = 0) -> list[int]:
+    return order.rows(epoch, np.arange(order.length)).tolist()  # type: ignore[no-any-return]
+
+
+def dealt(order: BlockOrder, epoch: int) -> list[list[int]]:
+    """The rows of each shard, laid out and shuffled in plain Python by the permutations of the plan."""
+    plan = order._plan(epoch)
+
+    def permuted(rows: list[int], by: Any, which: int) -> list[int]:
+        return [rows[i] for i in by.turned(np.arange(len(rows)), np.full(len(rows), which), True).tolist()]
+
+    found: list[list[int]] = []
+    cells = 0
+    for shard in range(order.shards or 1):
+        mine = np.flatnonzero(plan.unit_shard == shard).tolist()
+        units = [
+            list(range(row, row + size))
+            for row, size in zip(plan.unit_row[mine].tolist(), plan.unit_size[mine].tolist(), strict=True)
+        ]
+        if order.shuffle == "block":
+            window = min(order.window, len(units))
+            units = [permuted(rows, plan.in_units, u) for u, rows in zip(mine, units, strict=True)]
+            mixed = []
+            for cell in range(len(units) + window - 1 if units else 0):
+                together: list[int] = []
+                for k in range(window):
+                    if 0 <= cell - k < len(units):
+                        rows = units[cell - k]
+                        together += rows[len(rows) * k // window : len(rows) * (k + 1) // window]
+                mixed += permuted(together, plan.in_cells, cells) if together else []
+                cells += 1
+            found.append(mixed)
+        else:
+            rows = [row for unit in units for row in unit]
+            found.append(permuted(rows, plan.in_cells, shard) if order.shuffle and rows else rows)
+    return found
+
+
+def test_every_small_order_is_the_models() -> None:
+    for sizes in itertools.product((0, 1, 5), repeat=3):
+        length = sum(sizes)
+        for window, shards, kind in itertools.product((1, 2, 4), (None, 2, 3, 13), KINDS):
+            order = BlockOrder(starts_of(sizes), 3, kind, window=window, shards=shards)
+            ranks, found = dealt(order, 1), whole(order, 1)
+            assert [len(rows) for rows in ranks] == [
+                len(range(r, length, shards or 1)) for r in range(shards or 1)
+            ]
+            for rank, rows in enumerate(ranks):
+                assert found[rank :: shards or 1] == rows, (sizes, window, shards, kind)
+            assert sorted(found) == list(range(length))
+            assert order.positions(1, found).tolist() == list(range(length))
+
+
+def test_shards_are_runs_of_whole_files_the_same_in_every_epoch() -> None:
+    sizes = (3, 1, 4, 1, 5, 9, 2, 6)
+    files = [range(a, b) for a, b in itertools.pairwise(starts_of(sizes).tolist())]
+    for world, kind in itertools.product((1, 2, 3, 5), KINDS):
+        order = BlockOrder(starts_of(sizes), 5, kind, window=2, shards=world)
+        line: list[int] = []
+        for row in order_of_files(order, world):
+            line += next(file for file in files if row in file)
+        assert sorted(line) == list(range(31))
+        cuts = [0, *itertools.accumulate(len(range(r, 31, world)) for r in range(world))]
+        for epoch in (0, 1, 7):
+            for rank in range(world):
+                assert sorted(whole(order, epoch)[rank::world]) == sorted(line[cuts[rank] : cuts[rank + 1]])
+    assert whole(BlockOrder(starts_of(sizes), 5, False, shards=1)) == list(range(31))
+
+
+def order_of_files(order: BlockOrder, world: int) -> list[int]:
+    """A row of each file, as they are laid."""
+    seen: dict[int, int] = {}
+    for row in _layout(order, world).row.tolist():
+        seen.setdefault(int(np.searchsorted(order.starts, row, "right")), row)
+    return list(seen.values())
+
+
+@pytest.mark.parametrize("policy", ["keep", "drop", "pad"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_take_what_the_policies_say(kind: Any, policy: Any) -> None:
+    for world, shards in itertools.product((1, 2, 3), (None, 2, 4)):
+        order = BlockOrder(starts_of((2, 0, 3, 4, 1)), 2, kind, window=2, shards=shards)
+        rows = whole(order, 1)
+        mine = [rows[shard :: shards or 1] for shard in range(shards or 1)]
+        for start in range(11):
+            end = start + (10 - start) // world * world
+            if policy == "pad":
+                end = start + -(-(10 - start) // world) * world
+            elif policy == "keep":
+                end = 10
+            for rank in range(world):
+                expected = []
+                for position in range(start + rank, end, world):
+                    turn, shard = divmod(position, shards or 1)
+                    expected.append(mine[shard][turn % len(mine[shard])])  # added rows are the shard's own
+                shard_of_rank, place = Shard(world, rank, policy), Place(1, start)
+                found = [row for chunk in chunks(order, shard_of_rank, place) for row in chunk.tolist()]
+                assert found == expected, (world, shards, start, rank)
+                made = [b.tolist() for b in batches(order, shard_of_rank, place, 3, False)]
+                assert made == [expected[i : i + 3] for i in range(0, len(expected), 3)]
+
+
+@st.composite
+def orders(draw: Any, most: int = 400) -> BlockOrder:
+    sizes = draw(st.lists(st.integers(0, most), min_size=1, max_size=12).filter(any))
+    return BlockOrder(
+        starts_of(sizes),
+        draw(st.integers()),
+        draw(st.sampled_from(KINDS)),
+        window=draw(st.integers(1, 14)),
+        shards=draw(st.sampled_from([None, 1, 2, 3, 7])),
+    )
+
+
+@given(orders(), st.integers(0, 2**40))
+def test_an_epoch_is_a_permutation_and_positions_its_inverse(order: BlockOrder, epoch: int) -> None:
+    rows = order.rows(epoch, np.arange(order.length))
+    assert np.array_equal(np.sort(rows), np.arange(order.length))
+    assert np.array_equal(order.positions(epoch, rows), np.arange(order.length))
+    some = np.arange(order.length)[:: -max(1, order.length // 7)].reshape(-1, 1)
+    assert np.array_equal(order.rows(epoch, some), rows[some])
+
+
+@given(orders(2**50), st.integers(0, 2**40), st.data())
+def test_any_position_of_any_size_turns_into_its_row_and_back(
+    order: BlockOrder, epoch: int, data: st.DataObject
+) -> None:
+    positions = data.draw(st.lists(st.integers(0, order.length - 1), min_size=1, max_size=9, unique=True))
+    rows = order.rows(epoch, positions)
+    assert bool(((rows >= 0) & (rows < order.length)).all())
+    assert order.positions(epoch, rows).tolist() == positions
+    assert len(set(rows.tolist())) == len(positions)
+
+
+@given(orders())
+def test_a_rank_needs_a_window_of_files_and_each_of_them_once(order: BlockOrder) -> None:
+    if order.shuffle != "block":
+        return
+    for rank in range(order.shards or 1):
+        rows = whole(order)[rank :: order.shards or 1]
+        files = np.searchsorted(order.starts, rows, "right").tolist()
+        first, last = ({f: i for i, f in some} for some in (reversed([*enumerate(files)]), enumerate(files)))
+        held = [sum(first[f] <= i <= last[f] for f in first) for i in range(len(files))]
+        assert max(held, default=0) <= order.window
+        if order.window > 1 and len(rows) > 1000:
+            # A file is done with after a window of files, not kept until the end.
+            most = np.sort(np.diff(order.starts))[::-1][: 2 * order.window].sum()
+            assert max(last[f] - first[f] for f in first) <= most
+
+
+def test_the_first_rows_need_one_file_and_then_one_more_at_a_time() -> None:
+    order = BlockOrder(starts_of([80] * 10), 1, window=4)
+    files = np.array(whole(order)) // 80
+    assert len(set(files[:20].tolist())) == 1
+    for cell in range(13):
+        before = sum(20 * min(j + 1, 4, 13 - j) for j in range(cell))
+        assert len(set(files[:before].tolist())) == min(cell, 10)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_order_is_pinned(version: int) -> None:
+    # These numbers are part of every saved state. If they change, ORDER_VERSION must.
+    for (sizes, options), rows in (FIRST_GOLDEN if version == 1 else GOLDEN).items():
+        order = BlockOrder(starts_of(sizes), **dict(options)).resumed(3, None, version)
+        assert order.rows(3, np.arange(5, 15)).tolist() == rows, (sizes, options)
+        assert order.positions(3, rows).tolist() == list(range(5, 15))
+
+
+@given(orders(), st.integers(0, 2**40))
+def test_an_epoch_of_version_1_is_finished_in_it(order: BlockOrder, epoch: int) -> None:
+    resumed, whole = order.resumed(epoch, order.shards, 1), np.arange(order.length)
+    rows = resumed.rows(epoch, whole)
+    assert np.array_equal(np.sort(rows), whole)
+    assert np.array_equal(resumed.positions(epoch, rows), whole)
+    assert order.length < 10 or not order.shuffle or not np.array_equal(rows, order.rows(epoch, whole))
+    assert np.array_equal(resumed.rows(epoch + 1, whole), order.rows(epoch + 1, whole))
+    assert [resumed.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
+    # Other ranks finish it, too.
+    again = resumed.dealt(4, begun=epoch)
+    assert np.array_equal(again.rows(epoch, whole), rows)
+    assert [again.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
+    assert resumed.resumed(None, None, 2).pins(epoch)["version"] == 2
+
+
+def test_epochs_and_seeds_differ_and_once_means_epoch_zero() -> None:
+    for kind, shards in (("block", None), ("block", 2), (True, 2)):
+        made = [BlockOrder(starts_of([30, 40]), seed, kind, shards=shards) for seed in range(3)]  # type: ignore[arg-type]
+        assert len({tuple(whole(order, epoch)) for order in made for epoch in range(3)}) == 9
+        once = BlockOrder(starts_of([30, 40]), 1, kind, reshuffle=False, shards=shards)  # type: ignore[arg-type]
+        assert whole(once, 5) == whole(made[1], 0)
+
+
+@pytest.mark.parametrize("shards", [None, 1])
+def test_all_orders_of_a_few_rows_are_equally_likely(shards: int | None) -> None:
+    draws = 600
+    found = Counter(
+        tuple(whole(BlockOrder(starts_of([3]), seed, True if shards else "block", shards=shards)))
+        for seed in range(draws)
+    )
+    expected = draws / 6
+    chi = sum((found[order] - expected) ** 2 / expected for order in itertools.permutations(range(3)))
+    assert chi < 5 + 5 * math.sqrt(10)
+
+
+def test_rows_come_as_likely_anywhere_in_their_cells_and_files_in_any_turn() -> None:
+    draws, sizes = 1500, (20, 20, 20, 20)
+    drawn = np.stack([whole(BlockOrder(starts_of(sizes), seed, window=2), 1) for seed in range(draws)])
+    for position, among in ((0, 80), (35, 80), (79, 80)):
+        counts = np.bincount(drawn[:, position], minlength=among)
+        chi = ((counts - draws / among) ** 2 / (draws / among)).sum()
+        assert chi < among - 1 + 5 * math.sqrt(2 * (among - 1))
+    # In a cell of two files, the turns of the two are mixed as a fair hand would: each as often first.
+    same = (drawn[:, 10:29] // 20 == drawn[:, 11:30] // 20).mean()
+    assert abs(same - 9 / 19) < 0.01
+    # And the steps within a file are those of a random order.
+    inner = drawn[:, :10] % 20
+    steps = np.bincount((np.diff(inner, axis=1) % 20).ravel(), minlength=20)[1:]
+    chi = ((steps - steps.mean()) ** 2 / steps.mean()).sum()
+    assert chi < 18 + 6 * math.sqrt(36)
+
+
+def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
+    """Statistics of how the rows of files of one size are permuted, in every file of some epochs."""
+    order = BlockOrder(np.arange(units + 1) * size, 5)
+    found, which = Statistics(size), np.repeat(np.arange(units), size)
+    for epoch in range(epochs):
+        plan = order.resumed(epoch, None, begun)._plan(epoch)
+        assert plan.in_units is not None
+        inner = plan.in_units.turned(np.tile(np.arange(size), units), which, forward=True)
+        found.add(inner.reshape(units, size))
+    return found
+
+
+def of_cells(size: int, epochs: int) -> Statistics:
+    """Statistics of the order of one shard's rows in as many epochs."""
+    orders = [BlockOrder([0, size], seed, True, shards=1) for seed in range(5)]
+    found = (orders[epoch % 5].rows(epoch, np.arange(size)) for epoch in range(epochs))
+    return together(found, size)
+
+
+UNITS = (2, 3, 4, 5, 7, 8, 11, 16, 31, 64, 65, 100, 127, 128, 129, 200, 256, 500, 512, 513, 1000, 2048, 4096)
+
+
+@pytest.mark.parametrize("size", [*UNITS, 4097, 10_000])
+def test_rows_of_files_come_as_in_a_fair_shuffle(size: int) -> None:
+    units = max(10, min(2000, 2**19 // size))
+    for found in (of_units(size, 2, units), of_cells(size, max(10, min(500, 2**19 // size)))):
+        deviation, name = found.worst()
+        assert deviation < 5, name
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [*range(2, 34), *UNITS[9:], 1500, 4097])
+def test_rows_of_a_hundred_thousand_files_come_as_in_a_fair_shuffle(size: int) -> None:
+    units = max(10, min(10_000, 2**20 // size))
+    for found in (of_units(size, 100_000 // units, units), of_cells(size, 5000)):
+        deviation, name = found.worst()
+        assert deviation < 5, name
+
+
+def test_the_statistics_find_what_was_wrong_with_version_1() -> None:
+    found = dict(of_units(128, 5, 4000, begun=1).deviations())
+    assert found["xor, lag 8"] > 5
+    assert dict(of_units(100, 1, 1000, begun=1).deviations())["parity"] < -5
+
+
+def test_files_come_in_any_turn() -> None:
+    """The orders of seven files, by their first rows; rows of a file keep together with a window of one."""
+    turns = (
+        np.array(whole(BlockOrder([0, 1, 3, 6, 10, 15, 21, 28], seed, window=1), epoch))
+        for seed in range(2)
+        for epoch in range(250)
+    )
+    files = np.repeat(np.arange(7), np.arange(1, 8))
+    found = together((list(dict.fromkeys(files[turn].tolist())) for turn in turns), 7)
+    deviation, name = found.worst()
+    assert deviation < 5, name
+
+
+def test_memory_does_not_grow_with_the_rows() -> None:
+    tracemalloc.start()
+    order = BlockOrder(starts_of([10**10] * 100), 1)
+    rows = sum(len(some) for some in itertools.islice(chunks(order, Shard(), Place(0, 10**11)), 3))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows > 100_000
+    assert peak < 20e6
+
+
+def test_an_epoch_that_was_begun_keeps_its_shards() -> None:
+    order = BlockOrder(starts_of(SIZES), 1, shards=3)
+    other = order.resumed(2, 5, 2)
+    assert [other.shards_in(epoch) for epoch in (1, 2, 3)] == [3, 5, 3]
+    assert whole(other, 2) == whole(BlockOrder(starts_of(SIZES), 1, shards=5), 2)
+    assert whole(other, 3) == whole(order, 3)
+    again = other.dealt(4, begun=2)
+    assert [again.shards_in(epoch) for epoch in (1, 2, 3)] == [4, 5, 4]
+    assert again.resumed(None, None, 2).held is None
+
+
+def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
+    for order in (make(InFiles()), make(InFiles((4, 7, 5, 1, 6)))):  # a file without rows changes nothing
+        assert order.starts.tolist() == [0, 4, 11, 16, 17, 23]
+    assert make(InFiles()).files == make(InFiles((4, 7, 5, 1, 6))).files != make(InFiles((23,))).files
+    for source in (10_000, range(10_000)):
+        assert make(source).starts.tolist() == [0, 4096, 8192, 10_000]
+    assert equal_runs(0).tolist() == [0]
+    assert len(equal_runs(2**62)) < 2**17
+    assert isinstance(make(5, shuffle=True), Order)
+    assert whole(make(1)) == [0]
+    assert whole(make(0)) == []
+    copy = pickle.loads(pickle.dumps(make(InFiles())))
+    assert whole(copy) == whole(make(InFiles()))
+
+
+def make(source: Any, shuffle: Any = "block", window: Any = 8, locality: Any = "global") -> Any:
+    return make_order(source, 0, shuffle, True, window, locality, 2)
+
+
+class Sized:
+    def __init__(self, *starts: Any) -> None:
+        self.file_starts = starts
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: make(5, "blocks"), "shuffle must be True, False or 'block', found 'blocks'"),
+        (lambda: make(5, locality="rank"), "locality must be 'global' or 'shard', found 'rank'"),
+        (lambda: make(5, True, 0), r"shuffle_window must be in 1\.\.1024, found 0"),
+        (lambda: make(5, window=2.0), "shuffle_window must be an int, found 2.0"),
+        (lambda: make(Sized(0, 9)), "must end with the 10 rows of the dataset, found 9"),
+        (lambda: make(Sized(1, 10)), r"begin with 0 .* found \[1, 10\]"),
+        (lambda: make(Sized(0, 7, 3, 10)), "rise by at most"),
+        (lambda: make(Sized(0, 2**60)), r"rise by at most 2\*\*52"),
+        (lambda: make(5).rows(0, [3, -1]), "positions must be at least 0, found -1"),
+        (lambda: make(Sized(0.0, 10)), "must be row numbers"),
+        (lambda: make(Sized([0, 1], [2, 10])), "must be row numbers"),
+        (lambda: make(Sized()), "file_starts must"),
+        (lambda: BlockOrder(starts_of([5])).positions(0, [5]), r"rows must be in 0\.\.4, found 5"),
+    ],
+)
+def test_what_is_out_of_range_is_said(wrong: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
+GOLDEN: dict[Any, list[int]] = {
+    ((10, 20, 30), (("seed", 7), ("window", 2))): [30, 43, 4, 8, 57, 42, 32, 53, 37, 38],
+    ((100_000,) * 20, (("seed", 1),)): [
+        1149816,
+        1156045,
+        1140125,
+        1190126,
+        1193771,
+        1187441,
+        1194704,
+        1184590,
+        1187585,
+        1175244,
+    ],
+    ((1000000000000, 100000000000), (("seed", -5), ("window", 2), ("shards", 3))): [
+        1077838236111,
+        162438216328,
+        704782956700,
+        1080758750929,
+        89068984788,
+        724282660672,
+        1040540326928,
+        282450676813,
+        570612258601,
+        1098431738728,
+    ],
+    ((10, 20, 30), (("seed", 7), ("shuffle", True), ("shards", 2))): [9, 18, 41, 39, 8, 23, 55, 27, 48, 36],
+    ((10, 20, 30), (("seed", 7), ("shuffle", False), ("shards", 2))): [32, 3, 33, 4, 34, 5, 35, 6, 36, 7],
+    ((2, 3, 4, 5, 9, 17, 40, 70), (("seed", 1180591620717411303424), ("window", 3))): [
+        60,
+        68,
+        65,
+        50,
+        55,
+        9,
+        47,
+        13,
+        71,
+        62,
+    ],
+    ((4096,) * 6, (("seed", 3), ("window", 4))): [5392, 7289, 6573, 7492, 7691, 7293, 6847, 7587, 8063, 4384],
+    ((600, 1500, 300), (("seed", 0), ("shards", 1))): [70, 223, 329, 240, 483, 96, 416, 584, 131, 420],
+    ((8589934592, 4294967296, 1099511627776), (("seed", 8), ("window", 2))): [
+        918532945239,
+        1050920960380,
+        840630106207,
+        497132889458,
+        385474260591,
+        141755913498,
+        83478261815,
+        1061326566476,
+        955128474165,
+        533734591449,
+    ],
+    ((100, 200), (("seed", 4), ("shuffle", True), ("shards", 1))): [
+        162,
+        209,
+        254,
+        190,
+        48,
+        18,
+        41,
+        36,
+        230,
+        159,
+    ],
+}
+FIRST_GOLDEN: dict[Any, list[int]] = {
+    ((10, 20, 30), (("seed", 7), ("window", 2))): [52, 30, 54, 59, 35, 37, 41, 1, 4, 9],
+    ((100_000,) * 20, (("seed", 1),)): [
+        1196889,
+        1197108,
+        1150788,
+        1183347,
+        1145223,
+        1155779,
+        1165761,
+        1169731,
+        1184292,
+        1171379,
+    ],
+    ((10**12, 10**11), (("seed", -5), ("window", 2), ("shards", 3))): [
+        1052991091403,
+        34639486266,
+        563566473317,
+        1083373205616,
+        162004143542,
+        525904525961,
+        1082520837318,
+        157238768844,
+        583220594008,
+        1052340861744,
+    ],
+    ((10, 20, 30), (("seed", 7), ("shuffle", True), ("shards", 2))): [0, 37, 42, 24, 53, 30, 44, 38, 40, 10],
+    ((10, 20, 30), (("seed", 7), ("shuffle", False), ("shards", 2))): [32, 3, 33, 4, 34, 5, 35, 6, 36, 7],
+}

@@ -1,0 +1,670 @@
+"""Where an iteration stands: epochs, offsets, set_epoch and states."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from torchyoga.errors import StateError
+from torchyoga.order.by_file import BlockOrder
+from torchyoga.order.cursor import Cursor, Run
+from torchyoga.order.full import Order, Shard
+from torchyoga.order.proof import prove
+
+
+def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
+    return Cursor(Order(length, 1), Shard(**shard), offset, fingerprint)
+
+
+def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
+    """An iteration that begins now delivers all before `position`."""
+    run = Run(one, batch_size, drop_last)
+    run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
+    run.report()
+    assert run.place.position == position
+
+
+def begin(one: Cursor, *step: Any) -> tuple[int, int]:
+    return one.begin(*step)[:2]
+
+
+def test_an_offset_beyond_the_epoch_means_later_epochs() -> None:
+    assert [begin(cursor(offset=n)) for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
+
+
+def test_asking_changes_nothing() -> None:
+    one = cursor(offset=4)
+    before = one.state_dict()
+    for _ in range(3):
+        assert begin(one) == (0, 4)
+    assert one.state_dict() == before
+
+
+def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
+    one = cursor()
+    run = Run(one)
+    run.taken = 9
+    run.report()
+    assert one.state_dict()["position"] == 9
+    run.taken = 10
+    run.report()
+    assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
+    one.finished(run)
+    assert begin(one) == (1, 0)
+
+
+def test_with_drop_last_what_is_too_short_for_a_batch_is_finished() -> None:
+    one = cursor()
+    reach(one, 8, batch_size=4, drop_last=True)
+    assert begin(one, 4, True) == (1, 0)
+    reach(one, 8, batch_size=4)
+    assert begin(one) == (2, 0)  # abandoned: the next iteration is the next epoch
+
+
+def test_a_rank_without_rows_waits_for_the_others() -> None:
+    # 5 rows on 2 ranks: rank 1 has 2, rank 0 has 3. After two rows each, the epoch is not over.
+    for rank in (0, 1):
+        one = cursor(5, num_replicas=2, rank=rank)
+        reach(one, 4)
+        assert one.state_dict()["position"] == 4
+
+
+def test_set_epoch_keeps_moves_and_rebases() -> None:
+    one = cursor(offset=3)
+    one.set_epoch(0)
+    assert begin(one) == (0, 3)
+    one.set_epoch(4)
+    assert begin(one) == (4, 0)
+    reach(one, 6)
+    one.set_epoch(4)  # said late: the place stays
+    assert one.state_dict()["position"] == 6
+    one.set_epoch(2)  # no load before it: the user wants epoch 2
+    assert begin(one) == (2, 0)
+    one.load_state_dict({**one.state_dict(), "epoch": 7, "position": 5})
+    with pytest.warns(UserWarning, match="counts its epochs anew"):
+        one.set_epoch(0)
+    assert begin(one) == (7, 5)
+    reach(one, 10)
+    one.set_epoch(1)
+    assert begin(one) == (8, 0)
+    one.set_epoch(5)
+    assert begin(one) == (12, 0)
+
+
+def test_set_epoch_of_the_epoch_under_way_makes_it_come_again() -> None:
+    one = cursor()
+    reach(one, 5)
+    one.set_epoch(0)
+    assert begin(one) == (0, 0)
+    one = cursor()
+    reach(one, 5)
+    assert begin(one) == (1, 0)
+
+
+def test_the_state_is_small_json_and_the_same_on_every_rank() -> None:
+    states = []
+    for rank in range(3):
+        one = cursor(10, num_replicas=3, rank=rank, remainder="pad")
+        reach(one, 6)
+        states.append(json.dumps(one.state_dict(), sort_keys=True))
+    assert len(set(states)) == 1
+    assert len(states[0]) < 1024
+    assert set(json.loads(states[0])) == {
+        *("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint"),
+        *("steps", "left", "share", "proof"),
+    }
+
+
+def test_a_finished_position_loads_as_the_next_epoch() -> None:
+    one = cursor()
+    one.load_state_dict({**one.state_dict(), "position": 10})
+    assert begin(one) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 2}, "seed 2, but here it is 1"),
+        ({"length": 11}, "length 11, but here it is 10"),
+        ({"shuffle": False}, "shuffle False, but here it is True"),
+        ({"shuffle": "once"}, "shuffle 'once'"),
+        ({"fingerprint": "g"}, "fingerprint 'g'"),
+        ({"version": 3}, "of version 3, this torchyoga reads versions 1 to 2"),
+        ({"epoch": -1}, "epoch must be an int of at least 0, found -1"),
+        ({"position": "3"}, "position must be an int"),
+        ({"position": True}, "position must be an int"),
+        ({"position": 11}, "lies past its length"),
+    ],
+)
+def test_a_state_that_does_not_belong_here_is_refused_and_changes_nothing(change: Any, message: str) -> None:
+    one = cursor(offset=3)
+    with pytest.raises(StateError, match=message):
+        one.load_state_dict({**one.state_dict(), **change})
+    assert begin(one) == (0, 3)
+    assert one.generation == 0
+
+
+def test_what_is_no_state_is_refused() -> None:
+    for damaged in ({}, {"epoch": 1}, [], None, "state"):
+        with pytest.raises(StateError, match="expected a state with the keys"):
+            cursor().load_state_dict(damaged)  # type: ignore[arg-type]
+
+
+def test_not_strict_takes_epoch_and_position() -> None:
+    one = cursor()
+    one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 7, "seed": 9}, strict=False)
+    assert begin(one) == (2, 7)
+    one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 70}, strict=False)
+    assert begin(one) == (3, 0)
+
+
+def test_bad_offsets_are_refused() -> None:
+    with pytest.raises(ValueError, match="start_offset must be at least 0, found -1"):
+        cursor(offset=-1)
+    with pytest.raises(ValueError, match="the dataset is empty"):
+        cursor(0, offset=1)
+    with pytest.raises(ValueError, match="epoch must be an int"):
+        cursor().set_epoch(None)  # type: ignore[arg-type]
+
+
+def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
+    one = cursor(100, num_replicas=2)
+    assert one.steps_under_way(5, False) == 10
+    run = Run(one, 5)
+    run.taken = 4
+    run.report()
+    assert one.steps_under_way(5, False) == 10
+    state = one.state_dict()
+    assert (state["position"], state["steps"]) == (40, 4)
+    for world, size, steps in ((2, 5, 10), (1, 5, 4 + 12), (4, 5, 4 + 3), (1, 60, 4 + 1)):
+        other = cursor(100, num_replicas=world)
+        other.load_state_dict(state)
+        assert other.steps_under_way(size, False) == steps
+        run = Run(other, size)
+        run.taken = 1
+        run.report()
+        last = steps == 5  # its last batch ends the epoch
+        assert other.steps_under_way(size, False) == (2 if last else steps)
+        assert other.state_dict()["steps"] == (0 if last else 5)
+        other.finished(run)
+        assert other.steps_under_way(size, False) == other.steps(size, False)
+    del state["steps"]  # of nobody knows how many: it is what a whole epoch has
+    other.load_state_dict(state)
+    assert other.steps_under_way(5, False) == 20
+
+
+def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
+    one = cursor()
+    one.load_state_dict({**one.state_dict(), "epoch": 1})
+    reach(one, 10)
+    with pytest.warns(UserWarning, match="counts its epochs anew"):
+        one.set_epoch(1)  # torchdata.nodes saved 0 after the last batch of epoch 0
+    assert begin(one) == (2, 0)
+    one.set_epoch(2)
+    assert begin(one) == (3, 0)
+
+
+# -- orders that heed files
+
+
+def blocks(world: int = 1, starts: Any = (0, 4, 10), rank: int = 0, **options: Any) -> Cursor:
+    return Cursor(BlockOrder(starts, 1, **options), Shard(world, rank), 0, "f")
+
+
+def test_a_state_says_what_a_block_shuffle_depends_on() -> None:
+    state = blocks(window=3).state_dict()
+    assert (state["shuffle"], state["window"]) == ("block", 3)
+    assert "shards" not in state
+    state = blocks(shards=7).state_dict()
+    assert state["shards"] == 7
+    assert len(json.dumps(state)) < 1024
+    assert blocks(reshuffle=False).state_dict()["shuffle"] == "block once"
+    assert blocks(shuffle=True, shards=2, reshuffle=False).state_dict()["shuffle"] == "once"
+    assert "window" not in blocks(shuffle=True, shards=2).state_dict()
+    # Files without rows change nothing.
+    blocks(starts=(0, 4, 4, 10)).load_state_dict(blocks().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("saved", "here", "message"),
+    [
+        (blocks(window=4), blocks(window=8), "shuffle_window 4, but here it is 8"),
+        (blocks(starts=(0, 5, 10)), blocks(), "the same rows in other files"),
+        (blocks(), cursor(), "shuffle 'block', but here it is True"),
+        (cursor(), blocks(), "shuffle True, but here it is 'block'"),
+        (blocks(), blocks(shards=1), "of locality 'global', but here it is 'shard'"),
+        (blocks(shards=2), blocks(), "of locality 'shard', but here it is 'global'"),
+        (blocks(shuffle=True, shards=2), cursor(), "of locality 'shard', but here it is 'global'"),
+        (blocks(reshuffle=False), blocks(), "shuffle 'block once', but here it is 'block'"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(saved: Cursor, here: Cursor, message: str) -> None:
+    with pytest.raises(StateError, match=message):
+        here.load_state_dict(saved.state_dict())
+    here.load_state_dict({**saved.state_dict(), "position": 3}, strict=False)
+    assert begin(here) == (0, 3)
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2**40, "3", None, True, 1.0])
+def test_damaged_shards_are_refused(shards: Any) -> None:
+    here = blocks(shards=2)
+    with pytest.raises(StateError, match="shards must be an int in 1"):
+        here.load_state_dict({**here.state_dict(), "shards": shards})
+
+
+def test_an_epoch_keeps_the_shards_that_it_was_begun_with() -> None:
+    here = blocks(2, shards=2)
+    here.load_state_dict({**here.state_dict(), "epoch": 3, "position": 3, "shards": 5})
+    assert here.state_dict()["shards"] == 5
+    reach(here, 9)
+    assert here.state_dict()["shards"] == 5
+    assert here.order.positions(3, here.order.rows(3, [9])).tolist() == [9]
+    assert begin(here) == (4, 0)
+    here.set_epoch(4)
+    assert here.state_dict()["shards"] == 2
+    # At its beginning an epoch is not begun.
+    here.load_state_dict({**here.state_dict(), "shards": 5})
+    assert here.state_dict()["shards"] == 2
+
+
+def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> None:
+    here = Cursor(BlockOrder((0, 4, 10), 1, shards=1), Shard(), start_offset=4)
+    here.deal(2, 1)
+    assert (here.shard.num_replicas, here.shard.rank, here.state_dict()["shards"]) == (2, 1, 2)
+    reach(here, 6)
+    here.deal(3, 1)
+    assert here.state_dict()["shards"] == 2
+    here.set_epoch(1)
+    assert here.state_dict()["shards"] == 3
+    loaded = Cursor(BlockOrder((0, 4, 10), 1, shards=1), Shard())
+    loaded.load_state_dict({**here.state_dict(), "position": 3})
+    loaded.deal(4, 0)
+    assert loaded.state_dict()["shards"] == 3
+
+
+# -- peeks, set_epoch, and epochs of which nothing is left
+
+
+class Held:
+    """An iterator that somebody may hold."""
+
+
+def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Run:
+    run = Run(one, size, made=one.num_begun, **options)
+    if holder is not None:
+        run.hold(holder)
+    one.begun(run)
+    return run
+
+
+def deliver(run: Run, steps: int) -> None:
+    for _ in range(steps):
+        run.deliver(run.taken)
+    run.report()
+
+
+def test_a_first_batch_that_was_looked_at_comes_again_once() -> None:
+    one = cursor(20)
+    one.load_state_dict({**one.state_dict(), "position": 12})
+    deliver(start(one), 1)
+    again = start(one)
+    assert again.start[:2] == (0, 12)
+    assert (again.peeked, again.again) == (2, 0)
+    deliver(again, 1)
+    assert start(one).start[:2] == (1, 0)  # once
+    for steps, saved in ((2, False), (1, True)):
+        one = cursor(20)
+        deliver(start(one), steps)
+        if saved:
+            one.state_dict()
+        assert start(one).start[:2] == (1, 0)
+
+
+def test_iterators_side_by_side_are_not_looks() -> None:
+    one = cursor(20)
+    made = one.num_begun
+    deliver(Run(one, 2, made=made), 1)
+    assert one.begin(2, made=made)[:2] == (1, 0)  # made before the first had moved: zip(loader, loader)
+    assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
+
+
+def test_set_epoch_of_the_running_epoch_goes_back_to_where_this_process_began_it() -> None:
+    one = cursor(20)
+    one.load_state_dict({**one.state_dict(), "position": 12, "epoch": 3})
+    for steps in (1, 2):
+        deliver(start(one), steps)
+        one.set_epoch(3)
+        assert begin(one, 2) == (3, 12)
+    run = start(one)
+    assert run.again == 4
+    deliver(run, 1)
+    one.set_epoch(3)  # said late
+    deliver(run, 2)
+    assert one.state_dict()["position"] == 18
+    assert begin(one, 2) == (4, 0)
+
+
+def test_an_epoch_of_one_batch_that_is_named_late_is_over_all_the_same() -> None:
+    one, holder = cursor(2), Held()
+    run = start(one, holder=holder)
+    deliver(run, 1)
+    one.set_epoch(0)  # as Lightning does, after its first batch
+    assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
+    one.finished(run)
+    assert begin(one) == (1, 0)
+    one.set_epoch(0)  # its end has been heard of: somebody wants it again
+    assert begin(one) == (0, 0)
+
+
+def test_an_epoch_of_which_no_step_is_left_is_empty_if_it_is_named() -> None:
+    # 24 of 25 rows were done on each of 4 ranks; nothing is left for 8, if what they cannot share is dropped.
+    state = {**cursor(100).state_dict(), "position": 96}
+    for named in (False, True):
+        one = cursor(100, num_replicas=8, rank=3, remainder="drop")
+        one.load_state_dict(state)
+        if named:
+            one.set_epoch(0)
+        run = start(one, 1)
+        assert run.num_steps == (0 if named else 12)
+        assert run.start.epoch == (0 if named else 1)
+        if named:
+            one.finished(run)
+            one.set_epoch(1)
+        assert begin(one) == (1, 0)
+
+
+def test_ranks_out_of_order_end_their_epoch_together() -> None:
+    # 13 rows in batches of 3: five rows on rank 0, four on the others, two batches on each.
+    states = []
+    for rank in range(3):
+        one = cursor(13, num_replicas=3, rank=rank)
+        run = start(one, 3, in_order=False)
+        for step in (1, 0):
+            run.deliver(step)
+            run.report()
+        states.append(one.state_dict())
+    assert [(state["epoch"], state["position"]) for state in states] == [(1, 0)] * 3
+    # In batches of 4 rank 0 has one more: the others wait for it, also after a resume.
+    ranks = [cursor(13, num_replicas=3, rank=rank) for rank in range(3)]
+    runs = [start(one, 4, in_order=False) for one in ranks]
+    for run in runs:
+        run.deliver(0)
+        run.report()
+    states = [one.state_dict() for one in ranks]
+    assert [state["epoch"] for state in states] == [0, 0, 0]
+    for rank, state in enumerate(states):
+        one = cursor(13, num_replicas=3, rank=rank)
+        one.load_state_dict(state)
+        run = start(one, 4, in_order=False)
+        assert (run.start.epoch, run.num_steps) == (0, 1 if rank == 0 else 0)
+        deliver(run, run.num_steps)
+        one.finished(run)
+        assert begin(one) == (1, 0)
+
+
+def test_a_rank_without_a_batch_keeps_step() -> None:
+    for in_order in (True, False):
+        for rank in (0, 1):
+            one = cursor(5, num_replicas=2, rank=rank)
+            for epoch in range(3):
+                run = start(one, 3, drop_last=True, in_order=in_order)
+                assert (run.start.epoch, run.num_steps) == (epoch, 1 - rank)
+                deliver(run, run.num_steps)
+                one.finished(run)
+
+
+def test_an_epoch_without_any_batch_ends() -> None:
+    one = cursor(35, num_replicas=5)
+    one.load_state_dict({**one.state_dict(), "position": 12})
+    run = start(one, 8, drop_last=True)
+    assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # nothing was left of epoch 0, either
+    one.finished(run)
+    assert begin(one) == (2, 0)
+
+
+def test_what_was_left_out_is_told() -> None:
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(1)
+    run = start(one)
+    deliver(run, 1)
+    state = one.state_dict()
+    assert state["left_out"] == [14, 0]
+    assert "again" not in state
+    other = cursor(20)
+    other.load_state_dict(state)
+    deliver(start(other), 9)
+    proof = prove([other.receipt()])
+    assert proof
+    assert "2 of them before" in str(proof)
+    assert "left out: 14 rows of epochs that were left early, up to 0" in str(proof)
+    # What drop_last leaves out was not there to be delivered.
+    one = cursor(10)
+    run = start(one, 4, drop_last=True)
+    deliver(run, 2)
+    assert one.epoch == 1
+    deliver(start(one, 4, drop_last=True), 1)
+    assert "left_out" not in one.state_dict()
+
+
+def test_an_epoch_begun_again_is_not_certified() -> None:
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(0)
+    run = start(one)
+    deliver(run, 10)
+    proof = prove([one.receipt()])
+    assert not proof
+    assert "restarted: 6 rows had been delivered" in str(proof)
+    # A state carries it on.
+    one = cursor(20)
+    deliver(start(one), 3)
+    one.set_epoch(0)
+    deliver(start(one), 2)
+    other = cursor(20)
+    other.load_state_dict(one.state_dict())
+    deliver(start(other), 8)
+    assert "restarted: 6 rows" in str(prove([other.receipt()]))
+
+
+def test_a_look_is_told_and_does_no_harm() -> None:
+    one = cursor(20)
+    deliver(start(one), 1)
+    deliver(start(one), 10)
+    proof = prove([one.receipt()])
+    assert proof
+    assert str(proof).endswith("each exactly once; again: 2 rows, after somebody had looked at a batch")
+
+
+def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:
+    # In batches of 4 of 10 rows, the short last one came first; 5 ranks go on, and drop 3 of the 8 rows left.
+    one = cursor(10)
+    run = start(one, 4, in_order=False)
+    run.deliver(2)
+    run.report()
+    receipts = []
+    for rank in range(5):
+        other = cursor(10, num_replicas=5, rank=rank, remainder="drop")
+        other.load_state_dict(one.state_dict())
+        deliver(start(other, 1), 1)
+        receipts.append(other.receipt())
+    proof = prove(receipts)
+    assert proof
+    assert proof.rows == 7
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_the_state_after_so_many_batches(in_order: bool) -> None:
+    one, states = cursor(61), []
+    run = start(one, 4, in_order=in_order)
+    steps = iter(range(16) if in_order else (1, 0, 2, 5, 3, 4, 6, 7, 9, 8, 10, 12, 11, 13, 14, 15))
+    for count in range(16):
+        states.append(one.state_of(run.after(count)))
+        step = next(steps)
+        if count == 6:
+            run.lose(step)  # left out: the next one is delivered
+            step = next(steps)
+        if count == 9:
+            run.restart()
+            steps = iter(range(20))
+            step = next(steps)
+        if run.start.position and count == 15:
+            break
+        run.deliver(step)
+        run.report()
+        assert run.num_delivered == count + 1
+        assert one.state_of(run.after(count + 1)) == one.state_dict()
+        if not run.num_steps - run.delivered:
+            break
+    for count, state in enumerate(states):
+        assert one.state_of(run.after(count)) == state
+    with pytest.raises(ValueError, match=rf"steps must be in 0\.\.{run.num_delivered}"):
+        run.after(run.num_delivered + 1)
+
+
+def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
+    drawn = []
+
+    def draw() -> int:
+        drawn.append(5)
+        return 5
+
+    def unseeded(shuffle: bool = True) -> Cursor:
+        return Cursor(Order(10, 0, shuffle), Shard(), 0, "f", draw=draw)
+
+    one = unseeded()
+    assert (one.seed, one.length, begin(one), drawn) == (None, 10, (0, 0), [])
+    state = one.state_dict()
+    assert (state["seed"], one.seed, drawn) == (5, 5, [5])
+    one.fix_seed()
+    assert drawn == [5]
+    other = unseeded()
+    other.load_state_dict({**state, "seed": 9})
+    assert (other.seed, len(drawn)) == (9, 2)  # random numbers go on as they would have
+    other.fix_seed()
+    assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 2)
+    plain = unseeded(shuffle=False)
+    plain.fix_seed()
+    assert (plain.state_dict()["seed"], len(drawn)) == (0, 2)
+    with pytest.raises(StateError, match=r"the state has seed 9, but here it is 1: .* leave seed= out"):
+        cursor().load_state_dict({**state, "seed": 9})
+    with pytest.raises(StateError, match="seed must be an int, found 'x'"):
+        unseeded().load_state_dict({**state, "seed": "x"})
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
+    for position, epochs in ((18, 3), (0, 3)):
+        one = cursor(20)
+        one.load_state_dict({**one.state_dict(), "epoch": 2, "position": position, "proof": None})
+        size = 20 - position
+        for epoch in range(2, 2 + epochs):
+            if named or epoch == 2:
+                deliver(start(one, size), 1)
+            if named:
+                one.set_epoch(epoch)
+            run = start(one, size)
+            assert run.start[:2] == (epoch, position if epoch == 2 else 0)
+            deliver(run, run.num_steps)
+            one.finished(run)
+            assert prove([one.receipt()])
+    # A whole epoch of one batch is over for whoever has heard of its end.
+    one = cursor(20)
+    run = start(one, 20)
+    deliver(run, 1)
+    one.finished(run)
+    assert begin(one, 20) == (1, 0)
+
+
+def test_a_late_count_is_rebased_only_next_to_the_loaded_epoch() -> None:
+    one = cursor(10)
+    one.load_state_dict({**one.state_dict(), "epoch": 2})
+    for _ in range(2):
+        run = start(one, 5)
+        deliver(run, 2)
+        one.finished(run)
+    one.set_epoch(2)  # on purpose
+    assert begin(one) == (2, 0)
+
+
+def test_an_iterator_that_goes_on_after_others_is_told() -> None:
+    one, holder = cursor(20), Held()
+    outer = start(one, holder=holder)
+    deliver(outer, 1)
+    inner = start(one)
+    deliver(inner, 10)
+    one.finished(inner)
+    deliver(outer, 9)
+    proof = prove([one.receipt()])
+    assert not proof
+    assert "restarted: 18 rows" in str(proof)
+
+
+def test_a_look_leaves_nothing_out() -> None:
+    one = cursor(20)
+    deliver(start(one), 1)
+    one.set_epoch(5)
+    deliver(start(one), 1)
+    assert "left_out" not in one.state_dict()
+
+
+def test_after_many_restarts_earlier_states_are_found() -> None:
+    one = cursor(3000)
+    run, states = start(one, 1), []
+    for _ in range(1500):
+        deliver(run, 1)
+        states.append(one.state_of(run))
+        run.restart()
+    assert run.num_delivered == 1500
+    assert all(one.state_of(run.after(steps)) == states[steps - 1] for steps in (1, 700, 1500))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": [[0, 10**30]]},
+        {"left": [[0, 2**63]]},
+        {"left": [[True, 3]]},
+        {"left": [[1, 4]], "position": 9},
+        {"steps": 2**63},
+        {"steps": True},
+        {"again": 10**5000},
+        {"again": True},
+        {"left_out": [True, 0]},
+        {"left_out": [1, 2, 3]},
+        {"share": [0, 1, True, 1]},
+        {"epoch": 10**5000},
+        {"seed": 10**5000},
+        {"length": 10**5000},
+        {"shuffle": [1, 2]},
+        {"fingerprint": {"a": 1}},
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_forged_states_are_refused_before_anything_changes(change: Any, strict: bool) -> None:
+    one = cursor(10)
+    before = one.state_dict()
+    try:
+        one.load_state_dict({**before, "position": 2, **change}, strict=strict)
+    except StateError:
+        assert one.state_dict() == before
+        return
+    assert not strict
+    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not taken
+    assert begin(one) == (0, change.get("position", 2))
+
+
+def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named() -> None:
+    one = cursor(19, num_replicas=2, remainder="drop")
+    one.load_state_dict({**one.state_dict(), "position": 8})
+    look = start(one, 9, drop_last=True)
+    assert (look.start[:2], look.num_steps) == ((1, 0), 1)
+    deliver(look, 1)
+    one.set_epoch(0)
+    run = start(one, 9, drop_last=True)
+    assert (run.start[:2], run.num_steps) == ((0, 8), 0)
+    one.finished(run)
+    one.set_epoch(1)
+    assert begin(one, 9, True) == (1, 0)

@@ -1,0 +1,128 @@
+"""Places: the positions that a rank takes from there, whatever came early, dealt one by one or in runs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.order.full import Order, Shard
+from torchyoga.order.position import Place, batches, chunks, first_positions, positions, skipped, taken
+
+
+def flat(ranges: Any) -> list[int]:
+    return [number for some in ranges for number in some]
+
+
+def model(place: Place, shard: Shard, length: int) -> list[int]:
+    """All positions of a rank, as a list: what is left first, then what is behind it; dealt to the ranks."""
+    end, world = shard.end(length, place.position), shard.num_replicas
+    behind = flat(place.left)
+    if place.share[1] > 1:
+        first = place.position + len(behind) * world + shard.rank
+        return behind + list(range(first, end, world))
+    coming = behind + list(range(place.position + len(behind), end))
+    run = 1 if place.left else shard.run
+    mine: list[int] = []
+    while coming:
+        now, coming = coming[: run * world], coming[run * world :]
+        if len(now) == run * world:
+            mine += now[shard.rank * run : (shard.rank + 1) * run] if run > 1 else [now[shard.rank]]
+            continue
+        size, longer = divmod(len(now), world)
+        first = shard.rank * size + min(shard.rank, longer)
+        mine += now[first : first + size + (shard.rank < longer)]
+    return mine
+
+
+def test_all_small_epochs_dealt_in_runs() -> None:
+    for length, world, run in itertools.product(range(14), range(1, 5), range(1, 5)):
+        for remainder in ("keep", "drop", "pad"):
+            for start, rank in itertools.product(range(0, length + 1, 3), range(world)):
+                place, shard = Place(0, start), Shard(world, rank, remainder, run)  # type: ignore[arg-type]
+                expected = model(place, shard, length)
+                count = shard.count(length, start)
+                assert count == len(expected)
+                for cut in range(count + 1):
+                    assert flat(taken(place, shard, length, 0, cut)) == expected[:cut]
+                    assert flat(taken(place, shard, length, cut, count)) == expected[cut:]
+                assert positions(place, shard, length, 0, count).tolist() == expected
+
+
+def test_batches_of_all_ranks_in_runs_are_the_global_order_end_to_end() -> None:
+    for length, world, size in itertools.product((5, 12, 29), (2, 3, 4), (1, 3)):
+        order = Order(length, 1)
+        whole = order.rows(0, range(length + world)).tolist()
+        ranks = [
+            batches(order, Shard(world, rank, "pad", size), Place(0, 0), size, False) for rank in range(world)
+        ]
+        laid = [row for step in zip(*ranks, strict=True) for batch in step for row in batch.tolist()]
+        assert laid == whole[: len(laid)]
+        assert length <= len(laid) < length + world
+
+
+@st.composite
+def places(draw: Any) -> tuple[Place, int]:
+    """A place with something left, and the length of the epoch."""
+    cuts = sorted(draw(st.sets(st.integers(0, 40), min_size=2, max_size=8)))
+    ranges = tuple(
+        range(a, b, draw(st.integers(1, 3))) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if b > a
+    )
+    before = draw(st.integers(0, cuts[0]))  # so many were delivered, and those between the ranges
+    behind = ranges[-1][-1] + 1
+    position = behind - sum(map(len, ranges))
+    assert before <= position
+    return Place(3, position, ranges), behind + draw(st.integers(0, 20))
+
+
+@given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 3))
+def test_what_is_left_is_dealt_first(found: tuple[Place, int], world: int, remainder: Any, run: int) -> None:
+    place, length = found
+    order = Order(length, 2)
+    dealt = []
+    for rank in range(world):
+        shard = Shard(world, rank, remainder, run)
+        expected = model(place, shard, length)
+        rows = [row for chunk in chunks(order, shard, place) for row in chunk.tolist()]
+        assert rows == order.rows(3, expected).tolist()
+        dealt.append(expected)
+        if not rank:
+            for cut in range(len(expected) + 1):
+                assert flat(taken(place, shard, length, cut, len(expected))) == expected[cut:]
+    if remainder == "keep":
+        left = flat(place.left) + list(range(place.position + len(flat(place.left)), length))
+        assert sorted(itertools.chain(*dealt)) == sorted(left)
+
+
+@given(places(), st.integers(1, 3), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 5))
+@pytest.mark.parametrize("chunk", [1, 65536])
+def test_a_batch_begins_at_the_position_of_its_first_row(
+    chunk: int, found: tuple[Place, int], world: int, remainder: Any, size: int
+) -> None:
+    place, length = found
+    for rank, run in itertools.product(range(world), {1, size}):
+        shard = Shard(world, rank, remainder, run)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("torchyoga.order.position._CHUNK", chunk)
+            firsts = list(first_positions(shard, length, place, size))
+        assert firsts == model(place, shard, length)[::size]
+        whole = list(batches(Order(length, shuffle=False), shard, place, size, False))
+        assert [int(batch[0]) for batch in whole] == [first % length for first in firsts]
+
+
+@given(places(), st.integers(0, 60))
+def test_skipping_drops_the_first(found: tuple[Place, int], count: int) -> None:
+    left = found[0].left
+    assert flat(skipped(left, count)) == flat(left)[count:]
+    assert skipped((), count) == ()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_one_rank_has_left_is_its_own(rank: int) -> None:
+    left = (range(4 + rank, 8 + rank, 2), range(12 + rank, 14 + rank, 2))
+    place, shard = Place(0, 8, left, (rank, 2)), Shard(2, rank)
+    assert flat(taken(place, shard, 20, 0, 6)) == model(place, shard, 20)
+    assert flat(taken(place, shard, 20, 0, 6)) == [n + rank for n in (4, 6, 12, 14, 16, 18)]

@@ -1,0 +1,155 @@
+"""Results come in order, each with its own error, and the thread that works ahead is bounded and goes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from children import status_of_child
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import eventually
+
+from torchyoga.process.background import Ahead, Task
+
+AWAY = 0.002  # long enough that a thread is worth while
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "torchyoga-ahead"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), max_size=12), st.integers(0, 5))
+def test_results_are_in_order_whoever_is_slow(plan: list[tuple[int, bool, bool]], most: int) -> None:
+    def tasks() -> Iterator[Task[int]]:
+        for number, (size, fails, _) in enumerate(plan):
+
+            def run(number: int = number, fails: bool = fails) -> int:
+                if fails:
+                    raise KeyError(number)
+                return number
+
+            yield Task(run, size)
+
+    ahead = Ahead(tasks(), most)
+    for number, (_, fails, slow) in enumerate(plan):
+        if slow:
+            time.sleep(AWAY)
+        if fails:
+            with pytest.raises(KeyError) as raised:
+                next(ahead)
+            assert raised.value.args == (number,)
+        else:
+            assert next(ahead) == number
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            next(ahead)
+
+
+def test_the_thread_works_ahead_as_far_as_it_may_and_no_further() -> None:
+    taken: list[int] = []
+    begun: list[int] = []
+
+    def tasks() -> Iterator[Task[None]]:
+        for i in range(50):
+            taken.append(i)
+            yield Task(lambda i=i: begun.append(i), 2)
+
+    ahead = Ahead(tasks(), 4)
+    for _ in range(5):
+        next(ahead)
+        time.sleep(5 * AWAY)
+    eventually(lambda: len(begun) == 7)  # two tasks of two batches
+    time.sleep(0.1)
+    assert taken == sorted(begun) == list(range(7))
+
+
+def test_without_a_pause_nobody_works_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # as a machine may pause by itself
+    monkeypatch.setattr("torchyoga.process.background.time", stopped)
+    before = len(threads())
+    ahead = Ahead((Task(lambda i=i: i, 1) for i in range(1000)), 4)
+    assert list(ahead) == list(range(1000))
+    assert len(threads()) <= before
+
+
+def started(most: int = 4) -> Ahead[Any]:
+    """One whose thread runs."""
+
+    def endless() -> Iterator[Task[int]]:
+        while True:
+            yield Task(lambda: 1, 1)
+
+    ahead = Ahead(endless(), most)
+    for _ in range(4):
+        next(ahead)
+        time.sleep(5 * AWAY)
+    assert threads()
+    return ahead
+
+
+def test_a_dropped_iterator_takes_its_thread_along() -> None:
+    gc.collect()
+    eventually(lambda: not threads())
+    ahead = started()
+    del ahead
+    eventually(lambda: not threads())
+
+
+def test_an_error_of_the_order_itself_arrives_and_ends_it() -> None:
+    def tasks() -> Iterator[Task[int]]:
+        yield Task(lambda: 1, 1)
+        raise OSError("no more numbers")
+
+    ahead = Ahead(tasks(), 2)
+    assert next(ahead) == 1
+    with pytest.raises(OSError, match="no more numbers"):
+        next(ahead)
+    with pytest.raises(StopIteration):
+        next(ahead)
+
+
+def test_the_interpreter_ends_while_the_thread_works() -> None:
+    code = """
+import time, numpy as np
+from torchyoga.process.background import Ahead, Task
+def endless():
+    while True:
+        yield Task(lambda: np.ones(10**6).sum(), 1)
+ahead = Ahead(endless(), 1000)
+for _ in range(20):
+    next(ahead); time.sleep(0.002)
+print("done")
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (told.returncode, told.stdout.strip(), told.stderr) == (0, "done", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_meanwhile_ends(tmp_path: Any) -> None:
+    left = [started(100)]
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(shared: Any) -> None:
+        with shared.changed:
+            entered.set()
+            leave.wait(300)
+
+    thread = threading.Thread(target=hold, args=(left[0]._shared,), daemon=True)
+    thread.start()
+    assert entered.wait(300)
+    try:
+        assert status_of_child(left.clear) == 0
+    finally:
+        leave.set()
+        thread.join(300)
+    assert next(left[0]) == 1

@@ -1,0 +1,124 @@
+"""A process with threads forks, and its children do not wait for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from children import status_of_child
+from waiting import PATIENCE
+
+import torchyoga as yoga
+from torchyoga.process.forks import renew_in_children
+from torchyoga.process.lazy import cached_property
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Half:
+    """A property that takes as long as it is told."""
+
+    def __init__(self, wait: Callable[[], object]) -> None:
+        self._wait = wait
+        self.count = 0
+
+    @cached_property
+    def value(self) -> int:
+        """How often it was computed."""
+        self.count += 1
+        self._wait()
+        return self.count
+
+    def _renew(self) -> None:
+        self._wait, self.count = bool, 0
+
+
+def test_a_property_is_computed_once_and_can_be_replaced() -> None:
+    half = Half(bool)
+    assert (half.value, half.value, half.count) == (1, 1, 1)
+    half.__dict__["value"] = 7
+    assert half.value == 7
+    assert Half.__dict__["value"].__doc__ == "How often it was computed."
+
+
+def test_children_do_not_wait_for_threads_of_their_parent() -> None:
+    """Neither for a property of another object, nor for locks that are made anew."""
+    goes_on, begun = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert goes_on.wait(300)
+
+    slow = Half(wait)
+    renew_in_children(slow)
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    assert begun.wait(300)
+    others = [Half(bool) for _ in range(4)]
+
+    def all_values() -> None:
+        together = threading.Barrier(5)  # threads one after the other may all be called as the parent's was
+
+        def ask(half: Half) -> None:
+            together.wait(300)
+            assert half.value == 1
+
+        threads = [threading.Thread(target=ask, args=(half,)) for half in (slow, *others)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert [half.value for half in (slow, *others)] == [1] * 5
+
+    try:
+        assert status_of_child(all_values) == 0
+    finally:
+        goes_on.set()
+        thread.join(300)
+    assert slow.value == 1
+
+
+HOLDER = """
+import os, subprocess, sys, time
+import torchyoga as yoga
+storage, kind = yoga.Storage(sys.argv[1]), sys.argv[2]
+
+class Slow:
+    def __len__(self):
+        return 100
+    def __getitem__(self, number):
+        if kind == "a forked child" and os.fork() == 0:
+            time.sleep(300)
+        if kind == "a command":
+            subprocess.Popen(["sleep", "300"])
+        os.write(1, b"child\\n")  # at once, though several write
+        time.sleep(300)
+
+storage.submit(Slow(), "a", "1", num_workers=2 * (kind == "workers"))
+"""
+
+
+@pytest.mark.parametrize("kind", ["workers", "a forked child", "a command"])
+def test_what_a_killed_builder_has_started_does_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
+    """The kernel frees a lock with the last process that has its file open."""
+    arguments = [sys.executable, "-c", HOLDER, str(tmp_path), kind]
+    builder = subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == b"child\n"
+        builder.kill()
+        builder.wait(PATIENCE)
+        os.killpg(builder.pid, 0)  # something of it is still there
+        assert len(yoga.Storage(tmp_path, timeout=10).submit([1, 2], "a", "1")) == 2
+    finally:
+        os.killpg(builder.pid, signal.SIGKILL)
+        builder.stdout.close()

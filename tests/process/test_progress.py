@@ -1,0 +1,58 @@
+"""Progress bars: shown on terminals, and held up by nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import PATIENCE
+
+from torchyoga.process.progress import progress_bar
+
+
+@pytest.mark.parametrize("shown", [True, False, None])
+def test_a_bar_is_shown_where_it_is_wanted(shown: bool | None, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar(shown, 4, "counting", " sheep", initial=1) as bar:
+        bar.update()
+        bar.update(2)
+    told = capsys.readouterr().err
+    assert ("counting: 100%" in told and "4/4" in told) is bool(shown)
+
+
+# In a process of its own: whoever shares the lock that its child dies with would wait for ever.
+HELD_UP = """
+import os, signal, sys
+from tqdm import tqdm
+import torchyoga as yoga
+
+root, progress = sys.argv[1], sys.argv[2] == "True"
+storage = yoga.Storage(root + "/storage")
+storage.submit([1, 2], "a", "1", progress=progress)
+tqdm(disable=True)  # makes the lock, if nobody has yet
+child = os.fork()
+if child == 0:
+    tqdm.get_lock().acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+signal.alarm(60)
+storage.submit([1, 2], "a", "2", progress=progress)
+storage.copy("a", "2", yoga.Storage(root + "/copy"), progress=progress)
+child = os.fork()
+if child == 0:
+    storage.submit([1, 2], "a", "3", progress=progress)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_killed_process_holds_up_no_other(progress: bool, tmp_path: Path) -> None:
+    """Tqdm has one lock for all processes that were forked, whose holder may be killed."""
+    arguments = [sys.executable, "-W", "ignore", "-c", HELD_UP, str(tmp_path), str(progress)]
+    told = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (told.returncode, told.stdout) == (0, "done\n"), told.stderr

@@ -1,0 +1,270 @@
+"""An open version: rows by number, from any files and blocks, from threads and forked children."""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from children import status_of_child
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.errors import CorruptError
+from torchyoga.formats.contract import FORMATS, format_named
+from torchyoga.reading.reader import Reader
+from torchyoga.rows.block import Block, Collector, Rows
+from torchyoga.rows.schema import Schema
+from torchyoga.versions.manifest import FileEntry
+
+FORMAT = "lmdb"
+
+
+@pytest.fixture(autouse=True, params=FORMATS)
+def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here runs with every file format."""
+    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
+    return str(request.param)
+
+
+def row_of(i: int) -> dict[str, Any]:
+    return {
+        "image": np.full((3, 40), i, np.float32),
+        "label": i,
+        "text": "é" * (i % 7),
+        "any": torch.arange(i % 5 * 2).reshape(i % 5, 2),
+        "none": None,
+    }
+
+
+def write(folder: Path, cuts: list[list[int]], row: Any = row_of) -> Reader:
+    """A reader of files of blocks of these numbers of rows."""
+    schema = Schema.of(row(1), ragged=[name for name in ("any",) if "any" in row(1)])
+    entries, number = [], 0
+    for index, blocks in enumerate(cuts):
+        name = f"{secrets.token_hex(8)}-{index:05d}{format_named(FORMAT).SUFFIX}"
+        writer = format_named(FORMAT).Writer(str(folder / name), schema)
+        for size in blocks:
+            writer.write(block_of(schema, range(number, number + size), row))
+            number += size
+        location = writer.close()
+        size = (folder / name).stat().st_size
+        entries.append(FileEntry(name, FORMAT, sum(blocks), size, location, ()))
+    return Reader(str(folder), schema, entries)
+
+
+def block_of(schema: Schema, numbers: range, row: Any = row_of) -> Block:
+    collector = Collector(schema)
+    for number in numbers:
+        collector.add(row(number), number)
+    return collector.take()
+
+
+def assert_rows(reader: Reader, numbers: np.ndarray) -> None:
+    for number, found in zip(numbers.tolist(), Rows(reader.take(numbers)).exact(), strict=True):
+        expected = row_of(number)
+        assert found.keys() == expected.keys()
+        assert np.array_equal(found["image"], expected["image"])
+        assert torch.equal(found["any"], expected["any"])
+        assert (found["label"], found["text"], found["none"]) == (number, expected["text"], None)
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=4), st.randoms())
+def test_rows_come_from_any_cut_into_files_and_blocks(tmp_path_factory, cuts, random) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path_factory.mktemp("cuts")
+    reader = write(folder, cuts)
+    numbers = list(range(reader.num_rows)) * 2
+    random.shuffle(numbers)
+    assert_rows(reader, np.array(numbers))
+    assert reader.verify_all() == []
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def test_files_are_opened_when_a_row_of_them_is_wanted(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4, 4, 2], [3], [5, 1]])
+    assert_rows(reader, np.array([11, 10]))
+    (tmp_path / reader.files[0].name).unlink()
+    assert_rows(reader, np.array([12]))
+    with pytest.raises(CorruptError, match="is missing though its manifest names it"):
+        reader.take(np.array([0]))
+
+
+def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4, 4]])
+    path = tmp_path / reader.files[0].name
+    opened = reader._opened(0)
+    damaged = 0
+    for extent in opened.extents:
+        for offset, nbytes in zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True):
+            if not nbytes:
+                continue
+            data = bytearray(path.read_bytes())
+            data[offset] ^= 1
+            broken = tmp_path / "broken"
+            broken.mkdir(exist_ok=True)
+            (broken / path.name).write_bytes(data)
+            fresh = Reader(str(broken), reader.schema, reader.files)
+            if FORMAT == "lmdb":  # its blocks are those of the rows, so the other one can be read
+                assert_rows(fresh, np.array([4 - 4 * (damaged % 2)]))
+            with pytest.raises(CorruptError, match="checksum does not match"):
+                fresh.take(np.arange(8))
+            assert len(fresh.verify_all()) == 1
+            damaged += 1
+    assert damaged >= 6
+
+
+def assert_threads_read(reader: Reader, num_threads: int, num_reads: int, num_rows: int) -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            rng = np.random.default_rng(seed)
+            for _ in range(num_reads):
+                assert_rows(reader, rng.integers(0, reader.num_rows, num_rows))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert not failures
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_threads_read_the_same(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[5] * 10, [7] * 10])
+    assert_threads_read(reader, num_threads=8, num_reads=20, num_rows=30)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_forked_after_reading_reads_on(tmp_path: Path) -> None:
+    def wide(i: int) -> dict[str, Any]:
+        return {"x": np.full(20_000, i, np.int64)}
+
+    reader = write(tmp_path, [[64]], wide)
+    numbers = np.arange(64)
+    before = reader.take(numbers).data[0].values.copy()  # large enough that torch starts its threads
+
+    def reads_the_same() -> None:
+        assert np.array_equal(reader.take(numbers[::-1]).data[0].values, before[::-1])
+
+    assert status_of_child(reads_the_same) == 0
+
+
+def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
+    def wide(i: int) -> dict[str, Any]:
+        return {"x": np.full(5000, i, np.int32)}
+
+    reader = write(tmp_path, [[32, 32]], wide)
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(50):
+        numbers = rng.integers(0, 64, 8)
+        held.append((numbers, torch.from_numpy(reader.take(numbers).data[0].values)))
+    for numbers, values in held:
+        assert values[:, 0].tolist() == numbers.tolist()
+        assert bool((values == values[:, :1]).all())
+
+
+def test_files_are_let_go_of_at_once(tmp_path: Path) -> None:
+    # Not when the garbage collector finds a circle: a deleted file takes up its space until then.
+    gc.disable()
+    try:
+        reader = write(tmp_path, [[4, 4], [3]])
+        assert_rows(reader, np.arange(11))
+        kept = weakref.ref(reader._mapped[0])
+        del reader
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most: int) -> None:
+    written = write(tmp_path, [[3, 2], [4], [1, 1, 5], [2], [6], [2, 2]])
+    reader = Reader(str(tmp_path), written.schema, written.files, most_open=most)
+    rng = np.random.default_rng(most)
+    reader.map_all()
+    for _ in range(60):
+        numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
+        assert_rows(reader, numbers)
+        assert len(reader._mapped) <= max(most, 3)  # as many as a batch needed
+        assert reader._shelf is not None
+        assert reader._shelf.num_open <= max(most, 3)
+    assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
+    assert reader.verify_all() == []
+
+
+def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
+    written = write(tmp_path, [[5], [7], [4, 4], [3], [9]] * 3)
+    for most in (3, 100):
+        reader = Reader(str(tmp_path), written.schema, written.files, most_open=most)
+        assert_threads_read(reader, num_threads=6, num_reads=25, num_rows=2)
+
+
+def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
+    def wide(i: int) -> dict[str, Any]:
+        return {"x": np.full(700, i, np.int64), "y": i}  # a row of x is a unit of its own
+
+    written = write(tmp_path, [[8, 8]], wide)
+    path = tmp_path / written.files[0].name
+    data = bytearray(path.read_bytes())
+    where = data.index(np.full(700, 5, "<i8").tobytes())
+    data[where + 100] ^= 1
+    path.write_bytes(data)
+    reader = Reader(str(tmp_path), written.schema, written.files)
+    fine = [i for i in range(16) if i != 5]
+    assert reader.take(np.array(fine)).data[0].values[:, 0].tolist() == fine
+    for _ in range(2):
+        with pytest.raises(CorruptError, match="checksum does not match"):
+            reader.take(np.array([4, 5]))
+    assert len(reader.verify_all()) == 1
+    assert reader.take(np.array([6])).data[1].values.tolist() == [6]
+
+
+def test_damaged_checksums_of_units_are_told(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4, 4]])
+    path, entry = tmp_path / written.files[0].name, written.files[0]
+    data = bytearray(path.read_bytes())
+    data[entry.index["units"]["offset"]] ^= 1
+    path.write_bytes(data)
+    assert len(Reader(str(tmp_path), written.schema, written.files).verify_all()) == 1
+    for place in ({"offset": -4, "nbytes": 4}, {"offset": 0, "nbytes": 2**40}, {"offset": 0}, 3, [1, 2]):
+        index = {**entry.index, "units": place}
+        hostile = [entry.__class__(**{**vars(entry), "index": index})]
+        with pytest.raises(CorruptError, match="entry of checksums is damaged"):
+            Reader(str(tmp_path), written.schema, hostile).take(np.arange(2))
+    index = {**entry.index, "units": {**entry.index["units"], "nbytes": 8}}
+    with pytest.raises(CorruptError, match="do not fit its index"):
+        Reader(str(tmp_path), written.schema, [entry.__class__(**{**vars(entry), "index": index})]).take(
+            np.arange(2)
+        )
+
+
+def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4, 4, 2], [3], [5, 1]])
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        numbers = rng.permutation(reader.num_rows)
+        for values in (False, True):
+            reader.announce(numbers, values)
+        assert_rows(reader, numbers)
+        reader.probe()
+    reader.announce(np.zeros(0, np.int64), True)
+    for _ in range(1000):
+        if not reader.is_cold:
+            break
+        assert_rows(reader, rng.permutation(reader.num_rows))
+    assert not reader.is_cold  # the files have just been written: they are in memory

@@ -1,0 +1,292 @@
+"""Streams and DataRefs: the random-access layer, and the sequential one over it."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from infiles import InFiles
+
+import torchyoga as yoga
+from torchyoga import Stream
+from torchyoga.errors import StateError
+from torchyoga.formats.contract import FORMATS
+from torchyoga.testing import check_resume
+
+ORDERS: list[dict[str, Any]] = [
+    {"shuffle": "block", "shuffle_window": 2},
+    {"shuffle": "block", "shuffle_window": 2, "locality": "shard"},
+    {"shuffle": True, "locality": "shard"},
+    {"shuffle": False, "locality": "shard"},
+]
+
+
+class Squares(yoga.DataRef):
+    """A DataRef over nothing but arithmetic."""
+
+    def __init__(self, length: int = 10) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def take(self, rows: np.ndarray) -> list[int]:
+        return [int(row) ** 2 for row in rows]
+
+
+@pytest.fixture(params=FORMATS)
+def ref(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.DataRef:
+    return yoga.Storage(tmp_path, request.param).submit(
+        [{"x": np.full(2, i), "y": i} for i in range(20)], "rows", "1"
+    )
+
+
+def numbers(rows: Any) -> list[int]:
+    return [row["y"] for row in rows]
+
+
+def test_a_stream_is_in_the_samplers_order() -> None:
+    for length, world in itertools.product((1, 7, 12), (1, 2, 3)):
+        for rank, drop in itertools.product(range(world), (False, True)):
+            stream = Squares(length).stream(
+                shuffle=True, shuffle_seed=7, shard_rank=rank, num_shards=world, drop_shard_remainder=drop
+            )
+            sampler = yoga.ResumableSampler(length, world, rank, seed=7, remainder="drop" if drop else "keep")
+            for _ in range(2):
+                assert list(stream) == [row**2 for row in sampler]
+            assert len(stream) == len(sampler)
+
+
+@pytest.mark.parametrize("options", ORDERS)
+def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) -> None:
+    for rank, drop in itertools.product(range(3), (False, True)):
+        stream = InFiles().stream(
+            shuffle_seed=7, shard_rank=rank, num_shards=3, drop_shard_remainder=drop, **options
+        )
+        sampler = yoga.ResumableSampler(
+            InFiles(),
+            seed=7,
+            num_replicas=3,
+            rank=rank,
+            remainder="drop" if drop else "keep",
+            **options,
+        )
+        for _ in range(2):
+            assert list(stream) == list(sampler)
+        assert len(stream) == len(sampler)
+
+
+def test_the_offset_counts_rows_of_all_shards_in_the_first_epoch_only() -> None:
+    streams = [Squares(11).stream(start_offset=5, shard_rank=rank, num_shards=2) for rank in (0, 1)]
+    assert [list(stream) for stream in streams] == [[25, 49, 81], [36, 64, 100]]
+    assert [len(list(stream)) for stream in streams] == [6, 5]
+    assert list(Squares(10).stream(start_offset=27)) == [49, 64, 81]
+
+
+def test_the_order_may_stay_that_of_the_first_epoch() -> None:
+    stream = Squares(30).stream(shuffle=True, skip_shuffle_at_epoch_end=True)
+    first = list(stream)
+    assert first == list(stream) == list(Squares(30).stream(shuffle=True))
+    blocks = InFiles().stream(shuffle="block", skip_shuffle_at_epoch_end=True)
+    assert list(blocks) == list(blocks) == list(InFiles().stream(shuffle="block"))
+    with pytest.raises(StateError, match="shuffle 'block once'"):
+        InFiles().stream(shuffle="block").load_state_dict(blocks.state_dict())
+    with pytest.raises(StateError, match="shuffle 'once'"):
+        Squares(30).stream(shuffle=True).load_state_dict(stream.state_dict())
+
+
+@pytest.mark.parametrize("options", ORDERS)
+def test_resume_after_every_row_whatever_the_shuffle(options: Any) -> None:
+    check_resume(lambda: InFiles((4, 3, 0, 3)).stream(shard_rank=1, num_shards=2, **options))
+
+
+def test_resume_after_every_row_and_every_batch(ref: yoga.DataRef) -> None:
+    check_resume(lambda: ref[:6].stream(shuffle=True, shuffle_seed=1))
+
+    class Batches:
+        def __init__(self) -> None:
+            self.stream = ref.stream(shuffle=True)
+            self.state_dict, self.load_state_dict = self.stream.state_dict, self.stream.load_state_dict
+
+        def __iter__(self) -> Any:
+            return (rows.exact() for rows in self.stream.batches(6))  # type: ignore[attr-defined]
+
+    check_resume(Batches)
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, *ORDERS])
+def test_other_shards_continue_a_stream(options: Any) -> None:
+    sources = [InFiles().stream(shard_rank=rank, num_shards=3, **options) for rank in range(3)]
+    whole = [row for step in itertools.zip_longest(*sources) for row in step if row is not None]
+    first = [InFiles().stream(shard_rank=rank, num_shards=3, **options) for rank in range(3)]
+    ranks = [list(itertools.islice(stream, 4)) for stream in first]
+    assert len({str(stream.state_dict()) for stream in first}) == 1
+    second = [InFiles().stream(shard_rank=rank, num_shards=2, **options) for rank in range(2)]
+    for stream in second:
+        stream.load_state_dict(first[0].state_dict())
+    rest = [list(stream) for stream in second]
+    got = [row for step in zip(*ranks, strict=True) for row in step]
+    got += [row for step in itertools.zip_longest(*rest) for row in step if row is not None]
+    assert got == whole
+
+
+def test_batches_have_their_columns(ref: yoga.DataRef) -> None:
+    stream = ref.stream(shuffle=True)
+    sizes = []
+    for batch in stream.batches(8):
+        sizes.append(len(batch))
+        assert numbers(batch) == batch.block.data[1].values.tolist()  # type: ignore[attr-defined]
+    assert sizes == [8, 8, 4]
+    assert [len(batch) for batch in stream.batches(8, drop_last=True)] == [8, 8]
+    assert stream.epoch == 2
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        next(stream.batches(0))
+
+
+def test_a_stream_from_before_a_load_says_so() -> None:
+    stream = Squares().stream()
+    rows = iter(stream)
+    next(rows)
+    stream.load_state_dict(stream.state_dict())
+    with pytest.raises(StateError, match=r"call iter\(\) again"):
+        next(rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"start_offset": -1}, "start_offset"),
+        ({"num_shards": 0}, "num_replicas must be at least 1"),
+        ({"shard_rank": 3, "num_shards": 3}, "rank must be in"),
+        ({"shuffle_seed": "a"}, "seed must be an int"),
+        ({"shuffle": "blocks"}, "shuffle must be True, False or 'block', found 'blocks'"),
+        ({"shuffle": "block", "shuffle_window": 0}, "shuffle_window must be in"),
+        ({"locality": None}, "locality must be 'global' or 'shard', found None"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Squares().stream(**arguments)
+
+
+def test_rows_by_number(ref: yoga.DataRef) -> None:
+    assert (len(ref), ref[3]["y"], ref[-1]["y"], ref[np.int64(4)]["y"]) == (20, 3, 19, 4)
+    assert numbers(ref[[3, -1, 3]]) == [3, 19, 3]
+    assert ref[[]] == []
+    assert numbers(ref) == list(range(20))
+    assert type(ref[0]) is type(ref[[0]][0]) is dict
+    for index in (20, -21, [0, 20], [-21]):
+        with pytest.raises(IndexError, match="of a dataset of 20 rows"):
+            ref[index]
+    for wrong in ("a", 1.0, [0.5], None, [True], [[1]]):
+        with pytest.raises(TypeError, match="rows are taken by"):
+            ref[wrong]
+
+
+def test_slices_are_views(ref: yoga.DataRef) -> None:
+    for cut in (slice(5), slice(3, 17, 4), slice(None, None, -1), slice(30, 40), slice(-3, None)):
+        assert numbers(ref[cut]) == list(range(20))[cut]
+    train = ref[2:][::2]
+    assert numbers(train[[0, -1]]) == [2, 18]
+    assert train.schema == ref.schema
+    assert train.fingerprint not in (ref.fingerprint, ref[2:].fingerprint, None)
+    assert train.fingerprint == ref[2:][::2].fingerprint
+    assert "rows" in repr(train)
+    assert numbers(pickle.loads(pickle.dumps(train))) == numbers(train)
+
+
+def test_a_ref_tells_what_it_is(ref: yoga.DataRef) -> None:
+    assert repr(ref).startswith("<DataRef 'rows' '1': 20 rows, ")
+    assert "y: int <i8 [scalar]" in repr(ref)
+    assert str(ref.schema) == "x: ndarray <i8 [2]\ny: int <i8 [scalar]"
+
+
+def _sum(ref: yoga.DataRef, queue: Any) -> None:
+    queue.put(sum(numbers(ref)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_refs_travel_to_other_processes(ref: yoga.DataRef, method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    queue = context.Queue()
+    process = context.Process(target=_sum, args=(ref, queue), daemon=True)
+    process.start()
+    assert queue.get(timeout=300) == sum(range(20))
+    process.join(300)
+    assert process.exitcode == 0
+    assert len(pickle.dumps(ref)) < 500
+
+
+@given(
+    length=st.integers(1, 20),
+    batch_size=st.integers(1, 7),
+    world=st.integers(1, 3),
+    offset=st.integers(0, 45),
+    steps=st.integers(0, 30),
+    drop_last=st.booleans(),
+)
+def test_the_state_after_some_steps_is_that_of_taking_them(
+    length: int, batch_size: int, world: int, offset: int, steps: int, drop_last: bool
+) -> None:
+    def made() -> Stream:
+        return ref.stream(offset, shuffle=True, num_shards=world, drop_shard_remainder=True)
+
+    ref = yoga.from_arrays(np.arange(length))
+    stream, again = made(), made()
+    if not stream.cursor.steps(batch_size, drop_last):
+        with pytest.raises(ValueError, match="an epoch has no batch of"):
+            stream.state_after(10**6, batch_size, drop_last)
+        return
+    left = steps
+    while left:
+        for _ in stream.batches(batch_size, drop_last):
+            left -= 1
+            if not left:
+                break
+    state = again.state_after(steps, batch_size, drop_last)
+    # At the end of an epoch a stream may not know yet that nothing is left of it.
+    taken = stream.state_dict()
+    assert rest_of(state, made(), batch_size, drop_last) == rest_of(taken, made(), batch_size, drop_last)
+    assert again.state_dict() == made().state_dict()  # asking moves nothing
+
+
+def rest_of(state: dict[str, Any], stream: Stream, batch_size: int, drop_last: bool) -> list[list[int]]:
+    stream.load_state_dict(state)
+    return [[int(row) for row in batch] for _ in range(2) for batch in stream.batches(batch_size, drop_last)][
+        :5
+    ]
+
+
+def test_steps_are_counted_from_the_last_load() -> None:
+    stream = yoga.from_arrays(np.arange(10)).stream(start_offset=4)
+    assert stream.state_after(3)["position"] == 7
+    stream.load_state_dict(stream.state_after(3))
+    list(stream)
+    assert stream.state_after(1)["position"] == 8
+    stream.set_epoch(5)
+    assert (stream.state_after(2)["epoch"], stream.state_after(2)["position"]) == (5, 2)
+    with pytest.raises(ValueError, match="steps must be at least 0"):
+        stream.state_after(-1)
+
+
+def test_files_are_known_of_every_ref(tmp_path: Path) -> None:
+    assert Squares(10_000).file_starts.tolist() == [0, 4096, 8192, 10_000]
+    whole = InFiles()
+    assert whole[5:20].file_starts.tolist() == [0, 6, 11, 12, 15]
+    assert whole[5:6].file_starts.tolist() == [0, 1]
+    assert whole[5:5].file_starts.tolist() == [0]
+    assert whole[::-1].file_starts.tolist() == [0, 23]
+    for some in (whole[1::3], whole[2:20:5], whole[5:20]):
+        rows = np.array(list(some))
+        changes = 1 + np.flatnonzero(np.diff(np.searchsorted(whole.file_starts, rows, "right")))
+        assert some.file_starts.tolist() == [0, *changes.tolist(), len(rows)]
+    version = yoga.Storage(tmp_path).submit(list(range(50)), "rows", "1", progress=False)
+    assert version.file_starts.tolist() == [0, 50]
+    assert yoga.Storage(tmp_path).submit([], "none", "1").file_starts.tolist() == [0]

@@ -1,0 +1,120 @@
+"""Batches of ragged rows, as values and offsets or padded: the same from a block and from plain rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import pad_sequence
+
+import torchyoga as yoga
+from torchyoga.formats.contract import FORMATS
+from torchyoga.rows.block import Collector, Rows
+
+LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=9)
+
+
+def rows_of(lengths: list[int]) -> list[Any]:
+    return [
+        {
+            "tokens": np.arange(n, dtype=np.int32) + i,
+            "half": torch.full((n,), i, dtype=torch.bfloat16),
+            "label": i,
+            "text": "x" * n,
+        }
+        for i, n in enumerate(lengths)
+    ]
+
+
+def block_of(rows: list[Any]) -> Rows:
+    collector = Collector(yoga.Schema.of(rows[0], ragged=["tokens", "half"]))
+    for number, row in enumerate(rows):
+        collector.add(row, number)
+    return Rows(collector.take())
+
+
+@given(LENGTHS)
+def test_jagged(lengths: list[int]) -> None:
+    rows = rows_of(lengths)
+    for batch in (block_of(rows), rows):
+        found = yoga.jagged(batch)
+        for name in ("tokens", "half"):
+            values, offsets = found[name]
+            assert offsets.tolist() == np.cumsum([0, *lengths]).tolist()
+            assert torch.equal(values, torch.cat([torch.as_tensor(row[name]) for row in rows]))
+        assert values.dtype == torch.bfloat16
+        assert found["label"].tolist() == list(range(len(lengths)))
+        assert found["text"] == ["x" * n for n in lengths]
+
+
+@given(LENGTHS, st.sampled_from([0, -1, 7]))
+def test_padded(lengths: list[int], padding: int) -> None:
+    rows = rows_of(lengths)
+    for batch in (block_of(rows), rows):
+        found = yoga.padded(padding)(batch)
+        for name in ("tokens", "half"):
+            expected = pad_sequence([torch.as_tensor(row[name]) for row in rows], True, padding)
+            values, told = found[name]
+            assert torch.equal(values, expected)
+            assert values.dtype == expected.dtype
+            assert told.tolist() == lengths
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_from_files_with_and_without_workers(tmp_path: Path, format: str) -> None:
+    lengths = [(7 * i) % 5 for i in range(40)]
+    ref = yoga.Storage(tmp_path, format).submit(
+        rows_of(lengths), "ragged", "1", schema=block_of(rows_of(lengths)).block.schema, progress=False
+    )
+    for collate in (yoga.jagged, yoga.padded(-1)):
+        expected = [collate(rows_of(lengths)[i : i + 8]) for i in range(0, 40, 8)]
+        for workers in (0, 2):
+            found = list(yoga.DataLoader(ref, batch_size=8, collate_fn=collate, num_workers=workers))
+            for one, other in zip(found, expected, strict=True):
+                assert all(map(torch.equal, one["tokens"], other["tokens"]))
+                assert all(map(torch.equal, one["half"], other["half"]))
+                assert one["text"] == other["text"]
+
+
+@pytest.mark.parametrize("collate", [yoga.jagged, yoga.padded()])
+def test_rows_of_two_dimensions_are_a_list(collate: Any) -> None:
+    rows = [{"x": np.full((i + 1, 2), i), "t": torch.ones(2, i), "same": np.ones((2, 2))} for i in range(3)]
+    collector = Collector(yoga.Schema.of(rows[0], ragged=["x", "t"]))
+    for number, row in enumerate(rows):
+        collector.add(row, number)
+    for batch in (rows, Rows(collector.take())):
+        found = collate(batch)
+        for name in ("x", "t"):
+            assert [tuple(each.shape) for each in found[name]] == [tuple(row[name].shape) for row in rows]
+            assert all(isinstance(each, torch.Tensor) for each in found[name])
+        assert found["same"].shape == (3, 2, 2)
+
+
+@pytest.mark.parametrize("make", [torch.arange, np.arange])
+@pytest.mark.parametrize(
+    ("padding", "kind"), [(-1, "uint8"), (0.5, "int32"), (300, "uint8"), (2**40, "int16")]
+)
+def test_a_padding_that_is_no_value_is_refused(make: Any, padding: float, kind: str) -> None:
+    dtype = getattr(torch if make is torch.arange else np, kind)
+    rows = [{"t": make(n, dtype=dtype)} for n in (3, 0)]
+    with pytest.raises(
+        ValueError, match=f"padding={padding} is no value of column 't', which is of torch.{kind}"
+    ):
+        yoga.padded(padding)(rows)
+    assert yoga.padded(7)(rows)["t"].values.tolist() == [[0, 1, 2], [7, 7, 7]]
+
+
+def test_a_batch_of_no_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="a batch of no rows"):
+        yoga.jagged([])
+
+
+def test_a_batch_of_many_columns_nests_as_its_rows() -> None:
+    found = yoga.jagged([(np.arange(2), {"a": [np.arange(i)]}) for i in range(3)])
+    assert found[0].offsets.tolist() == [0, 2, 4, 6]
+    assert found[1]["a"][0].offsets.tolist() == [0, 0, 1, 3]

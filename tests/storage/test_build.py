@@ -1,0 +1,574 @@
+"""Builds: any cut into blocks and files holds the same rows; what interrupts one loses and spoils nothing."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.adapters.arrays import from_arrays
+from torchyoga.adapters.python import IteratorSource
+from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.torch import MapSource
+from torchyoga.build import BlockSource, BuildOptions, RowSource, build
+from torchyoga.errors import SchemaError
+from torchyoga.formats.contract import FORMATS, format_named
+from torchyoga.reading.dataref import VersionRef
+from torchyoga.rows.block import Block, Data, Rows, block_of, joined
+from torchyoga.rows.schema import Schema
+from torchyoga.stores.local import Store
+from torchyoga.testing import assert_rows_equal
+from torchyoga.versions.manifest import FunctionEntry
+
+ROWS = [
+    {
+        "fixed": np.full((2, 3), i, np.float32),
+        "ragged": torch.arange(i % 4),
+        "boxes": np.full((i % 3, 2), i, np.int16),
+        "text": "é" * (i % 5),
+        "nothing": np.zeros((0, 4)),
+        "none": None,
+        "number": i,
+    }
+    for i in range(40)
+]
+
+
+FORMAT = "lmdb"
+
+
+@pytest.fixture(autouse=True, params=FORMATS)
+def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here runs with every file format."""
+    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
+    return str(request.param)
+
+
+def suffix() -> str:
+    return format_named(FORMAT).SUFFIX
+
+
+def source_of_arrays(arrays: Any) -> RefSource:
+    ref = from_arrays(arrays)
+    assert ref.schema is not None
+    return RefSource(ref, ref.schema)
+
+
+def built(store: Store, source: RowSource | BlockSource, version: str, **options: Any) -> VersionRef:
+    manifest = build(source, store, "a", version, BuildOptions(FORMAT, progress=False, **options))
+    return VersionRef(str(store.directory("a", version)), manifest)
+
+
+def checked(store: Store, version: str) -> None:
+    yoga.Storage(store.root).check("a", version)
+
+
+def staged(store: Store) -> list[str]:
+    return [path.name for path in (store.root / ".staging").rglob("*") if path.is_file()]
+
+
+def test_any_cut_into_blocks_and_files_is_the_same_dataset(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    whole = built(store, MapSource(ROWS), "whole")
+    assert_rows_equal(list(whole), ROWS)
+    schema = whole.schema
+    for block_bytes, file_bytes in itertools.product((1, 700, 10**6), (1, 10_000, 10**9)):
+        version = f"{block_bytes} {file_bytes}"
+        ref = built(
+            store, MapSource(ROWS), version, block_bytes=block_bytes, file_bytes=file_bytes, schema=schema
+        )
+        files, blocks = len(ref.manifest.files), {1: 40, 700: 6, 10**6: 1}[block_bytes]
+        assert (files == blocks) if file_bytes == 1 else (files == 1) if file_bytes == 10**9 else True
+        assert_rows_equal(list(ref), ROWS)
+        assert_rows_equal(ref[[39, 0, 20, 0]], [ROWS[39], ROWS[0], ROWS[20], ROWS[0]])
+        assert ref.fingerprint == whole.fingerprint
+        checked(store, version)
+
+
+def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    arrays = {"x": np.arange(600).reshape(100, 2, 3), "y": torch.arange(100).bfloat16()}
+    whole = built(store, source_of_arrays(arrays), "whole")
+    for block_bytes in (1, 500):
+        ref = built(
+            store, source_of_arrays(arrays), str(block_bytes), block_bytes=block_bytes, file_bytes=999
+        )
+        assert len(ref.manifest.files) > 1
+        assert ref.fingerprint == whole.fingerprint
+        assert_rows_equal(list(ref), [{"x": arrays["x"][i], "y": arrays["y"][i]} for i in range(100)])
+
+
+def test_one_other_value_is_another_fingerprint(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    found = {built(store, MapSource(ROWS), "whole").fingerprint}
+    others = {
+        "fixed": ROWS[6]["fixed"] + np.float32(1e-6),
+        "ragged": ROWS[6]["ragged"].flip(0),
+        "boxes": np.zeros((0, 1), np.int16),  # no values either, but of another shape
+        "text": "e\u0301"[: len(ROWS[6]["text"])],
+        "number": 7,
+    }
+    for name, value in others.items():
+        rows = [*ROWS[:6], {**ROWS[6], name: value}, *ROWS[7:]]
+        found.add(built(store, MapSource(rows), name).fingerprint)
+    found.add(built(store, MapSource(ROWS[:39]), "shorter").fingerprint)
+    assert len(found) == 7
+
+
+class Breakable:
+    """Rows that note each reading, until `breaks` says that a row cannot be read."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.given = rows
+        self.read: list[int] = []
+        self.breaks: dict[int, BaseException] = {}
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def __getitem__(self, i: int) -> Any:
+        if i in self.breaks:
+            raise self.breaks[i]
+        self.read.append(i)
+        return self.given[i]
+
+
+@pytest.mark.parametrize("error", [OSError("offline"), ValueError("odd"), KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error: BaseException) -> None:
+    store, source = Store(tmp_path), Breakable(ROWS)
+    for stop in (5, 6, 17, 39):
+        source.breaks, source.read = {stop: error}, []
+        with pytest.raises(type(error)) as caught:
+            built(store, MapSource(source), "1", block_bytes=700, file_bytes=3000)
+        assert caught.value is error
+        assert store.published() == []
+        assert len([i for i in source.read if i == stop - 1]) <= 2
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), ROWS)
+    assert len(source.read) <= 15
+    assert ref.fingerprint == built(store, MapSource(ROWS), "2").fingerprint
+    checked(store, "1")
+    assert staged(store) == []
+
+
+def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_path: Path) -> None:
+    store, source = Store(tmp_path), Breakable(ROWS)
+    for breaks in (30, 0, 29):
+        source.breaks = {breaks: ConnectionError("offline")}
+        with pytest.raises(ConnectionError, match="offline"):
+            built(store, MapSource(source), "1")
+    source.breaks, source.read = {}, []
+    assert_rows_equal(list(built(store, MapSource(source), "1")), ROWS)
+    assert {0, 29, *range(30, 40)} <= set(source.read)
+    assert len(source.read) <= 15  # and three that are drawn
+
+
+def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: Path) -> None:
+    rows = [(np.zeros(3 if i < 10 else i), i) for i in range(20)]
+    store, source = Store(tmp_path), Breakable(rows)
+    for stop in (4, 8):
+        source.breaks = {stop: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1")
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), rows)
+    assert {0, *range(7, 20)} <= set(source.read)
+    assert len(source.read) <= 15  # and one that is drawn
+    assert ref.fingerprint == built(store, MapSource(rows), "2").fingerprint
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
+def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> None:
+    store, source = Store(tmp_path), Breakable(list(ROWS))
+    source.breaks = {30: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1", block_bytes=700)
+    (data,) = (store.root / ".staging").rglob("*" + suffix())
+    note = data.with_name("progress.json")
+    if damage == "cut":
+        data.write_bytes(data.read_bytes()[:-1])
+    elif damage == "flip":
+        whole = bytearray(data.read_bytes())
+        whole[whole.index(ROWS[14]["fixed"].tobytes()) + 3] ^= 1
+        data.write_bytes(whole)
+    elif damage == "gone":
+        data.unlink()
+    elif damage == "note":
+        note.write_bytes(note.read_bytes().replace(b'"rows": 30', b'"rows": 29'))
+    elif damage == "note of another time":
+        note.write_bytes(b"[" * 100_000)
+    elif damage == "rows":
+        source.given[29] = {**ROWS[29], "number": -1}
+    elif damage == "length":
+        source.given.append(ROWS[0])
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), source.given)
+    assert set(source.read) == set(range(len(source.given)))
+    checked(store, "1")
+
+
+def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
+    store, source = Store(tmp_path), Breakable(ROWS)
+    source.breaks = {30: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1", block_bytes=700)
+    (data,) = (store.root / ".staging").rglob("*" + suffix())
+    data.with_name(data.name.replace("-00000", "-00001")).write_bytes(data.read_bytes()[:5000])
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert_rows_equal(list(ref), ROWS)
+    assert len(source.read) <= 15
+    checked(store, "1")
+
+
+def test_a_build_with_another_schema_is_built_anew(tmp_path: Path) -> None:
+    ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
+    for before, now in ((None, ragged), (ragged, None)):
+        store, source = Store(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
+        source.breaks = {8: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1", schema=before)
+        source.breaks = {}
+        found = built(store, MapSource(source), "1", schema=now).schema
+        assert found == (now or yoga.Schema.of(np.zeros(2)))
+
+
+def interrupted(store: Store, source: Breakable, at: int, **options: Any) -> None:
+    """Leaves a build of that version that a broken row has stopped."""
+    source.breaks = {at: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1", block_bytes=3000, **options)
+    source.breaks, source.read = {}, []
+
+
+def changed_in_the_middle(rows: list[Any]) -> list[Any]:
+    return [*rows[:300], *({**row, "x": row["x"] + 1} for row in rows[300:600]), *rows[600:]]
+
+
+def exchanged(rows: list[Any]) -> list[Any]:
+    return [rows[0], *rows[500:999], *rows[1:500], rows[999]]
+
+
+def every_third(rows: list[Any]) -> list[Any]:
+    return [{**row, "s": "new"} if i % 3 == 1 else row for i, row in enumerate(rows)]
+
+
+def of_another_kind(rows: list[Any]) -> list[Any]:
+    return [*rows[:300], *({**row, "s": 0} for row in rows[300:600]), *rows[600:]]
+
+
+@pytest.mark.parametrize("change", [changed_in_the_middle, exchanged, every_third, of_another_kind])
+def test_rows_changed_inside_finished_files_are_seen(
+    tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1000)]
+    store, source = Store(tmp_path), Breakable(rows)
+    interrupted(store, source, 950)
+    source.given = change(rows)
+    if change is of_another_kind:
+        with pytest.raises(SchemaError, match="row 300 does not fit"):
+            built(store, MapSource(source), "1")
+        return
+    assert_rows_equal(list(built(store, MapSource(source), "1")), source.given)
+    assert "starting over" in caplog.text
+    checked(store, "1")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_that_come_many_at_once_are_compared_as_they_were_read(tmp_path: Path, workers: int) -> None:
+    """What is computed for many rows at once may differ in its last bits from what is computed for one."""
+
+    class Together:
+        fails = True
+
+        def __len__(self) -> int:
+            return 1000
+
+        def __getitems__(self, numbers: list[int]) -> list[Any]:
+            if self.fails and 900 in numbers:
+                raise OSError("offline")
+            return [{"x": np.full(20, n), "of": (numbers[0], len(numbers))} for n in numbers]
+
+    store, source = Store(tmp_path), Together()
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source, workers), "1", block_bytes=3000)
+    token = {name.split("-")[0] for name in staged(store) if "-0" in name}
+    source.fails = False
+    ref = built(store, MapSource(source, workers), "1")
+    assert {ref.manifest.build} == token
+    assert [int(row["x"][0]) for row in ref] == list(range(1000))
+    size = 16 if workers else 64
+    assert all(
+        row["of"] == (n // size * size, min(size, 1000 - n // size * size)) for n, row in enumerate(ref)
+    )
+
+
+def test_the_rows_that_are_compared_are_few_and_others_every_time(tmp_path: Path) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(1000)]
+    store, source, compared = Store(tmp_path), Breakable(rows), []
+    for _ in range(3):
+        interrupted(store, source, 950)
+        source.breaks = {950: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1")
+        compared.append({number for number in source.read if number < 900})
+        assert 32 <= len([number for number in source.read if number < 950]) <= 32 + 4
+        for start in range(0, 900, 100):  # in each tenth of what is kept
+            assert any(start <= number < start + 100 for number in compared[-1])
+    assert len(compared[0] ^ compared[1]) > 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: int) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(100)]
+    store, source = Store(tmp_path), Breakable(rows)
+    interrupted(store, source, 90)
+    token = {name.split("-")[0] for name in staged(store) if "-0" in name}
+    ref = built(store, MapSource(source, workers), "1")
+    assert {ref.manifest.build} == token
+    assert_rows_equal(list(ref), rows)
+
+
+def test_other_code_of_the_same_rows_is_built_anew(tmp_path: Path) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(100)]
+    functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
+    for now, same in (("a", True), ("b", False), ("", False)):
+        store, source = Store(tmp_path / now / "x"), Breakable(rows)
+        interrupted(store, source, 90, function=functions["a"])
+        (token, *_) = {name.split("-")[0] for name in staged(store) if "-0" in name}
+        ref = built(store, MapSource(source), "1", function=functions.get(now))
+        assert (ref.manifest.build == token) is same
+
+
+def test_rows_that_differ_each_time_say_why_the_build_starts_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Random(Breakable):
+        def __getitem__(self, i: int) -> Any:
+            return {"x": super().__getitem__(i)["x"] + random.random()}
+
+    store, source = Store(tmp_path), Random([{"x": np.full(20, i)} for i in range(100)])
+    interrupted(store, source, 90)
+    ref = built(store, MapSource(source), "1")
+    assert source.read.count(50) >= 1  # what is kept are rows of one pass
+    assert len(ref) == 100
+    (message,) = caplog.messages
+    assert "row 0 of the source differs each time it is read, as if augmented at random" in message
+    assert "cache them before they are augmented" in message
+
+
+# A signal between open() and the `with` that closes the file leaves that to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_interrupted_at_any_moment_a_build_is_continued(tmp_path: Path) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals reach the main thread only")
+    rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1200)]
+    schema = yoga.Schema.of(rows[0])
+    options: dict[str, Any] = {"schema": schema, "block_bytes": 3000, "file_bytes": 20_000}
+    expected = built(Store(tmp_path / "whole"), MapSource(rows), "1", **options).fingerprint
+    started = time.process_time()
+    built(Store(tmp_path / "whole"), MapSource(rows), "2", **options)
+    seconds = time.process_time() - started  # more than the timer counts
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    rng, interruptions, store = random.Random(0), 0, Store(tmp_path / "interrupted")
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        for _ in range(25):
+            ref = None
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, rng.random() * seconds / 2 + 0.001)
+                ref = built(store, MapSource(rows), "1", **options)
+            except KeyboardInterrupt:
+                interruptions += 1
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            if ref is not None:
+                assert ref.fingerprint == expected
+                checked(store, "1")
+                yoga.Storage(store.root).remove("a", "1")
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+    assert interruptions
+    ref = built(store, MapSource(rows), "1", schema=schema)
+    assert ref.fingerprint == expected
+    assert_rows_equal(list(ref), rows)
+    checked(store, "1")
+
+
+def test_a_row_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for rows in ([*ROWS, {**ROWS[0], "number": 0.5}], [*ROWS, {}], [*ROWS, object()]):
+        with pytest.raises(SchemaError, match="row 40 does not fit"):
+            built(store, MapSource(rows), "1", block_bytes=700, file_bytes=1)
+        assert (store.published(), staged(store)) == ([], [])
+
+
+def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
+    class Fewer(Breakable):
+        def __getitems__(self, numbers: list[int]) -> list[Any]:
+            return [self.given[i] for i in numbers if i != 3]
+
+    class Longer(Breakable):
+        def __len__(self) -> int:
+            return 41
+
+    store = Store(tmp_path)
+    with pytest.raises(ValueError, match=r"Fewer gave 39 rows, but its length is 40; mend its __len__"):
+        built(store, MapSource(Fewer(ROWS)), "1")
+    assert staged(store) == []
+    with pytest.raises(IndexError):  # the source's own error
+        built(store, MapSource(Longer(ROWS)), "1")
+    assert store.published() == []
+
+
+def test_arrays_do_not_go_in_under_another_schema(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for row in (np.zeros(8, np.float32), np.zeros(4, np.int64)):  # of as many bytes
+        with pytest.raises(SchemaError, match="Leave schema out, or convert the arrays"):
+            built(store, source_of_arrays(np.ones((3, 4))), "1", schema=yoga.Schema.of(row))
+    ref = built(store, source_of_arrays(np.ones((3, 4))), "1", schema=yoga.Schema.of(np.ones(4)))
+    assert_rows_equal(list(ref), [np.ones(4)] * 3)
+
+
+def test_an_empty_source_keeps_the_schema_it_was_given(tmp_path: Path) -> None:
+    store, schema = Store(tmp_path), yoga.Schema.of({"x": 1})
+    for version, source in (("map", MapSource([])), ("iterator", IteratorSource(iter(())))):
+        assert built(store, source, version).schema is None
+        assert built(store, source, version + " 2", schema=schema).schema == schema
+    assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
+
+
+def test_an_endless_source_says_so_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 10_000)
+
+    def rows() -> Iterator[int]:
+        yield from itertools.count()
+
+    with caplog.at_level(logging.WARNING), pytest.raises(ValueError, match="more than max_rows=9999"):
+        built(Store(tmp_path), IteratorSource(rows()), "1", block_bytes=1000, max_rows=9999)
+    assert 2 <= len(caplog.messages) <= 6  # at every doubling
+    assert "no end known" in caplog.messages[0]
+    assert "max_rows would bound it" in caplog.messages[0]
+    assert staged(Store(tmp_path)) == []
+
+
+FULL = """
+import itertools, resource, signal, sys
+from pathlib import Path
+import numpy as np
+import torchyoga as yoga
+from torchyoga.adapters.arrays import from_arrays
+from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.torch import MapSource
+from torchyoga.build import BuildOptions, build
+from torchyoga.stores.local import Store
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store, storage = Store(Path(sys.argv[1])), yoga.Storage(sys.argv[1])
+storage.submit([1, 2], "a", "1")
+array = np.arange(60_000).reshape(60, 1000)
+refused = 0
+for size, make in itertools.product(
+    (0, 1, 100, 4096, 8192, 9000, 30_000, 60_000, 90_000, 110_000, 10**7),
+    (lambda: RefSource(from_arrays(array), from_arrays(array).schema), lambda: MapSource(list(array))),
+):
+    options = BuildOptions(sys.argv[2], progress=False, block_bytes=30_000, file_bytes=100_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    try:
+        build(make(), store, "a", "1", options)
+        failed = False
+    except OSError as error:
+        assert "free some space" in str(error), error
+        failed = True
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    refused += failed
+    rows = list(storage.fetch("a", "1"))
+    assert rows == [1, 2] if failed else np.array_equal(rows, array)
+    storage.check("a", "1")
+    assert len(list((store.root / "a" / "1").iterdir())) == (2 if failed else 5)
+    assert not [path for path in (store.root / ".staging").rglob("*") if path.is_file()]
+print(refused)
+"""
+
+
+def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), FORMAT],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert int(told.stdout) == 20
+
+
+def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for progress in (False, None, True):
+        build(MapSource(ROWS), Store(tmp_path), "a", str(progress), BuildOptions(FORMAT, progress=progress))
+        assert ("40/40" in capsys.readouterr().err) is (progress is True)
+
+
+class Sequential(BlockSource):
+    """Blocks of 7 rows, of which nobody knows how many there are."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.length = None
+        self.schema = Schema.of(np.int64(0))
+        self.num_blocks = num_blocks
+
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        for number in range(self.num_blocks):
+            yield Block(self.schema, 7, (Data(np.arange(7 * number, 7 * number + 7)),))
+
+
+def test_blocks_without_a_known_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 1000)
+    ref = built(store, Sequential(50), "1")
+    assert list(ref) == list(range(350))
+    assert [record.getMessage().split(" rows")[0] for record in caplog.records][:2] == [
+        "the arrays: 126",
+        "the arrays: 252",
+    ]
+    assert built(store, Sequential(0), "2").schema == Schema.of(np.int64(0))
+    with pytest.raises(ValueError, match="the arrays has more than max_rows=20 rows, perhaps without an end"):
+        built(store, Sequential(3), "3", max_rows=20)
+    assert len(built(store, Sequential(3), "3", max_rows=21)) == 21
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_blocks_join(sizes: list[int]) -> None:
+    rows = [(np.full(2, i), np.arange(i % 3), np.zeros((i % 2, i % 3)), f"{i}") for i in range(20)]
+    schema = Schema.of(rows[0], ragged=["1", "2"])
+    ends = np.cumsum([0, *sizes]).tolist()
+    parts = [block_of(rows[a:b], schema) for a, b in itertools.pairwise(ends)]
+    whole = joined(parts)
+    for found, expected in zip(Rows(whole).exact(), rows[: ends[-1]], strict=True):
+        assert_rows_equal(found, expected)

@@ -1,0 +1,990 @@
+"""What is read is what the call would make: arguments, code and rows that would be others are found out."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import json
+import logging
+import os
+import pickle
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchyoga as yoga
+from torchyoga.errors import ExistsError
+from torchyoga.versions.manifest import digest
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage")
+
+
+def rows_of(train: bool = True, count: int = 3) -> list[int]:
+    return list(range(count)) if train else list(range(100, 100 + count))
+
+
+def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((storage.path / id / version / "manifest.json").read_bytes())
+    return found
+
+
+# -- arguments
+
+
+def test_other_arguments_are_not_read_as_if_they_were_the_same(storage: yoga.Storage) -> None:
+    mnist = storage.cacheable("mnist", "1")(rows_of)
+    assert (
+        list(mnist(train=True))
+        == list(mnist(True))
+        == list(mnist())
+        == list(mnist(True, count=3))
+        == [0, 1, 2]
+    )
+    for call in (
+        lambda: mnist(train=False),
+        lambda: mnist(False),
+        lambda: mnist(1),
+        lambda: mnist("True"),
+        lambda: mnist(train=None),
+    ):
+        with pytest.raises(
+            ExistsError, match=r"'mnist' '1' is published already, made with another train than"
+        ):
+            call()
+    with pytest.raises(
+        ExistsError, match=r"another train and another count than .*ignore=\['train', 'count'\]"
+    ):
+        mnist(False, 4)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'test'"):
+        mnist(test=True)
+    assert list(mnist()) == [0, 1, 2]
+    assert storage.list() == [("mnist", "1")]
+
+
+def test_arguments_choose_id_and_version(storage: yoga.Storage) -> None:
+    calls = []
+
+    @storage.cacheable("mnist-{train}", "{{1}}.{count}")
+    def mnist(train: bool, count: int = 2, seed: int = 0) -> Any:
+        calls.append((train, count))
+        return rows_of(train, count)
+
+    assert [list(mnist(True)), list(mnist(train=False)), list(mnist(True, 1)), list(mnist(True))] == [
+        [0, 1],
+        [100, 101],
+        [0],
+        [0, 1],
+    ]
+    assert calls == [(True, 2), (False, 2), (True, 1)]
+    assert storage.list() == [("mnist-False", "{1}.2"), ("mnist-True", "{1}.1"), ("mnist-True", "{1}.2")]
+    assert list(storage.fetch("mnist-True", "{1}.1")) == [0]
+    with pytest.raises(ExistsError, match="another seed"):
+        mnist(True, seed=1)
+    assert mnist.__wrapped__(True, 1) == [0]  # type: ignore[attr-defined]
+
+
+def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> None:
+    @storage.cacheable("{one}-{other}", "1")
+    def made(one: str, other: str) -> Any:
+        return [one, other]
+
+    assert list(made("a-b", "c")) == ["a-b", "c"]
+    told = (
+        "'a-b-c' '1' is published already, made with another one and another other than .*make the same "
+        "text.*another separator"
+    )
+    with pytest.raises(ExistsError, match=told) as caught:
+        made("a", "b-c")
+    assert "{one}" not in str(caught.value)  # it is named there
+
+
+def test_one_text_of_several_types_is_no_one_value(storage: yoga.Storage) -> None:
+    @storage.cacheable("a-{x}", "1", stale="ignore")
+    def made(x: Any) -> Any:
+        return [str(type(x))]
+
+    for value, others in {1: ["1", np.int64(1)], 0.5: ["0.5", np.float32(0.5)], "True": [True]}.items():
+        assert list(made(value)) == [str(type(value))]
+        for other in others:  # type: ignore[attr-defined]
+            with pytest.raises(ExistsError, match=r"made with another x than .*same text.*another type"):
+                made(other)
+        assert list(made(value)) == [str(type(value))]
+    path = storage.path / "a-1" / "1" / "manifest.json"
+    content = json.loads(path.read_bytes())
+    assert content["function"]["arguments"].keys() == {"{x}", "{x}: value"}
+    # A version that notes only the text.
+    del content["function"]["arguments"]["{x}: value"], content["checksum"]
+    path.write_text(json.dumps({**content, "checksum": digest(content)}))
+    assert list(made("1")) == list(made(1))
+
+
+@pytest.mark.parametrize(
+    ("id", "found"),
+    [
+        ("{test}", "'test'"),
+        ("{}", "''"),
+        ("{0}", "'0'"),
+        ("{train.__class__}", "'train.__class__'"),
+        ("{train[0]}", r"'train\[0\]'"),
+        ("{train!r}", "'train' with a format"),
+        ("{train:>9}", "'train' with a format"),
+        ("{train:{count}}", "'train' with a format"),
+        ("{", "Single"),
+        ("}", "Single"),
+        ("{train", "expected '}'"),
+    ],
+)
+def test_braces_that_name_no_argument_are_refused_when_a_function_is_decorated(
+    storage: yoga.Storage, id: str, found: str
+) -> None:
+    for names in ({"id": id, "version": "1"}, {"id": "a", "version": id}):
+        told = r"rows_of, \['train', 'count'\]; for braces themselves write {{ and }}.*" + found
+        with pytest.raises(ValueError, match=told):
+            storage.cacheable(**names)(rows_of)
+    assert storage.list() == []
+
+
+def test_what_is_ignored_may_be_anything(storage: yoga.Storage) -> None:
+    @storage.cacheable("a", "1", ignore=["token", "hook"])
+    def made(token: str, count: int = 2, hook: Any = None) -> Any:
+        return [count]
+
+    assert list(made("secret", hook=lambda: 1)) == list(made(token="other", hook=object())) == [2]
+    with pytest.raises(ExistsError, match=r"another count than .*ignore=\['count'\]"):
+        made("secret", 3)
+    with pytest.raises(
+        ValueError, match=r"ignore names \['tokne'\], but rows_of has the arguments \['train', 'c"
+    ):
+        storage.cacheable("a", "1", ignore=["tokne"])(rows_of)
+    with pytest.raises(TypeError, match=r"ignore must be names of arguments, such as \['token'\]"):
+        storage.cacheable("a", "1", ignore="token")(rows_of)
+
+
+def test_no_value_is_written(storage: yoga.Storage) -> None:
+    storage.cacheable("a", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
+    for path in storage.path.rglob("*"):
+        if path.is_file():
+            assert b"secret-folder" not in path.read_bytes()
+            assert b"123456789" not in path.read_bytes()
+    storage.cacheable("b", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
+    one, other = (manifest_of(storage, id, "1")["function"]["arguments"] for id in "ab")
+    assert one.keys() == other.keys() == {"root", "number"}
+    assert not {*one.values()} & {*other.values()}  # those of two versions cannot be compared
+
+
+def test_lists_and_dicts_of_arguments(storage: yoga.Storage) -> None:
+    @storage.cacheable("a", "1", ignore=["token"])
+    def made(first: int, /, *more: int, last: int = 0, **options: Any) -> Any:
+        return [first, *more, last]
+
+    expected = [1, 2, 3, 4]
+    assert list(made(1, 2, 3, last=4, size=5, mode="x")) == expected
+    assert list(made(1, 2, 3, last=4, mode="x", size=5, token="t")) == expected
+    for change, call in {
+        "first": lambda: made(0, 2, 3, last=4, size=5, mode="x"),
+        "more": lambda: made(1, 2, last=4, size=5, mode="x"),
+        "last": lambda: made(1, 2, 3, size=5, mode="x"),
+        "size": lambda: made(1, 2, 3, last=4, size=6, mode="x"),
+        "mode": lambda: made(1, 2, 3, last=4, size=5),
+        "new": lambda: made(1, 2, 3, last=4, size=5, mode="x", new=None),
+    }.items():
+        with pytest.raises(ExistsError, match=f"made with another {change} than"):
+            call()
+    storage.cacheable("b", "1")(lambda a, /, **b: [a])(1, a=2)
+    with pytest.raises(ExistsError, match="made with another a than"):
+        storage.cacheable("b", "1")(lambda a, /, **b: [a])(1, a=3)
+
+
+@dataclasses.dataclass
+class Config:
+    count: int
+    workers: int = dataclasses.field(default=0, compare=False)
+
+    def rows(self, offset: int) -> list[int]:
+        return [self.count + offset]
+
+    def __call__(self) -> list[int]:
+        return [self.count]
+
+
+class Plain:
+    def rows(self, offset: int) -> list[int]:
+        return [offset]
+
+
+def test_arguments_may_have_any_name(storage: yoga.Storage) -> None:
+    @storage.cacheable("{id}", "{version}")
+    def made(id: str, version: str, self: int, function: int, args: int, kwargs: int) -> Any:
+        return [id, version]
+
+    values = {"self": 1, "function": 2, "args": 3, "kwargs": 4}
+    assert list(made(id="a", version="1", **values)) == list(made("a", "1", 1, 2, 3, 4)) == ["a", "1"]
+    with pytest.raises(ExistsError, match="another kwargs than"):
+        made("a", "1", **{**values, "kwargs": 5})
+
+
+def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
+    same: list[tuple[str, Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = [
+        (
+            "train",
+            functools.partial(rows_of, True),
+            functools.partial(rows_of, train=True),
+            functools.partial(rows_of, False),
+        ),
+        (
+            "count",
+            functools.partial(functools.partial(rows_of, True), count=5),
+            functools.partial(rows_of, True, 5),
+            functools.partial(rows_of, True, 6),
+        ),
+        (
+            "self",
+            functools.partial(Config(1).rows, 2),
+            functools.partial(Config(1, workers=9).rows, offset=2),
+            functools.partial(Config(2).rows, 2),
+        ),
+        ("self", Config(1), Config(1, workers=3), Config(3)),
+        ("count", lambda count=1: [count], lambda count=1: [count], lambda count=2: [count]),
+    ]
+    for version, (name, first, equal, other) in enumerate(same):
+        made = list(storage.cacheable("a", str(version))(first)())
+        assert list(storage.cacheable("a", str(version))(equal)()) == made
+        with pytest.raises(ExistsError, match=f"made with another {name} than"):
+            storage.cacheable("a", str(version))(other)()
+
+    class Experiment:
+        @storage.cacheable("method-{size}", "1", ignore=["self"])
+        def data(self, size: int) -> Any:
+            return [size]
+
+    assert [list(Experiment().data(size)) for size in (1, 2, 1)] == [[1], [2], [1]]
+
+
+def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Storage) -> None:
+    calls = []
+
+    @storage.cacheable("a-{name}", "1")
+    def made(transform: Any = None, name: Any = "n") -> Any:
+        calls.append(transform)
+        return [1]
+
+    class Local:
+        pass
+
+    for odd in (
+        lambda x: x,
+        Local(),
+        Local,
+        [1, Local()],
+        {"a": Local()},
+        Plain().rows,
+        iter([]),
+        torch.nn.ReLU(),
+    ):
+        with pytest.raises(
+            TypeError, match=r"made: nobody can tell .* same 'transform'.*ignore=\['transform'\]"
+        ) as caught:
+            made(odd)
+        assert "{transform}" not in str(caught.value)  # which would be refused as well
+        with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
+            made(name=odd)
+    for odd in ({1, 2}, {"a": 1}, np.zeros(3), torch.zeros(3)):
+        with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
+            made(name=odd)
+    with pytest.raises(TypeError, match="cacheable decorates functions, found a int"):
+        storage.cacheable("a", "1")(5)  # type: ignore[arg-type]
+    assert calls == []
+    assert storage.list() == []
+    for name in ((28, 28), Path("x"), None, np.int64(3), torch.float32):
+        made(name=name)
+    assert [id for id, _ in storage.list()] == ["a-(28, 28)", "a-3", "a-None", "a-torch.float32", "a-x"]
+
+
+def test_a_version_that_knows_no_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
+    storage.submit([5], "a", "1")
+    made = storage.cacheable("a", "1")(rows_of)
+    with pytest.warns(
+        UserWarning, match="'a' '1' does not say what made it.*, so train, count could not be compared"
+    ):
+        assert list(made()) == [5]
+    assert list(made()) == [5]
+    assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # said once, whoever asks
+
+
+def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: yoga.Storage) -> None:
+    def made() -> list[int]:
+        return [1]
+
+    storage.submit([5], "a", "1")
+    strict = storage.cacheable("a", "1", stale="error")(made)
+    told = r"'a' '1' does not say what made it.*storage.remove\('a', '1'\)"
+    for _ in range(2):
+        with pytest.raises(ExistsError, match=told) as caught:
+            strict()
+    assert "could not be compared" not in str(caught.value)  # there are no arguments
+    with pytest.warns(UserWarning, match="'a' '1' does not say what made it.*read as it is"):
+        assert list(storage.cacheable("a", "1")(made)()) == [5]
+    assert list(storage.cacheable("a", "1", stale="ignore")(made)()) == [5]
+    storage.remove("a", "1")
+    assert list(strict()) == list(strict()) == [1]
+    storage.submit([7], "a", "1", overwrite=True)
+    with pytest.raises(ExistsError, match=told):
+        strict()
+    with pytest.warns(UserWarning, match="does not say what made it"):  # another one
+        assert list(storage.cacheable("a", "1")(made)()) == [7]
+
+
+def test_what_is_advised_works(storage: yoga.Storage) -> None:
+    def made(transform: Any = None, size: Any = 1, **options: Any) -> Any:
+        return [1]
+
+    storage.cacheable("a", "1")(made)()
+    for given, nameable in (
+        ({"size": 2}, True),
+        ({"size": {"a": 1}}, False),
+        ({"transform": np.zeros(2)}, False),
+        ({"lr": 1}, False),
+        ({"size": 2, "lr": 1}, True),
+    ):
+        with pytest.raises(ExistsError, match="made with another") as caught:
+            storage.cacheable("a", "1")(made)(**given)
+        told = str(caught.value)
+        assert ("{size}" in told) is nameable
+        assert told.count("{") == nameable
+        names = sorted(given, reverse=True)
+        assert f"ignore={names}" in told
+        assert list(storage.cacheable("a", "1", ignore=names)(made)(**given)) == [1]
+        if nameable:
+            storage.cacheable("a-{size}", str(len(given)))(made)(**given)
+
+
+def test_settings_of_several_kinds_are_arguments(storage: yoga.Storage) -> None:
+    def made(config: Any = None, **options: Any) -> Any:
+        return [1]
+
+    same: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
+        (lambda: argparse.Namespace(lr=1, size=2), lambda: argparse.Namespace(size=2, lr=3)),
+        (lambda: collections.Counter("aab"), lambda: collections.Counter("abb")),
+    ]
+    for version, (one, other) in enumerate(same):
+        cached = storage.cacheable("a", str(version))(made)
+        assert list(cached(one())) == list(cached(one())) == [1]
+        with pytest.raises(ExistsError, match="made with another config than"):
+            cached(other())
+    args = argparse.Namespace(lr=1, size=2)
+    cached = storage.cacheable("b", "1")(made)
+    cached(**vars(args))
+    with pytest.raises(ExistsError, match="made with another lr than"):
+        cached(**{**vars(args), "lr": 2})
+
+
+def test_what_is_no_call_of_a_function_names_it(storage: yoga.Storage) -> None:
+    made = storage.cacheable("a", "1")(lambda size: [size])
+    named = storage.cacheable("a", "1")(rows_of)
+    for call, told in (
+        (lambda: made(), "<lambda>: missing a required argument: 'size'"),
+        (lambda: named(test=1), "rows_of: got an unexpected keyword argument 'test'"),
+        (lambda: named(1, 2, 3), "rows_of: too many positional arguments"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            call()  # type: ignore[no-untyped-call]
+
+
+def test_methods_of_classes_are_decorated_below(storage: yoga.Storage) -> None:
+    for kind in (staticmethod, classmethod):
+        with pytest.raises(TypeError, match=f"put @cacheable below @{kind.__name__}"):
+            storage.cacheable("a", "1")(kind(rows_of))
+
+    class Below:
+        @staticmethod
+        @storage.cacheable("a", "1")
+        def one(size: int = 1) -> Any:
+            return [size]
+
+        @classmethod
+        @storage.cacheable("b", "1")
+        def two(cls, size: int = 1) -> Any:
+            return [size]
+
+    # The class is an argument, which a class within a function has no name for.
+    assert list(Below.one()) == list(Below().one()) == [1]
+    with pytest.raises(TypeError, match=r"two: nobody can tell .* the same 'cls'.*ignore=\['cls'\]"):
+        Below.two()
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda pair: dict(zip(("train", "test"), pair, strict=True))])
+def test_several_datasets_are_several_versions(storage: yoga.Storage, kind: Any) -> None:
+    pair = kind([Drawn(lambda i: i), Drawn(lambda i: i, 3)])
+    for act in (lambda: storage.cacheable("a", "1")(lambda: pair)(), lambda: storage.submit(pair, "a", "1")):
+        with pytest.raises(TypeError, match=r"2 datasets.*a version holds one.*mnist-\{split\}"):
+            act()
+    assert storage.list() == []
+
+
+def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
+    """The functions are others, as their code says; what can be compared is."""
+    decorated = functools.partial(storage.cacheable, "a", "1", stale="ignore")
+    decorated()(lambda train: [train])(True)
+    assert list(decorated()(lambda train, size=28: [train])(True)) == [True]
+    assert list(decorated()(lambda size=28, *more, train, **rest: [train])(train=True)) == [True]
+    with pytest.raises(ExistsError, match="another size than"):
+        decorated()(lambda train, size=28: [train])(True, size=29)
+    with pytest.raises(ExistsError, match="another size than"):
+        decorated()(lambda train, size: [train])(True, 28)
+    assert list(decorated()(lambda: [1])()) == [True]
+    with pytest.raises(ExistsError, match="another train than"):
+        decorated()(lambda **rest: [1])()
+    # What a template names now chose the version before as well.
+    chosen = storage.cacheable("{name}", "1", stale="ignore")(lambda name, train, size=0: [1])
+    assert list(chosen("a", True)) == [True]
+    with pytest.raises(ExistsError, match="another train than"):
+        chosen("a", False)
+
+
+class Breaks(torch.utils.data.Dataset[Any]):
+    """Rows that say which call made them; there is one that nobody can read."""
+
+    def __init__(self, kind: Any, at: int | None, read: list[int]) -> None:
+        self.kind, self.at, self.read = kind, at, read
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.at:
+            raise OSError("offline")
+        self.read.append(index)
+        return self.kind if index % 100 == 7 else index  # few rows differ, so that comparing seldom tells
+
+
+def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
+    storage: yoga.Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken_at: list[int | None] = [None]
+    read: list[int] = []
+
+    def made(kind: Any, root: str = "", **more: Any) -> Any:
+        return Breaks(kind if type(kind) is int else -int(kind), broken_at[0], read)
+
+    def build(version: str, *args: Any, **kwargs: Any) -> Any:
+        return storage.cacheable("a", version, ignore=["root"])(made)(*args, **kwargs)
+
+    cases: list[tuple[Callable[[str], Any], Callable[[str], Any], Any, str | None]] = [
+        (lambda v: build(v, 0), lambda v: build(v, -1), -1, "another kind"),
+        (lambda v: build(v, 0), lambda v: build(v, 0, size=1), 0, "another size"),
+        (lambda v: build(v, 0), lambda v: build(v, kind=0, root="elsewhere"), 0, None),
+        (
+            lambda v: storage.cacheable("a-{kind}", v)(made)(np.int64(1)),
+            lambda v: storage.cacheable("a-{kind}", v)(made)(1),
+            1,
+            "another kind",
+        ),
+        (lambda v: storage.submit(Breaks(0, 900, read), "a", v), lambda v: build(v, -1), -1, "nothing noted"),
+        (lambda v: build(v, 0), lambda v: storage.submit(Breaks(-1, None, read), "a", v), -1, "a function"),
+    ]
+    for version, (first, second, kind, told) in enumerate(cases):
+        for _ in range(3):  # rows to compare are drawn at random
+            broken_at[0] = 900
+            with pytest.raises(OSError, match="offline"):
+                first(str(version))
+            broken_at[0] = None
+            read.clear()
+            caplog.clear()
+            with caplog.at_level(logging.INFO, "torchyoga"):
+                ref = second(str(version))
+            (record,) = (found for found in caplog.records if "interrupted build" in found.message)
+            assert list(ref)[7::100] == [kind] * 10
+            if told is None:
+                assert "continuing an interrupted build at row 900" in record.message
+                assert len(read) < 300
+            else:
+                assert record.levelno == logging.WARNING
+                assert "starting over" in record.message
+                assert told in record.message
+                assert set(read) == set(range(1000))
+            storage.remove(*next((id, v) for id, v in storage.list() if v == str(version)))
+
+
+def test_records_go_with_conversions_and_copies(storage: yoga.Storage, tmp_path: Path) -> None:
+    storage.cacheable("a", "1")(rows_of)()
+    storage.convert("a", "1", format="hdf5")
+    storage.convert("a", "1", to="2")
+    other = yoga.Storage(tmp_path / "other")
+    storage.copy("a", "2", to=other)
+    for where, version in ((storage, "1"), (storage, "2"), (other, "2")):
+        made = where.cacheable("a", version)(rows_of)
+        assert list(made(True)) == [0, 1, 2]
+        with pytest.raises(ExistsError, match="another train than"):
+            made(False)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import numpy as np, torch
+import torchyoga as yoga
+storage = yoga.Storage(sys.argv[1])
+from torchyoga.rows.schema import Schema
+
+@storage.cacheable("a", "1")
+def made(*values):
+    print("building")
+    return [1]
+
+ref = storage.submit([1, 2], sys.argv[2], "1")
+made({"b", "a", "c", 1}, frozenset("xyz"), {"k": [1, None], 2: (0.1, True)}, Path("x/y"), b"z", "\\ud800",
+     torch.float32, np.arange(3), torch.arange(3).bfloat16(), np.float32(0.1), Schema, len, float("nan"), 1j,
+     range(3), ref, torch.device("cpu"))
+"""
+
+
+def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
+    told = ""
+    for seed in ("1", "2"):
+        told += subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), f"ref {seed}"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+    assert told == "building\n"
+
+
+# -- code
+
+WRITTEN = """
+import functools
+def rows(count):
+    return list(range(count))
+"""
+
+
+def written(folder: Path, text: str) -> Any:
+    """The function `rows` of a module of this text."""
+    path = folder / f"written_{next(numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.rows
+
+
+def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storage, tmp_path: Path) -> None:
+    storage.cacheable("a", "1")(written(tmp_path, WRITTEN))(3)
+    same = WRITTEN.replace("    return", '    """Rows."""  # all of them\n    return')
+    assert list(storage.cacheable("a", "1", stale="error")(written(tmp_path, same))(3)) == [0, 1, 2]
+    changed = written(tmp_path, WRITTEN.replace("range(count)", "range(1, count)"))
+    made = storage.cacheable("a", "1")(changed)
+    with pytest.warns(
+        UserWarning, match="rows is written otherwise than when it made 'a' '1'. It is read"
+    ) as told:
+        assert list(made(3)) == [0, 1, 2]
+    assert told[0].filename == __file__
+    assert list(made(3)) == [0, 1, 2]  # said once
+    assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
+    with pytest.raises(
+        ExistsError, match=r"rows is written otherwise .*another version.*storage.remove\('a', '1'\)"
+    ) as caught:
+        storage.cacheable("a", "1", stale="error")(changed)(3)
+    assert "read as it is" not in str(caught.value)
+    storage.remove("a", "1")
+    assert list(storage.cacheable("a", "1", stale="error")(changed)(3)) == [1, 2]
+    with pytest.raises(ValueError, match="stale must be 'warn', 'error' or 'ignore', found 'fail'"):
+        storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
+
+
+def test_without_a_source_nobody_says_that_code_has_changed(storage: yoga.Storage, tmp_path: Path) -> None:
+    typed: dict[str, Any] = {}
+    exec("def rows(count): return list(range(count))", typed)
+    storage.cacheable("a", "1")(typed["rows"])(3)
+    storage.cacheable("b", "1")(written(tmp_path, WRITTEN))(3)
+    for id in "ab":
+        for function in (typed["rows"], lambda count: [count], written(tmp_path, WRITTEN)):
+            assert list(storage.cacheable(id, "1", stale="error")(function)(3)) == [0, 1, 2]
+
+
+# -- rows that differ
+
+
+class Drawn(torch.utils.data.Dataset[Any]):
+    """Rows of which `make` makes each."""
+
+    def __init__(self, make: Callable[[int], Any], length: int = 8) -> None:
+        self.make = make
+        self.length = length
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        self.read.append(index)
+        return self.make(index)
+
+
+RANDOM: dict[str, Callable[[int], Any]] = {
+    "python": lambda i: {"x": i, "y": random.random()},
+    "numpy": lambda i: (i, np.random.rand(2)),
+    "torch": lambda i: torch.rand(3) + i,
+}
+
+
+@pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rows_that_differ_are_warned_of(storage: yoga.Storage, kind: str, num_workers: int) -> None:
+    with pytest.warns(
+        UserWarning, match="rows of Drawn differ when they are read again.*'a' '1' keeps"
+    ) as told:
+        storage.submit(Drawn(RANDOM[kind]), "a", "1", num_workers=num_workers)
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="rows of Drawn differ"):
+        storage.cacheable("a", "2", num_workers=num_workers)(lambda: Drawn(RANDOM[kind]))()
+    assert storage.versions("a") == ["1", "2"]
+
+
+def states() -> tuple[Any, ...]:
+    found = np.random.get_state()
+    return random.getstate(), found[1].tolist(), found[2:], torch.get_rng_state().tolist()  # type: ignore[index]
+
+
+def test_the_second_look_moves_no_generator(storage: yoga.Storage) -> None:
+    def row(i: int) -> Any:
+        return random.random(), np.random.rand(), torch.rand(())
+
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = [row(i) for i in range(8)]
+    after = states()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    with pytest.warns(UserWarning, match="differ"):
+        ref = storage.submit(Drawn(row), "a", "1")
+    assert list(ref) == expected
+    assert states() == after
+
+
+def test_few_rows_are_read_again_and_only_where_that_is_possible(storage: yoga.Storage) -> None:
+    for length, again in ((0, []), (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (100, [0, 50, 99])):
+        source = Drawn(lambda i: {"x": np.full(3, i), "nan": float("nan"), "s": "é"}, length)
+        storage.submit(source, "a", str(length))
+        assert source.read == [*range(length), *again]
+    once: Iterator[int] = iter([1, 2, 3])
+    assert list(storage.submit(once, "b", "1")) == [1, 2, 3]
+    storage.submit({"x": np.arange(5)}, "b", "2")
+    storage.submit(storage.fetch("a", "100"), "b", "3")
+
+    def once_only(i: int) -> int:
+        if source.read.count(i) > 1:
+            raise ConnectionError("gone")
+        return i
+
+    source = Drawn(once_only)
+    assert list(storage.submit(source, "b", "4")) == list(range(8))
+
+
+# -- info
+
+
+class Folder(Drawn):
+    classes = ("cat", "dog")
+    class_to_idx = {"cat": 0, "dog": 1}  # noqa: RUF012
+    features = np.zeros(3)
+    _secret = 1
+
+
+class Features(dict):  # type: ignore[type-arg]
+    def to_dict(self) -> dict[str, Any]:
+        return {"label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+
+
+TOLD = {"classes": ["cat", "dog"], "class_to_idx": {"cat": 0, "dog": 1}}
+
+
+def test_what_a_script_asks_its_dataset_for_is_kept(storage: yoga.Storage, tmp_path: Path) -> None:
+    folder = Folder(lambda i: i)
+    ref = storage.cacheable("a", "1")(lambda: folder)()
+    other = yoga.Storage(tmp_path / "other", "hdf5")
+    for found in (
+        ref,
+        storage.fetch("a", "1"),
+        ref[2:5],
+        ref[::2][1:],
+        storage.convert("a", "1", to="2", format="hdf5"),
+        storage.copy("a", "1", to=other),
+        storage.submit(ref, "a", "3"),
+        storage.submit(ref[1:], "a", "4"),
+        storage.submit(torch.utils.data.Subset(folder, [1, 2]), "a", "5"),
+        storage.submit(torch.utils.data.ConcatDataset([ref, ref[:1]]), "a", "6"),
+        storage.submit(torch.utils.data.ConcatDataset([folder, folder]), "a", "7"),
+        storage.submit(torch.utils.data.Subset(ref, [3, 1]), "a", "8"),
+        pickle.loads(pickle.dumps(ref)),
+    ):
+        assert found.info == TOLD
+        assert (found.classes, found.class_to_idx) == (TOLD["classes"], TOLD["class_to_idx"])
+        assert not hasattr(found, "features")
+    found = ref.info
+    found["classes"].append("fish")
+    ref.classes.append("fish")
+    assert ref.info == TOLD
+    with pytest.raises(
+        AttributeError, match=r"VersionRef has no features: its info says \['class_to_idx', 'cl"
+    ):
+        _ = ref.features
+
+
+def test_info_of_ones_own(storage: yoga.Storage) -> None:
+    given = {"mean": (0.5, 1), "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
+    expected = {"mean": [0.5, 1], "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
+    ref = storage.submit(Folder(lambda i: i), "a", "1", info=given)
+    assert ref.info == storage.fetch("a", "1").info == {**expected, "class_to_idx": {"cat": 0, "dog": 1}}
+    made = storage.cacheable("a", "2", info=given)(lambda: [1])
+    assert made().info == made().info == expected
+    assert storage.submit(made(), "a", "3", info={"classes": ["y"]}).info == {**expected, "classes": ["y"]}
+    assert storage.submit([1], "a", "4").info == {}
+    assert "info" not in manifest_of(storage, "a", "4")
+    assert storage.submit([], "a", "5", info={"x": 1}).info == {"x": 1}
+
+    class Hugging(Drawn):
+        features = Features()
+
+    assert storage.submit(Hugging(lambda i: i), "b", "1").features == Features().to_dict()
+
+
+def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
+    for odd in (
+        {"x": {1}},
+        {"x": torch.zeros(2)},
+        {1: "x"},
+        {"x": {2: 1}},
+        [1],
+        "text",
+        {"x": b""},
+        {"x": object()},
+    ):
+        with pytest.raises(TypeError, match="info"):
+            storage.submit([1], "a", "1", info=odd)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="info"):
+            storage.cacheable("a", "1", info=odd)  # type: ignore[arg-type]
+    for value in (float("nan"), float("inf"), 2**63, "\ud800", "x" * 2**20, [[]] * 2**19):
+        with pytest.raises(ValueError, match="info"):
+            storage.submit([1], "a", "1", info={"x": value})
+    assert storage.list() == []
+
+    class Odd(Drawn):
+        classes = {1, 2}  # noqa: RUF012
+        features = (1, 2)  # those of rows, perhaps
+
+        @property
+        def class_to_idx(self) -> Any:
+            raise RuntimeError("nobody knows")
+
+    class Long(Drawn):
+        classes = ("x" * 2**19, "y" * 2**18)
+
+    assert storage.submit(Odd(lambda i: i), "a", "1").info == {}
+    own = {"x": "z" * 2**19}
+    assert storage.submit(Long(lambda i: i), "a", "2", info=own).info == own
+    assert list(storage.submit(Long(lambda i: i), "a", "3").info) == ["classes"]
+
+
+def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
+    storage: yoga.Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Arrays(Drawn):
+        classes = np.array(["cat", "dog"])
+        class_to_idx = {"cat": np.int64(0), "dog": np.int32(1)}  # noqa: RUF012
+
+    info = {"mean": np.array([0.5, 1.0]), "std": np.float32(0.5), "any": np.bool_(True)}
+    ref = storage.submit(Arrays(lambda i: i), "a", "1", info=info)
+    assert ref.info == {**TOLD, "mean": [0.5, 1.0], "std": 0.5, "any": True}
+    assert storage.cacheable("a", "2", info=info)(lambda: Arrays(lambda i: i))().info == ref.info
+    assert caplog.messages == []
+
+    class Odd(Drawn):
+        classes = {"cat", "dog"}  # noqa: RUF012
+
+        @property
+        def class_to_idx(self) -> Any:
+            raise RuntimeError("nobody knows")
+
+    odd = Odd(lambda i: i)
+    for data in (odd, torch.utils.data.Subset(odd, [0, 1]), torch.utils.data.ConcatDataset([odd, odd])):
+        caplog.clear()
+        assert storage.submit(data, "b", "1", overwrite=True).info == {}
+        (message,) = caplog.messages
+        assert "classes (" in message
+        assert "a set, which JSON does not have" in message
+        assert "class_to_idx (RuntimeError: nobody knows)" in message
+        assert "info=" in message
+    caplog.clear()
+    given = {"classes": ["cat", "dog"], "class_to_idx": None}
+    assert storage.submit(odd, "b", "2", info=given).info == given
+    assert caplog.messages == []
+
+    class Long(Drawn):
+        classes = ("x" * 2**19, "y" * 2**18)
+
+    storage.submit(Long(lambda i: i), "b", "3", info={"x": "z" * 2**19})
+    (message,) = caplog.messages
+    assert "classes (info is longer than" in message
+
+
+def test_a_dataref_of_ones_own_may_have_what_it_likes(storage: yoga.Storage) -> None:
+    class Squares(yoga.DataRef):
+        def __init__(self) -> None:
+            self.classes = ["odd", "even"]
+
+        def __len__(self) -> int:
+            return 4
+
+        def take(self, rows: Any) -> list[int]:
+            return [int(row) ** 2 for row in rows]
+
+        @property
+        def info(self) -> dict[str, Any]:
+            return {"a": 1, "b": {2}} if len(self.classes) > 2 else {"a": 1, "classes": self.classes}
+
+    ref = Squares()
+    assert ref.classes == ["odd", "even"]
+    assert storage.submit(ref, "a", "1").classes == ["odd", "even"]
+    assert not hasattr(ref, "features")
+    ref.classes.append("none")
+    assert storage.submit(ref, "a", "2").info == {}
+    several = torch.utils.data.ConcatDataset([storage.fetch("a", "1"), storage.fetch("a", "2")])
+    assert storage.submit(several, "a", "3").info == {}
+
+
+def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
+    storage.submit([1, 2], "a", "1")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
+    assert len(told) == 1
+
+
+def test_what_a_function_has_of_the_one_around_it_is_told(storage: yoga.Storage, tmp_path: Path) -> None:
+    def make(split: str, stale: Any = "warn", ignore: Any = ()) -> Any:
+        path = tmp_path / split  # what is no number or text is not compared
+
+        @storage.cacheable("mnist", "1", stale=stale, ignore=ignore)
+        def mnist(**options: Any) -> list[str]:
+            return [split] * 2 if path else []
+
+        return mnist
+
+    assert list(make("train")()) == ["train"] * 2
+    assert list(make("train", "error")()) == ["train"] * 2
+    with pytest.raises(ExistsError, match="mnist has another split around it than when it made 'mnist' '1'"):
+        make("test", "error")()
+    with pytest.warns(UserWarning, match="has another split around it"):
+        assert list(make("test")()) == ["train"] * 2
+    for options in ({"stale": "ignore"}, {"stale": "error", "ignore": ["split"]}):
+        assert list(make("test", **options)()) == ["train"] * 2
+
+
+def scaled(factor: int) -> Any:
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return [factor * row for row in function(*args, **kwargs)]
+
+        return wrapper
+
+    return decorate
+
+
+def test_numbers_of_decorators_are_told(storage: yoga.Storage) -> None:
+    def rows() -> list[int]:
+        return [1, 2]
+
+    assert list(storage.cacheable("a", "1")(scaled(2)(rows))()) == [2, 4]
+    assert list(storage.cacheable("a", "1", stale="error")(scaled(2)(rows))()) == [2, 4]
+    with pytest.raises(ExistsError, match="another factor around it"):
+        storage.cacheable("a", "1", stale="error")(scaled(3)(rows))()
+
+
+def test_a_decorator_may_give_arguments(storage: yoga.Storage) -> None:
+    def with_rng(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(random.Random(0), *args, **kwargs)
+
+        return wrapper
+
+    @storage.cacheable("a", "1")
+    @with_rng
+    def rows(rng: random.Random, n: int) -> list[int]:
+        return [n] * 2 if rng.random() else []
+
+    assert list(rows(5)) == [5, 5]
+    assert list(rows(5)) == [5, 5]
+    with pytest.raises(ExistsError, match="made with another"):
+        rows(6)
+
+
+def test_a_renamed_argument_is_not_taken_for_its_default(storage: yoga.Storage) -> None:
+    def first(n: int = 10) -> list[int]:
+        return [n]
+
+    def second(count: int = 10) -> list[int]:
+        return [count]
+
+    assert list(storage.cacheable("a", "1", stale="ignore")(first)(5)) == [5]
+    for arguments in ((), (5,)):
+        with pytest.raises(ExistsError, match=r"second took n then, and does not now; choose"):
+            storage.cacheable("a", "1", stale="ignore")(second)(*arguments)
+
+
+def test_functions_of_two_scripts_are_two(tmp_path: Path) -> None:
+    script = """
+import sys, torchyoga as yoga
+def augment():
+    return {text!r}
+@yoga.Storage(sys.argv[1]).cacheable("a", "1")
+def rows(how):
+    return [how()]
+print(rows(augment)[0])
+"""
+    for name in ("flip", "blur"):
+        (tmp_path / f"{name}.py").write_text(script.format(text=name))
+    run = partial(subprocess.run, capture_output=True, text=True, timeout=100)
+    told = [
+        run([sys.executable, str(tmp_path / f"{name}.py"), str(tmp_path / "storage")])
+        for name in ("flip", "flip", "blur")
+    ]
+    assert [one.stdout.strip() for one in told] == ["flip", "flip", ""]
+    assert "made with another how" in told[2].stderr
+
+
+def test_where_warnings_are_errors_nothing_is_published(storage: yoga.Storage) -> None:
+    class Random(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            return random.random()
+
+    storage.submit([1.0], "a", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="differ when they are read again"):
+            storage.submit(Random([1, 2]), "a", "1", overwrite=True)
+    assert list(storage.fetch("a", "1")) == [1.0]

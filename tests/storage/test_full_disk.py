@@ -1,0 +1,180 @@
+"""A disk that is full, wherever that shows: the error says so, and what was there stays as it was."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from disks import SmallDisk, small_disk
+
+import torchyoga as yoga
+from torchyoga.formats.contract import FORMATS, format_named
+from torchyoga.rows.block import block_of
+
+OLD = [{"x": np.full(1000, i), "s": "old" * i} for i in range(40)]
+NEW = [{"x": np.full(1000, -i), "s": "new" * i} for i in range(60)]
+# From nothing at all past what a version of NEW takes.
+LEFT = (0, 4096, 8192, 16384, 65536, 200_000, 420_000, 520_000, 560_000, 600_000, 700_000)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk", 4 * 2**20) as found:
+        yield found
+
+
+def refused(act: Callable[[], object]) -> bool:
+    """Whether there was no space for it, which the error says; any other error is raised."""
+    try:
+        act()
+        return False
+    except OSError as caught:
+        error = caught
+    assert error.errno == errno.ENOSPC, repr(error)
+    assert "No space left on device" in str(error)
+    assert "free some space on" in str(error)
+    return True
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_writer_says_that_the_disk_is_full(format: str, disk: SmallDisk) -> None:
+    """Whether it shows when the file is made, written or closed, for LMDB is told of it in several ways."""
+    blocks = [block_of(NEW[start : start + 10]) for start in range(0, 60, 10)]
+    stages = []
+
+    def write() -> None:
+        stages.append("make")
+        writer = format_named(format).Writer(str(disk.path / "file"), blocks[0].schema)
+        try:
+            for block in blocks:
+                stages[-1] = "write"
+                writer.write(block)
+            stages[-1] = "close"
+            writer.close()
+            stages[-1] = "done"
+        finally:
+            writer.abort()
+            (disk.path / "file").unlink()
+
+    for left in range(0, 720_000, 16384):
+        disk.fill(left)
+        assert refused(write) is (stages[-1] != "done")
+    # Blocks of HDF5 are written when a chunk is full, here at the end.
+    assert {"close", "done", *(["make", "write"] if format == "lmdb" else [])} <= set(stages)
+
+
+def tree(folder: Path) -> dict[str, int]:
+    """Every file but the locks, and its size."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and ".locks" not in path.parts
+    }
+
+
+def new(storage: yoga.Storage) -> object:
+    return storage.submit(NEW, "new", "1", progress=False)
+
+
+def overwrite(storage: yoga.Storage) -> object:
+    return storage.submit(NEW, "old", "1", overwrite=True, progress=False)
+
+
+def convert(storage: yoga.Storage) -> object:
+    other = "hdf5" if storage.format == "lmdb" else "lmdb"
+    return storage.convert("old", "1", format=other, to="2", progress=False)
+
+
+def convert_in_place(storage: yoga.Storage) -> object:
+    other = "hdf5" if storage.format == "lmdb" else "lmdb"
+    return storage.convert("old", "1", format=other, progress=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("act", [new, overwrite, convert, convert_in_place])
+def test_nothing_new_is_left_and_nothing_old_is_lost(
+    act: Callable[[yoga.Storage], object], format: str, disk: SmallDisk
+) -> None:
+    storage = yoga.Storage(disk.path / "storage", format)
+    storage.submit(OLD, "old", "1", progress=False)
+    before, listed, failures = tree(storage.path), storage.list(), 0
+    for left in LEFT:
+        disk.fill(left)
+        failed = refused(lambda: act(storage))
+        disk.make_room()
+        if not failed:
+            break
+        failures += 1
+        assert storage.list() == listed
+        assert tree(storage.path) == before, f"with {left} bytes left"
+        storage.check("old", "1")
+        assert [row["x"][0] for row in storage.fetch("old", "1")] == list(range(40))
+    assert failures >= 4
+    if failed:
+        act(storage)
+    for id, version in storage.list():
+        storage.check(id, version)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_copy_for_which_there_is_no_space_publishes_nothing(format: str, disk: SmallDisk) -> None:
+    """What has arrived waits in `.staging` for the next try."""
+    storage = yoga.Storage(disk.path / "storage", format)
+    elsewhere = yoga.Storage(disk.path.parent / "elsewhere", format)
+    storage.submit(OLD, "old", "1", progress=False)
+    ref = elsewhere.submit(NEW, "copied", "1", progress=False)
+    before = tree(storage.path)
+    for left in LEFT[:6]:
+        disk.fill(left)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            elsewhere.copy("copied", "1", to=storage, progress=False)
+        assert caught.value.errno == errno.ENOSPC
+        disk.make_room()
+        assert storage.list() == [("old", "1")]
+        storage.check("old", "1")
+        found = tree(storage.path)
+        assert {name: size for name, size in found.items() if not name.startswith(".staging")} == before
+    storage.clean(0)
+    assert tree(storage.path) == before
+    assert elsewhere.copy("copied", "1", to=storage, progress=False).fingerprint == ref.fingerprint
+    storage.check("copied", "1")
+
+
+class Breaks:
+    """Rows, one of which cannot be read; before that, the disk is filled."""
+
+    def __init__(self, disk: SmallDisk, at: int, left: int) -> None:
+        self.disk, self.at, self.left = disk, at, left
+
+    def __len__(self) -> int:
+        return len(NEW)
+
+    def __getitem__(self, number: int) -> Any:
+        if number == self.at:
+            self.disk.fill(self.left)
+            raise RuntimeError("unplugged")
+        return NEW[number]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_note_of_progress_for_which_there_is_no_space_is_done_without(
+    format: str, disk: SmallDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The source's own error comes out, and the next build gives every row."""
+    storage = yoga.Storage(disk.path / "storage", format)
+    storage.submit(OLD, "old", "1", progress=False)
+    for left in LEFT[:6]:
+        caplog.clear()
+        with pytest.raises(RuntimeError, match="unplugged"):
+            storage.submit(Breaks(disk, 50, left), "new", "1", progress=False)
+        assert "the rows since the last finished file are lost" in caplog.text
+        disk.make_room()
+        storage.check("old", "1")
+        assert storage.list() == [("old", "1")]
+    ref = storage.submit(Breaks(disk, -1, 0), "new", "1", progress=False)
+    assert [row["s"] for row in ref] == [row["s"] for row in NEW]
+    assert not [name for name in tree(storage.path) if name.startswith(".staging")]

@@ -1,0 +1,38 @@
+"""Whatever is done to a directory, killed at random moments: nothing is lost, half there or left for ever."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from worlds import DirectoryWorld, kill_many, make_small_files
+
+from torchyoga import build
+from torchyoga import storage as storages
+from torchyoga.formats.contract import FORMATS
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+KILLS, KILLS_IN_ALL = 15, 400  # of each format
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both come back
+    monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
+    make_small_files()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_kills(format: str, tmp_path: Path) -> None:
+    kill_many(DirectoryWorld(tmp_path, format, random.Random(0)), KILLS)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("format", FORMATS)
+def test_many_kills(format: str, tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    kill_many(DirectoryWorld(tmp_path, format, random.Random(seed)), KILLS_IN_ALL)

@@ -1,0 +1,832 @@
+"""Storage: what goes in comes back; versions never change; nothing is ever half there."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from disks import small_disk
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import Dataset, IterableDataset
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, ExistsError, NotFoundError, SchemaError
+from torchyoga.formats.contract import FORMATS, format_named
+from torchyoga.reading.reader import Reader
+from torchyoga.stores.local import Store
+from torchyoga.testing import assert_rows_equal, check_source
+from torchyoga.versions.location import Folder
+
+ROWS = [{"x": np.full((2, 3), i, np.float32), "y": (i, str(i)), "t": torch.arange(i % 4)} for i in range(40)]
+
+
+class Map(Dataset[Any]):
+    """Counts what it reads in a file, and fails at one row while `fuse` exists."""
+
+    def __init__(self, log: Path | None = None, fuse: Path | None = None, length: int = 40) -> None:
+        self.log, self.fuse, self.length = log, fuse, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(f"{index}\n")
+        if self.fuse is not None and index == 30 and self.fuse.exists():
+            raise RuntimeError("the disk of row 30 is unplugged")
+        return ROWS[index % 40]
+
+
+class Many(Map):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [ROWS[index] for index in indices]
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(ROWS)
+
+
+FORMAT = "lmdb"
+
+
+@pytest.fixture(autouse=True, params=FORMATS)
+def format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test here runs with every file format."""
+    monkeypatch.setattr(sys.modules[__name__], "FORMAT", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage", FORMAT)
+
+
+SOURCES: dict[str, Any] = {
+    "map": Map,
+    "map with __getitems__": Many,
+    "iterable": Endless,
+    "list": lambda: list(ROWS),
+    "tuple": lambda: tuple(ROWS),
+    "iterator": lambda: iter(ROWS),
+    "generator": lambda: (row for row in ROWS),
+    "function": lambda: lambda: iter(ROWS),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_kind_of_source(kind: str, tmp_path: Path) -> None:
+    check_source(SOURCES[kind], ROWS, tmp_path, format=FORMAT)
+
+
+def test_worker_processes_read_a_map_style_source(tmp_path: Path) -> None:
+    check_source(Map, ROWS, tmp_path, num_workers=2, format=FORMAT)
+
+
+def test_a_cached_dataset_is_a_source_too(storage: yoga.Storage, tmp_path: Path) -> None:
+    ref = storage.submit(ROWS, "a", "1")
+    check_source(lambda: ref[10:30:2], ROWS[10:30:2], tmp_path, format=FORMAT)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12, dtype=np.int16).reshape(4, 3),
+        np.arange(5.0),
+        np.zeros((3, 0, 2), np.uint8),
+        np.array(["a", "bcd", ""]),
+        np.array(["2020-01-01", "2021-01-01"], "M8[D]"),
+        np.arange(4, dtype=">u4"),
+        np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+        torch.arange(6).reshape(3, 2),
+        torch.arange(3, dtype=torch.bfloat16),
+        np.zeros((0, 4), np.int32),
+    ],
+    ids=lambda array: f"{array.dtype} {tuple(array.shape)}",
+)
+def test_rows_of_arrays(array: Any, tmp_path: Path) -> None:
+    check_source(lambda: array, [array[i] for i in range(len(array))], tmp_path / "one", format=FORMAT)
+    many = {"a": array, "b": np.arange(len(array))}
+    expected = [{"a": array[i], "b": many["b"][i]} for i in range(len(array))]
+    check_source(lambda: many, expected, tmp_path / "many", format=FORMAT)
+
+
+def test_real_images(mnist: tuple[np.ndarray, np.ndarray], storage: yoga.Storage) -> None:
+    images, labels = mnist
+    ref = storage.submit({"image": images, "label": labels}, "mnist", "test")
+    rows = [row for batch in ref.stream(shuffle=True, shuffle_seed=1).batches(512) for row in batch]
+    order = yoga.ResumableSampler(ref, seed=1)
+    for number, row in zip(order, rows, strict=True):
+        assert np.array_equal(row["image"], images[number])
+        assert row["label"] == labels[number]
+
+
+def test_generator_functions_are_cached_once(storage: yoga.Storage) -> None:
+    calls = []
+
+    @storage.cacheable("numbers", "1")
+    def numbers(stop: int) -> Any:
+        calls.append(stop)
+        yield from range(stop)
+
+    assert list(numbers(5)) == list(numbers(5)) == [0, 1, 2, 3, 4]
+    assert calls == [5]
+    assert numbers.__name__ == "numbers"
+
+
+def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
+    for data in ("text", b"bytes", {1: 2}, {1, 2}, 5, None, object()):
+        with pytest.raises(TypeError, match="pass a"):
+            storage.submit(data, "a", "1")
+    with pytest.raises(SchemaError, match="0 dimensions"):
+        storage.submit(np.array(3), "a", "1")
+    with pytest.raises(SchemaError, match="dtype object"):
+        storage.submit(np.array([1, None], object), "a", "1")
+    with pytest.raises(SchemaError, match="different numbers of rows"):
+        storage.submit({"a": np.zeros(3), "b": np.zeros(4)}, "a", "1")
+    with pytest.raises(ValueError, match="each worker all its rows"):
+        storage.submit(Endless(), "a", "1", num_workers=2)
+    assert storage.list() == []
+
+
+def test_arguments_of_another_kind_are_said(storage: yoga.Storage) -> None:
+    storage.submit([1], "a", "1")
+    with pytest.raises(TypeError, match=r"to must be a Storage, found 'there'; pass Storage\('there'\)"):
+        storage.copy("a", "1", to="there")  # type: ignore[arg-type]
+    for grace in ("a", -1, float("nan"), None):
+        with pytest.raises(ValueError, match="grace must be at least 0 seconds"):
+            storage.clean(grace)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"'y' is a list; numpy\.asarray or torch.as_tensor"):
+        storage.submit({"x": np.zeros(3), "y": [1, 2, 3]}, "b", "1")
+
+
+def test_an_empty_dataset_is_a_version(storage: yoga.Storage) -> None:
+    for version, data in (("list", []), ("array", np.zeros((0, 3))), ("generator", iter(()))):
+        ref = storage.submit(data, "empty", version)
+        assert (len(ref), list(ref), list(ref.stream(shuffle=True))) == (0, [], [])
+        storage.check("empty", version)
+        assert len(pickle.loads(pickle.dumps(storage.fetch("empty", version)))) == 0
+        with pytest.raises(IndexError):
+            ref[0]
+
+
+def test_a_row_that_does_not_fit_publishes_nothing(storage: yoga.Storage) -> None:
+    def rows() -> Any:
+        yield from ({"a": {"b": i}} for i in range(100_000))
+        yield {"a": {"b": "text"}}
+
+    message = r"row 100000 does not fit: column 'a/b': expected int <i8, found str \|u1"
+    with pytest.raises(SchemaError, match=message):
+        storage.submit(rows(), "a", "1")
+    assert storage.list() == []
+    assert not list(storage.path.rglob("*" + format_named(FORMAT).SUFFIX))
+
+
+def test_a_shape_that_varies_late_needs_a_schema(storage: yoga.Storage) -> None:
+    def rows() -> Any:
+        yield from (np.zeros(4) for _ in range(70_000))
+        yield np.zeros(5)
+
+    with pytest.raises(SchemaError, match=r"expected shape \(4,\), found shape \(5,\); .*ragged=\['value'\]"):
+        storage.submit(rows, "a", "1")
+    ref = storage.submit(rows, "a", "1", schema=yoga.Schema.of(np.zeros(4), ragged=["value"]))
+    assert ref[-1].shape == (5,)
+
+
+def test_a_published_version_stays(storage: yoga.Storage) -> None:
+    storage.submit([1, 2], "a", "1")
+
+    def never() -> Any:
+        raise RuntimeError("the source must not be read")
+        yield
+
+    with pytest.raises(ExistsError, match="published already"):
+        storage.submit(never, "a", "1")
+    assert list(storage.fetch("a", "1")) == [1, 2]
+
+
+def test_overwriting_leaves_open_readers_what_they_opened(storage: yoga.Storage) -> None:
+    old = storage.submit([1, 2, 3], "a", "1")
+    pickled = pickle.dumps(old)
+    new = storage.submit([4, 5], "a", "1", overwrite=True)
+    assert (list(old), list(new), list(storage.fetch("a", "1"))) == ([1, 2, 3], [4, 5], [4, 5])
+    with pytest.raises(NotFoundError, match="overwritten since"):
+        pickle.loads(pickled)
+    storage.check("a", "1")
+    with pytest.raises(SchemaError):
+        storage.submit([1, object()], "a", "1", overwrite=True)
+    assert list(storage.fetch("a", "1")) == [4, 5]
+    storage.remove("a", "1")
+    assert list(new) == [4, 5]
+    with pytest.raises(NotFoundError, match="has been removed"):
+        pickle.loads(pickle.dumps(new))
+
+
+def test_missing_versions_say_what_there_is(storage: yoga.Storage) -> None:
+    with pytest.raises(NotFoundError, match="holds nothing"):
+        storage.fetch("a", "1")
+    storage.submit([1], "a", "1")
+    storage.submit([1], "a", "2")
+    with pytest.raises(NotFoundError, match=r"its versions are \['1', '2'\]"):
+        storage.fetch("a", "3")
+    for kind in (KeyError, FileNotFoundError):
+        with pytest.raises(kind, match=r"the storage holds \['a'\]"):
+            storage.remove("b", "1")
+    assert storage.list() == [("a", "1"), ("a", "2")]
+    assert storage.versions("a") == ["1", "2"]
+    assert storage.versions("b") == []
+    (storage.path / "a" / "2" / "manifest.json").unlink()  # unfinished
+    with pytest.raises(NotFoundError, match=r"its versions are \['1'\]"):
+        storage.fetch("a", "2")
+
+
+@given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_any_text_is_an_id_and_none_leaves_the_root(tmp_path_factory: Any, id: str, version: str) -> None:
+    root = tmp_path_factory.mktemp("root")
+    storage = yoga.Storage(root / "storage", FORMAT)
+    try:
+        storage.submit([1], id, version)
+    except ValueError:  # lone surrogates, or longer than a directory's name may be
+        assert not (id + version).isascii()
+    else:
+        assert storage.list() == [(id, version)]
+        assert len(list(storage.path.rglob("manifest.json"))) == 1
+    assert {path.name for path in root.iterdir()} <= {"storage"}
+
+
+def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "a b%20c~"
+    plain = str(place).replace("%", "%25")
+    for text in (str(place), place.as_uri(), f"file:{plain}", f"file://localhost{plain}", f"FILE://{plain}"):
+        assert yoga.Storage(text).path == place, text
+    assert yoga.Storage("a:b").path == tmp_path / "a:b"
+    assert yoga.Storage("~/x").path == Path.home() / "x" == yoga.Storage("file://~/x").path
+    for wrong in ("s3:/bucket/x", "gs:/bucket", "https:/host", "", "file:below", "file:"):
+        with pytest.raises(ValueError, match="a URL has two slashes"):
+            yoga.Storage(wrong)
+    with pytest.raises(ValueError, match="names a host, 'tmp'; a file of this machine is file:///tmp/x"):
+        yoga.Storage("file://tmp/x")
+    with pytest.raises(ValueError, match=r"nobody knows s4://.*'s3'"):
+        yoga.Storage("s4://bucket")
+    yoga.Storage(place.as_uri()).submit([1], "a", "1")
+    assert [path.name for path in tmp_path.iterdir()] == [place.name]
+
+
+@pytest.mark.parametrize("name", ["", "..", ".", "/", "../../x", "%2e", "a" * 300, "\0", ".staging", 5])
+def test_awkward_ids(storage: yoga.Storage, name: Any) -> None:
+    if name in ("", 5) or len(name) > 240:
+        with pytest.raises(ValueError, match=r"non-empty str|240 are allowed"):
+            storage.submit([1], name, "1")
+    else:
+        assert list(storage.submit([1], name, name)) == [1]
+        assert storage.list() == [(name, name)]
+
+
+def test_an_endless_source_is_found_by_max_rows(storage: yoga.Storage) -> None:
+    with pytest.raises(ValueError, match=r"more than max_rows=1000 rows.*Nothing was published"):
+        storage.submit(itertools.count(), "a", "1", max_rows=1000)
+    assert storage.list() == []
+    assert len(storage.submit(range(1000), "a", "1", max_rows=1000)) == 1000
+    with pytest.raises(ValueError, match="has 11 rows, more than max_rows=10"):
+        storage.submit(list(range(11)), "b", "1", max_rows=10)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_build_whose_source_broke_is_continued(storage: yoga.Storage, tmp_path: Path, workers: int) -> None:
+    log, fuse = tmp_path / "log", tmp_path / "fuse"
+    fuse.touch()
+    with pytest.raises(RuntimeError, match="row 30 is unplugged"):
+        storage.submit(Map(log, fuse), "a", "1", num_workers=workers)
+    assert storage.list() == []
+    fuse.unlink()
+    log.write_text("")
+    ref = storage.submit(Map(log, fuse), "a", "1", num_workers=workers)
+    assert_rows_equal(list(ref), ROWS)
+    read = [int(line) for line in log.read_text().split()]
+    assert len(read) < 40  # 10 rows or 16, and the few that were compared
+    assert sorted(set(range(30 if workers == 0 else 32, 40)) - set(read)) == []
+    storage.check("a", "1")
+    assert ref.fingerprint == storage.submit(ROWS, "b", "1").fingerprint
+
+
+def test_a_dataset_that_has_changed_is_built_anew(storage: yoga.Storage, tmp_path: Path) -> None:
+    fuse = tmp_path / "fuse"
+    fuse.touch()
+
+    class Changed(Map):
+        def __getitem__(self, index: int) -> Any:
+            return {**super().__getitem__(index), "y": (-index, "new")}
+
+    Changed.__name__ = "Map"
+    with pytest.raises(RuntimeError):
+        storage.submit(Map(fuse=fuse), "a", "1")
+    ref = storage.submit(Changed(), "a", "1")
+    assert [row["y"][0] for row in ref] == [-i for i in range(40)]
+    assert not list((storage.path / ".staging").rglob("*" + format_named(FORMAT).SUFFIX))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_anywhere_gives_an_error_or_the_right_rows(storage: yoga.Storage) -> None:
+    storage.submit(ROWS, "a", "1")
+    files = sorted((storage.path / "a" / "1").iterdir())
+    assert len(files) == 2
+    rng = random.Random(0)
+    refused = 0
+    for path in files:
+        whole = path.read_bytes()
+        places = {rng.randrange(len(whole)) for _ in range(120)} | {0, len(whole) - 1}
+        for at in sorted(places):
+            flip(path, at)
+            try:
+                assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
+            except CorruptError:
+                refused += 1
+            path.write_bytes(whole)
+    assert refused > 100
+    storage.check("a", "1")
+
+
+def test_cut_missing_and_extra_files_are_found(storage: yoga.Storage) -> None:
+    storage.submit(ROWS, "a", "1")
+    manifest, data = sorted((storage.path / "a" / "1").iterdir(), key=lambda path: path.suffix != ".json")
+    whole = data.read_bytes()
+    for size in (0, 1, 4096, len(whole) // 2, len(whole) - 1):
+        data.write_bytes(whole[:size])
+        for act in (lambda: list(storage.fetch("a", "1")), lambda: storage.check("a", "1")):
+            with pytest.raises(CorruptError, match=r"bytes"):
+                act()
+    data.write_bytes(whole)
+    (data.parent / "stray").touch()
+    with pytest.raises(CorruptError, match="stray is not named in the manifest"):
+        storage.check("a", "1")
+    (data.parent / "stray").unlink()
+    data.rename(data.parent.parent / "moved")
+    with pytest.raises(CorruptError, match="missing"):
+        storage.check("a", "1")
+    (data.parent.parent / "moved").rename(data)
+    text = manifest.read_bytes()
+    for size in (0, 10, len(text) // 2, len(text) - 1):
+        manifest.write_bytes(text[:size])
+        with pytest.raises(CorruptError, match="manifest is damaged"):
+            storage.fetch("a", "1")
+
+
+BUILDER = """
+import sys, time
+import numpy as np
+import torchyoga as yoga
+class Slow:
+    def __len__(self): return 200
+    def __getitem__(self, i):
+        time.sleep(0.002)
+        return {"x": np.full(1000, i), "s": "t" * i}
+from torchyoga import build
+build._FILE_SECONDS = 0.05
+print("ready", flush=True)
+yoga.Storage(sys.argv[1], sys.argv[2]).submit(Slow(), "a", "1", progress=False)
+print("done", flush=True)
+"""
+
+
+def test_killed_at_any_moment_nothing_or_everything_is_there(storage: yoga.Storage) -> None:
+    rng = random.Random(1)
+    for _ in range(8):
+        arguments = [sys.executable, "-c", BUILDER, str(storage.path), FORMAT]
+        builder = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+        assert builder.stdout is not None
+        builder.stdout.readline()
+        time.sleep(rng.random() * 0.5)  # the random moment
+        builder.kill()
+        builder.communicate(timeout=300)
+        if storage.list():
+            storage.check("a", "1")
+            storage.remove("a", "1")
+        else:
+            with pytest.raises(NotFoundError):
+                storage.fetch("a", "1")
+    # Nothing blocks the next build, which continues or starts over.
+    rows = [{"x": np.full(1000, i), "s": "t" * i} for i in range(200)]
+
+    class Slow:
+        def __len__(self) -> int:
+            return 200
+
+        def __getitem__(self, i: int) -> Any:
+            return rows[i]
+
+    ref = storage.submit(Slow(), "a", "1")
+    assert_rows_equal(list(ref), rows)
+    storage.check("a", "1")
+    assert ref.fingerprint == storage.submit(rows, "b", "1").fingerprint
+
+
+def _cache(root: str, log: str, start: Any) -> int:
+    start.wait(300)
+
+    @yoga.Storage(root, FORMAT).cacheable("numbers", "1")
+    def numbers() -> Any:
+        with open(log, "a") as file:
+            file.write("built\n")
+        for i in range(300):
+            time.sleep(0.001)
+            yield i
+
+    return sum(numbers())
+
+
+def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    context = multiprocessing.get_context("fork")
+    start = context.Event()
+    queue: Any = context.Queue()
+    processes = [
+        context.Process(target=lambda: queue.put(_cache(str(tmp_path / "s"), str(log), start)), daemon=True)
+        for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    sums: list[int] = []
+    threads = [
+        threading.Thread(
+            target=lambda: sums.append(_cache(str(tmp_path / "s"), str(log), start)), daemon=True
+        )
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    start.set()
+    sums += [queue.get(timeout=300) for _ in processes]
+    for thread in threads:
+        thread.join(300)
+    for process in processes:
+        process.join(300)
+    assert sums == [sum(range(300))] * 8
+    assert log.read_text() == "built\n"
+
+
+def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator[Any]) -> None:
+    """Before a method does its work, somebody else does the next of these acts."""
+    method, is_acting = getattr(where, name), False
+
+    def after_an_act(*args: Any, **more: Any) -> Any:
+        nonlocal is_acting
+        if not is_acting:  # an act may call the method itself
+            is_acting = True
+            for act in itertools.islice(acts, 1):
+                act()
+            is_acting = False
+        return method(*args, **more)
+
+    monkeypatch.setattr(where, name, after_an_act)
+
+
+@pytest.mark.parametrize("times", [1, 3, 9])
+@pytest.mark.parametrize("doing", ["check", "copy"])
+def test_what_is_overwritten_meanwhile_is_not_called_damaged(
+    doing: str, times: int, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit([0], "a", "1")
+    acts = (partial(storage.submit, [n + 1], "a", "1", overwrite=True) for n in range(times))
+    first(monkeypatch, *{"check": (Store, "sizes"), "copy": (Folder, "held")}[doing], acts)
+    to = yoga.Storage(tmp_path / "to")
+    work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
+    if times > 5:
+        with pytest.raises(NotFoundError, match=r"overwritten 5 times while it was (checked|copied); try"):
+            work()
+        assert to.list() == []
+    else:
+        work()
+        assert doing == "check" or list(to.fetch("a", "1")) == [times]
+
+
+@pytest.mark.parametrize("doing", ["check", "copy"])
+def test_what_is_removed_meanwhile_is_not_called_damaged(
+    doing: str, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit([0], "a", "1")
+    acts = iter([partial(storage.remove, "a", "1")])
+    first(monkeypatch, *{"check": (Store, "sizes"), "copy": (Folder, "held")}[doing], acts)
+    to = yoga.Storage(tmp_path / "to")
+    work = partial(storage.check, "a", "1") if doing == "check" else partial(storage.copy, "a", "1", to=to)
+    with pytest.raises(NotFoundError, match=r"'a' '1' in .* was removed while it was (checked|copied)"):
+        work()
+    assert to.list() == []
+
+
+def test_checks_and_copies_beside_builds(storage: yoga.Storage, tmp_path: Path) -> None:
+    """Whatever they meet, they call nothing damaged."""
+    storage.submit([0, 0], "a", "1")
+    is_over, failures = threading.Event(), []
+
+    def overwrite() -> None:
+        try:
+            for n in range(1, 25):
+                storage.submit([n, n], "a", "1", overwrite=True)
+                if n % 8 == 0:
+                    storage.remove("a", "1")
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            is_over.set()
+
+    thread = threading.Thread(target=overwrite)
+    thread.start()
+    for turn in range(10_000):
+        with contextlib.suppress(NotFoundError):
+            storage.check("a", "1")
+        with contextlib.suppress(NotFoundError):
+            assert len(storage.copy("a", "1", to=yoga.Storage(tmp_path / "to"), overwrite=True)) == 2
+        if is_over.is_set() and turn:
+            break
+    thread.join(300)
+    assert (failures, is_over.is_set()) == ([], True)
+
+
+FULL = """
+import resource, signal, sys
+import numpy as np
+import torchyoga as yoga
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+storage = yoga.Storage(sys.argv[1], sys.argv[2])
+storage.submit([1, 2], "old", "1")
+if len(sys.argv) > 3:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    storage.submit(np.zeros((30, 1_000_000), np.uint8), "new", "1")
+except OSError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+assert storage.list() == [("old", "1")], storage.list()
+assert list(storage.fetch("old", "1")) == [1, 2]
+assert not list(storage.path.rglob("*new*/**/*-0*"))
+storage.submit(np.zeros((3, 1000), np.uint8), "new", "1")
+storage.check("new", "1")
+"""
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", FULL, str(tmp_path), FORMAT, str(8 * 2**20)]
+    told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "free some space" in told.stdout
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 9 * 2**20) as disk:
+        arguments = [sys.executable, "-c", FULL, str(disk.path / "s"), FORMAT]
+        told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+        assert told.returncode == 0, told.stderr
+        assert "No space left on device" in told.stdout
+        assert "free some space" in told.stdout
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(OSError, match="cannot write to the storage"):
+        yoga.Storage(tmp_path / "file" / "s", FORMAT).submit([1], "a", "1")
+    with pytest.raises(ValueError, match="cache_dir is for a store behind a URL"):
+        yoga.Storage(tmp_path, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match="format='zip' is not known"):
+        yoga.Storage(tmp_path, format="zip")
+
+
+def test_the_fingerprint_is_of_the_rows(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = storage.submit(ROWS, "a", "1").fingerprint
+    assert storage.submit(iter(ROWS), "a", "2").fingerprint == one
+    assert storage.submit(ROWS[1:] + ROWS[:1], "a", "3").fingerprint != one
+    changed = [*ROWS[:-1], {**ROWS[-1], "y": (39, "38")}]
+    assert storage.submit(changed, "a", "4").fingerprint != one
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 7)
+    monkeypatch.setattr("torchyoga.build._ROWS_TO_LEARN", 4)
+    monkeypatch.setattr("torchyoga.build._FILE_SECONDS", 0.0)  # a file a block
+    monkeypatch.setattr("torchyoga.build._FILE_SHARE", 0.0)
+    small = storage.submit(ROWS, "a", "5")
+    assert len(list((storage.path / "a" / "5").iterdir())) > 5
+    assert small.fingerprint == one
+    assert_rows_equal(list(small), ROWS)
+    storage.check("a", "5")
+
+
+def test_wide_and_large_rows(storage: yoga.Storage) -> None:
+    wide = [{f"c{i}": i * n for i in range(300)} for n in range(5)]
+    assert_rows_equal(list(storage.submit(wide, "wide", "1")), wide)
+    large = [np.full(6_000_000, i, np.uint8) for i in range(3)]  # larger than a block
+    assert_rows_equal(list(storage.submit(large, "large", "1")), large)
+    growing = [b"x" * n for n in (0, 1, 5_000_000, 3, 9_000_000)]
+    assert list(storage.submit(growing, "growing", "1").stream(start_offset=1)) == growing[1:]
+
+
+MEMORY = """
+import sys
+import numpy as np
+import torchyoga as yoga
+
+def anonymous():  # KiB of memory that is not a cached page of a file
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+def rows():
+    global peak
+    for i in range(4000):
+        peak = max(peak, anonymous())
+        yield np.full(100_000, i % 256, np.uint8)
+
+peak = before = anonymous()
+yoga.Storage(sys.argv[1], sys.argv[2]).submit(rows, "a", "1")
+print(peak - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells its memory there")
+def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", MEMORY, str(tmp_path), FORMAT]
+    told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
+    assert 0 < int(told.stdout) < 100 * 1024  # KiB, while 400 MB went through
+
+
+def test_loaders_take_an_empty_dataset(storage: yoga.Storage) -> None:
+    for version, data in (("rows", []), ("arrays", {"x": np.zeros((0, 2))})):
+        ref = storage.submit(data, "empty", version)
+        for loader in (yoga.DataLoader(ref, batch_size=4), torch.utils.data.DataLoader(ref, batch_size=4)):
+            assert (list(loader), len(loader)) == ([], 0)
+
+
+def test_rows_without_dimensions_or_elements(tmp_path: Path) -> None:
+    for number, rows in enumerate(
+        [
+            [np.array(i) for i in range(3)],
+            [torch.tensor(i) for i in range(3)],
+            [np.zeros((0, i)) for i in range(3)],
+            [np.zeros([0] * i) for i in range(3)],
+            [torch.zeros(2, 0, 3)] * 3,
+            [{}, {}],
+            [None, None],
+            [((), [])] * 2,
+        ]
+    ):
+        check_source(lambda rows=rows: rows, rows, tmp_path / str(number), format=FORMAT)
+
+
+# -- from one format to the other
+
+OTHER = {"lmdb": "hdf5", "hdf5": "lmdb"}
+
+
+def test_a_version_is_converted_in_place(storage: yoga.Storage) -> None:
+    before = storage.submit(ROWS, "a", "1")
+    assert_rows_equal(before[3], ROWS[3])
+    opened, pickled = pickle.loads(pickle.dumps(before)), pickle.dumps(before)
+    opened.open()
+    after = storage.convert("a", "1", format=OTHER[FORMAT])
+    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
+    assert data.suffix == format_named(OTHER[FORMAT]).SUFFIX
+    assert (after.fingerprint, after.schema) == (before.fingerprint, before.schema)
+    # Whoever has it open reads on, and whoever names it finds the same rows.
+    unopened = pickle.loads(pickled)
+    for ref in (before, opened, unopened, after, storage.fetch("a", "1")):
+        assert_rows_equal(list(ref), ROWS)
+    again = storage.convert("a", "1", format=FORMAT)
+    assert again.fingerprint == before.fingerprint
+    for ref in (unopened, again, pickle.loads(pickled)):
+        assert_rows_equal(list(ref), ROWS)
+    storage.check("a", "1")
+    sampler = yoga.ResumableSampler(before, seed=1)
+    sampler.load_state_dict(yoga.ResumableSampler(again, seed=1).state_dict())
+
+
+def test_a_ref_that_was_not_open_follows_a_conversion(storage: yoga.Storage) -> None:
+    storage.submit(ROWS, "a", "1")
+    ref = pickle.loads(pickle.dumps(storage.fetch("a", "1")))
+    storage.convert("a", "1", format=OTHER[FORMAT])
+    assert_rows_equal(list(ref), ROWS)
+    assert pickle.loads(pickle.dumps(ref)).fingerprint == ref.fingerprint
+
+
+def test_a_ref_that_opens_follows_conversions_one_after_the_other(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.submit([{"x": 1}, {"x": 2}], "a", "1", format="lmdb")
+    formats, mapped = ["hdf5", "lmdb", "hdf5"], Reader.map_all
+
+    def map_late(reader: Reader) -> None:
+        if formats and threading.current_thread() is threading.main_thread():
+            # As another process might.
+            there = threading.Thread(
+                target=storage.convert, args=("a", "1"), kwargs={"format": formats.pop()}
+            )
+            there.start()
+            there.join()
+        mapped(reader)
+
+    ref = storage.fetch("a", "1")
+    ref = pickle.loads(pickle.dumps(ref))
+    with monkeypatch.context() as patched:
+        patched.setattr(Reader, "map_all", map_late)
+        assert list(ref) == [{"x": 1}, {"x": 2}]
+        assert formats == []
+        formats += ["hdf5", "lmdb"]
+        assert list(storage.fetch("a", "1")) == [{"x": 1}, {"x": 2}]
+
+
+def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> None:
+    old = storage.submit(ROWS, "a", "1")
+    for compression in ("gzip", "lzf", None):
+        version = f"1 {compression}"
+        new = storage.convert("a", "1", format="hdf5", compression=compression, to=version)
+        assert_rows_equal(list(new), ROWS)
+        assert new.fingerprint == old.fingerprint
+        storage.check("a", version)
+        back = storage.convert("a", version, format="lmdb", to=f"{version} back")
+        assert (back.fingerprint, list(back.schema.columns)) == (old.fingerprint, list(old.schema.columns))
+    with pytest.raises(ExistsError, match="'1 gzip' is published already"):
+        storage.convert("a", "1", format="lmdb", to="1 gzip")
+    with pytest.raises(NotFoundError, match="no version '2'"):
+        storage.convert("a", "2", format="lmdb")
+    with pytest.raises(ValueError, match="format='zip' is not known"):
+        storage.convert("a", "1", format="zip")
+    assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
+
+
+def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
+    storage.submit({"x": np.arange(5000)}, "a", "1")
+    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
+    whole = bytearray(data.read_bytes())
+    whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
+    data.write_bytes(whole)
+    with pytest.raises(CorruptError, match="checksum does not match"):
+        storage.convert("a", "1", format=OTHER[FORMAT])
+    assert data.read_bytes() == whole
+    assert [path.name for path in (storage.path / ".staging").rglob("*") if path.is_file()] == []
+
+
+def test_an_empty_version_is_converted(storage: yoga.Storage) -> None:
+    for version, data in (("rows", []), ("arrays", np.zeros((0, 3)))):
+        old = storage.submit(data, "empty", version)
+        new = storage.convert("empty", version, format=OTHER[FORMAT])
+        assert (len(new), new.schema, new.fingerprint) == (0, old.schema, old.fingerprint)
+
+
+def test_many_files_of_other_formats_in_one_storage(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 3)
+    monkeypatch.setattr("torchyoga.build._ROWS_TO_LEARN", 4)
+    monkeypatch.setattr("torchyoga.build._FILE_SECONDS", 0.0)  # a file a block
+    monkeypatch.setattr("torchyoga.build._FILE_SHARE", 0.0)
+    for compression in (None, "gzip") if FORMAT == "hdf5" else (None,):
+        version = str(compression)
+        schema = yoga.Schema.of(ROWS[1], ragged=["t"])
+        ref = storage.submit(ROWS, "a", version, compression=compression, schema=schema)
+        assert len(list((storage.path / "a" / version).iterdir())) > 10
+        order = random.Random(0).choices(range(40), k=200)
+        for number, row in zip(order, ref[order], strict=True):
+            assert_rows_equal(row, ROWS[number])
+        assert_rows_equal(list(ref), ROWS)
+        storage.check("a", version)
+
+
+def test_the_format_of_a_call_comes_before_that_of_the_storage(storage: yoga.Storage) -> None:
+    other = OTHER[FORMAT]
+    storage.submit([1, 2], "a", "1", format=other)
+
+    @storage.cacheable("a", "2", format=other)
+    def numbers() -> Any:
+        yield from range(5)
+
+    assert list(numbers()) == [0, 1, 2, 3, 4]
+    for version in ("1", "2"):
+        assert list((storage.path / "a" / version).glob("*" + format_named(other).SUFFIX))
+    with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'"):
+        storage.submit([1], "a", "3", format="lmdb", compression="gzip")
+    with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'"):
+        yoga.Storage(storage.path, "lmdb", "gzip")
+    squeezed = yoga.Storage(storage.path, "hdf5", "gzip")
+    assert repr(squeezed).endswith("format='hdf5', compression='gzip')")
+    zeros = np.zeros((1000, 100))
+    sizes = {}
+    for version, options in {"gzip": {}, "lmdb": {"format": "lmdb"}, "lzf": {"compression": "lzf"}}.items():
+        assert_rows_equal(list(squeezed.submit(zeros, "zeros", version, **options)), list(zeros))
+        sizes[version] = squeezed.fetch("zeros", version).manifest.nbytes
+    assert sizes["gzip"] < sizes["lzf"] < 100_000 < 800_000 < sizes["lmdb"]

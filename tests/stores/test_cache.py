@@ -1,0 +1,449 @@
+"""The cache folder: what is in it, what goes when room is needed, and who downloads."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from children import status_of_child
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchyoga.errors import RemoteError, YogaError
+from torchyoga.stores.cache import Cache, default_folder
+
+
+def key(name: str) -> str:
+    """What a file of that letter is called."""
+    return f"{ord(name):032x}.mdb"
+
+
+K = key("k")
+
+
+def put(cache: Cache, name: str, nbytes: int) -> Path:
+    return cache.get(
+        key(name), nbytes, lambda path: (path.write_bytes(name.encode() * nbytes), None)[1], name
+    )
+
+
+def kept(cache: Cache) -> dict[str, int]:
+    folder = cache.folder / "files"
+    found = folder.iterdir() if folder.exists() else ()
+    return {chr(int(path.stem, 16)): path.stat().st_size for path in found}
+
+
+def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
+    cache, downloads = Cache(tmp_path / "a" / "b"), []
+
+    def download(path: Path) -> None:
+        downloads.append(path)
+        path.write_bytes(b"abc")
+
+    assert not cache.has(K)
+    assert cache.find(K) is None
+    assert cache.get(K, 3, download, "k").read_bytes() == b"abc"
+    assert cache.get(K, 3, download, "k") == cache.find(K)
+    assert len(downloads) == 1
+    assert cache.has(K)
+    assert not downloads[0].exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30),
+    st.integers(0, 40),
+)
+def test_what_was_not_used_for_longest_goes_first(uses: list[tuple[str, bool]], limit: int) -> None:
+    """Against a list of names in order of use."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        cache, sizes = Cache(Path(folder), limit), dict(zip("abcdefgh", range(3, 19, 2), strict=True))
+        order: list[str] = []
+        for nth, (name, only_look) in enumerate(uses):
+            if only_look:
+                cache.find(key(name))
+            else:
+                put(cache, name, sizes[name])
+            if name in order:
+                order.remove(name)
+            elif only_look:
+                continue
+            else:
+                while order and sum(sizes[n] for n in order) + sizes[name] > limit:
+                    order.pop(0)
+            order.append(name)
+            # Two uses within one tick of the file system's clock could not be told apart.
+            os.utime(Path(folder) / "files" / key(name), ns=(nth * 10**9, nth * 10**9))
+            assert kept(cache).keys() == set(order)
+            assert sum(kept(cache).values()) <= max(limit, sizes[name])
+
+
+def test_what_is_deleted_stays_readable_where_it_is_mapped(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 10)
+    with open(put(cache, "a", 8), "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    put(cache, "b", 8)
+    assert not cache.has(key("a"))
+    assert mapped[:] == b"a" * 8
+
+
+def test_an_interrupted_download_goes_on_where_it_ended(tmp_path: Path) -> None:
+    cache, seen = Cache(tmp_path), []
+
+    def download(path: Path) -> None:
+        with open(path, "ab") as file:
+            seen.append(file.tell())
+            file.write(b"x" * 5)
+            if file.tell() < 15:
+                raise RemoteError("the line was cut")
+
+    for _ in range(2):
+        with pytest.raises(RemoteError, match="cut"):
+            cache.get(K, 15, download, "k")
+        assert not cache.has(K)
+    assert cache.get(K, 15, download, "k").read_bytes() == b"x" * 15
+    assert seen == [0, 5, 10]
+
+
+def test_parts_that_nobody_goes_on_with_are_deleted(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 100)
+    for name, age in ((key("o"), 2 * 86400), (key("n"), 60), ("my own", 2 * 86400)):
+        part = tmp_path / "parts" / name
+        part.parent.mkdir(exist_ok=True)
+        part.write_bytes(b"x")
+        os.utime(part, (time.time() - age,) * 2)
+    put(cache, "k", 5)
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == {key("n"), "my own"}
+
+
+def test_a_full_disk_deletes_what_is_old_and_then_says_so(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    put(cache, "a", 5)
+    put(cache, "b", 5)
+    tries = []
+
+    def download(path: Path) -> None:
+        tries.append(sorted(kept(cache)))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"no space left for s3://k \(7 MB\); make room") as error:
+        cache.get(K, 7_000_000, download, "s3://k")
+    assert error.value.errno == errno.ENOSPC
+    assert tries == [["a", "b"], ["b"], []]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError, match="pass another cache_dir"):
+        put(Cache(tmp_path / "file"), "k", 5)
+
+
+def test_what_is_built_here_is_kept_if_it_fits(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 10)
+    put(cache, "a", 8)
+    for name, nbytes in (("large", 11), ("b", 9)):
+        (tmp_path / "cache" / name).write_bytes(b"x" * nbytes)
+        cache.adopt(key(name[0]), name)
+    assert kept(cache) == {"b": 9}
+    assert (tmp_path / "cache" / "large").exists()
+    assert not (tmp_path / "cache" / "b").exists()
+
+
+DOWNLOADER = """
+import sys, time
+from pathlib import Path
+from torchyoga.stores.cache import Cache
+folder, log, limit, nbytes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), 1000
+def download(path):
+    with open(log, "a") as file:
+        file.write(chr(int(path.stem, 16)))
+    for _ in range(10):
+        time.sleep(0.01)
+        with open(path, "ab") as file:
+            file.write(b"x" * (nbytes // 10))
+for turn in range(3):
+    for key in "abc":
+        Cache(folder, limit).get(f"{ord(key):032x}.mdb", nbytes, download, key)
+        # Others may be about to keep theirs, and make room then.
+        assert nbytes * len(list((folder / "files").iterdir())) <= limit + 2 * nbytes
+"""
+
+
+def test_one_process_downloads_while_others_wait(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    arguments = [sys.executable, "-c", DOWNLOADER, str(tmp_path / "cache"), str(log), str(10**6)]
+    processes = [subprocess.Popen(arguments) for _ in range(4)]
+    assert [process.wait(300) for process in processes] == [0] * 4
+    assert sorted(log.read_text()) == ["a", "b", "c"]
+
+
+def test_processes_share_a_bound(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", DOWNLOADER, str(tmp_path / "cache"), str(tmp_path / "log"), "1500"]
+    processes = [subprocess.Popen(arguments) for _ in range(3)]
+    assert [process.wait(300) for process in processes] == [0] * 3
+    assert sum(kept(Cache(tmp_path / "cache")).values()) <= 1500
+
+
+def test_a_downloader_that_dies_blocks_nobody(tmp_path: Path) -> None:
+    dying = """
+import os, signal, sys
+from pathlib import Path
+from torchyoga.stores.cache import Cache
+def download(path):
+    path.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+Cache(Path(sys.argv[1])).get(sys.argv[2], 8, download, "k")
+"""
+    assert subprocess.run([sys.executable, "-c", dying, str(tmp_path), K], timeout=300).returncode != 0
+    cache = Cache(tmp_path)
+
+    def go_on(path: Path) -> None:
+        with open(path, "ab") as file:
+            file.write(b"+end")
+
+    assert cache.get(K, 8, go_on, "k").read_bytes() == b"half+end"
+
+
+def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0.2)
+    cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
+
+    def stand_still(path: Path) -> None:
+        path.write_bytes(b"x")
+        begun.set()
+        end.wait(300)
+
+    thread = threading.Thread(target=lambda: cache.get(K, 1, stand_still, "k"))
+    thread.start()
+    try:
+        assert begun.wait(300)
+        with pytest.raises(RemoteError, match="another process downloads the file, but nothing has come"):
+            cache.get(K, 1, stand_still, "the file")
+    finally:
+        end.set()
+        thread.join(300)
+
+
+def test_the_default_folder_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
+    if sys.platform == "linux":
+        assert default_folder() == Path("/somewhere/cache/torchyoga")
+    assert default_folder().name == "torchyoga"
+
+
+# -- links, modes, and what is not ours
+
+
+def write_part(cache: Cache, data: bytes) -> Callable[[Path], None]:
+    def download(path: Path) -> None:
+        with cache.part(path.name) as part:
+            part.write(data)
+
+    return download
+
+
+@pytest.mark.parametrize("name", ["parts", "files", "locks", f"parts/{K}", f"files/{K}", f"locks/{K}.lock"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_links_in_a_cache_are_not_written_through(name: str, is_there: bool, tmp_path: Path) -> None:
+    cache, outside = Cache(tmp_path / "cache"), tmp_path / "outside"
+    put(cache, "a", 5)
+    is_folder = "/" not in name
+    if is_there:
+        outside.mkdir() if is_folder else outside.write_bytes(b"precious")
+    link = cache.folder / name
+    if is_folder:
+        for path in link.iterdir() if link.exists() else ():
+            path.unlink()
+        link.rmdir()
+    link.symlink_to(outside)
+    with pytest.raises((YogaError, OSError), match=re.escape(str(cache.folder))):
+        cache.get(K, 8, write_part(cache, b"from afar"), "k")
+    assert link.is_symlink()
+    assert outside.exists() == is_there
+    assert not is_there or (
+        list(outside.iterdir()) == [] if is_folder else outside.read_bytes() == b"precious"
+    )
+
+
+def test_a_link_put_for_a_file_is_not_read(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    path = put(cache, "k", 5)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    for act in (cache.find, cache.has, lambda name: put(cache, "k", 5)):
+        with pytest.raises(YogaError, match="is a link where a file should be; remove it"):
+            act(K)
+    cache.drop(K)
+    assert (tmp_path / "elsewhere").read_bytes() == b"k" * 5
+
+
+@pytest.mark.parametrize(("shared", "folders", "files"), [(False, 0o700, 0o600), (True, 0o2770, 0o660)])
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_who_may_read_and_write_a_cache(
+    shared: bool, folders: int, files: int, umask: int, tmp_path: Path
+) -> None:
+    before = os.umask(umask)
+    try:
+        cache = Cache(tmp_path / "cache", None, shared)
+        cache.get(K, 8, write_part(cache, b"from afar"), "k")
+        with cache.scratch() as scratch:
+            scratch.get(K, 8, write_part(scratch, b"from afar"), "k")
+            with scratch.part(key("p")), scratch.held(K):
+                found = [cache.folder, *cache.folder.rglob("*")]
+                modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
+    finally:
+        os.umask(before)
+    assert {(stat.S_ISDIR(path.stat().st_mode), mode) for path, mode in modes.items() if path.exists()} == {
+        (True, folders),
+        (False, files),
+    }
+    assert set(modes.values()) == {folders, files}
+
+
+def test_what_is_not_the_cache_s_own_is_not_deleted(tmp_path: Path) -> None:
+    """Its folder may be any folder of the user's."""
+    photo = f"{'0' * 32}.jpg"  # as some programs name what they keep
+    names = ("files/photo.jpg", f"files/{photo}", f"parts/{photo}", "parts/cello.pdf", "locks/door")
+    own = [tmp_path / name for name in (*names, "checking/account/1")]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (0, 0))
+    cache = Cache(tmp_path, limit=10)
+    for name in "abc":
+        put(cache, name, 8)
+    cache.tidy()
+    assert all(path.exists() for path in own)
+    assert kept_files(cache) == {key("c"), "photo.jpg", photo}
+
+
+def test_locks_of_what_is_gone_are_tidied_away_unless_held(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, limit=10)
+    for name in "abcd":
+        put(cache, name, 8)
+    held = key("a")
+    with cache._only_one(held):
+        cache.tidy()
+        locks = {path.name for path in (tmp_path / "locks").iterdir()}
+        assert locks == {f"{held}.lock", f"{key('d')}.lock", "room.lock"}
+    cache.tidy()
+    assert f"{held}.lock" not in {path.name for path in (tmp_path / "locks").iterdir()}
+
+
+def kept_files(cache: Cache) -> set[str]:
+    return {path.name for path in (cache.folder / "files").iterdir()}
+
+
+# -- checks
+
+
+CHECKER = """
+import sys, time
+from pathlib import Path
+from torchyoga.stores.cache import Cache
+with Cache(Path(sys.argv[1])).scratch() as scratch:
+    scratch.get(sys.argv[2], 4, lambda path: (path.write_bytes(b"file"), None)[1], "k")
+    print("checking", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHECKER, str(tmp_path), K]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as dying, subprocess.Popen(command, **pipes) as living:  # type: ignore[call-overload]
+        try:
+            for process in (dying, living):
+                assert process.stdout.readline() == b"checking\n"
+            cache = Cache(tmp_path)
+            assert cache.tidy() == []
+            dying.kill()
+            dying.wait(300)
+            before = set((tmp_path / "checking").iterdir())
+            with cache.scratch() as scratch:
+                left = set((tmp_path / "checking").iterdir())
+                assert len(before) == len(left) == 2
+                assert len(before & left) == 1
+                assert list(scratch.folder.glob(f"checking/*/files/{K}")) != []
+            living.communicate(b"", timeout=300)
+            assert living.returncode == 0
+        finally:
+            living.kill()
+    assert list((tmp_path / "checking").iterdir()) == []
+    assert list((tmp_path / "locks").iterdir()) == []
+
+
+# -- what stands in the way
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_another_user_s_cache_is_said(mode: int, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # a folder that others may enter
+        os.chmod(name, 0o755)
+        folder = Path(name, "cache")
+        put(Cache(folder), "a", 5)
+        for path in (folder, *folder.rglob("*")):
+            os.chmod(path, mode if path.is_dir() else 0o644)
+
+        def as_another() -> None:
+            os.setuid(65534)
+            for cache in (Cache(folder), Cache(folder / "new"), Cache(Path(name, "new"))):
+                for act in (
+                    lambda cache=cache: put(cache, "k", 5),
+                    lambda cache=cache: cache.scratch().__enter__(),
+                ):
+                    with pytest.raises(
+                        OSError, match=r"cannot keep files here \(Permission.*another cache_dir"
+                    ):
+                        act()
+            if mode == 0o755:
+                assert Cache(folder).find(key("a")) is not None  # it may be read
+            else:
+                with pytest.raises(PermissionError, match="pass another cache_dir"):
+                    Cache(folder).has(key("a"))
+
+        assert status_of_child(as_another) == 0
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small disk"
+)
+def test_nothing_is_left_of_a_download_on_a_full_disk(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        cache = Cache(tmp_path)
+        put(cache, "a", 1000)
+        with pytest.raises(OSError, match=r"no space left for k .* make room there"):
+            cache.get(K, 2**21, write_part(cache, bytes(2**21)), "k")
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+        put(cache, "b", 1000)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_file_that_is_deleted_again_and_again_ends_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    put(cache, "k", 5)
+    monkeypatch.setattr(Cache, "find", lambda self, key: None)
+    with pytest.raises(RemoteError, match=r"k was deleted 20 times from .* set a larger cache_bytes"):
+        put(cache, "k", 5)

@@ -1,0 +1,708 @@
+"""Stores: a version is there or not, at every moment; names stay inside; locks end with their holder."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.adapters.arrays import from_arrays
+from torchyoga.adapters.ref import RefSource
+from torchyoga.build import BuildOptions, build
+from torchyoga.errors import CorruptError, NotFoundError, YogaError
+from torchyoga.files.root import Root
+from torchyoga.reading.dataref import VersionRef
+from torchyoga.stores.local import Store
+from torchyoga.versions.manifest import Manifest
+from torchyoga.versions.staging import Staging
+
+OLD = {"x": np.arange(30)}
+NEW = {"x": np.arange(50, 90)}
+
+
+def source_of_arrays(arrays: Any) -> RefSource:
+    ref = from_arrays(arrays)
+    assert ref.schema is not None
+    return RefSource(ref, ref.schema)
+
+
+OLD_ROWS = [{"x": x} for x in OLD["x"]]
+NEW_ROWS = [{"x": x} for x in NEW["x"]]
+
+
+def values(ref: Any) -> list[int]:
+    return [int(row["x"]) for row in ref]
+
+
+@given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
+def test_names_are_two_directories_below_the_root(id: str, version: str) -> None:
+    root = Path("/storage/of/all")
+    try:
+        directory = Store(root).directory(id, version)
+    except ValueError:  # lone surrogates, or too long
+        return
+    parts = directory.relative_to(root).parts
+    assert len(parts) == 2
+    assert Path(os.path.normpath(directory)) == directory
+    assert [unquote(part) for part in parts] == [id, version]
+    for part in parts:
+        assert part not in (".", "..", ".staging", ".locks")
+        assert part[0] not in ". "
+        assert part[-1] not in ". "
+        assert not set(part) & set('/\\:*?"<>|\0\n')
+        assert len(part.encode()) <= 240
+
+
+def test_what_others_put_into_the_root_is_ignored(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    for name in (b".hidden", b"%zz", b"x" * 250, b"\xff\xfe", b"a%2fb", b"caf\xc3\xa9", b" a"):
+        directory = os.path.join(os.fsencode(tmp_path), name, b"1")
+        os.makedirs(directory)
+        with open(os.path.join(directory, b"manifest.json"), "wb") as file:
+            file.write(b"{}")
+    (tmp_path / "file").touch()
+    (tmp_path / "a" / "file").touch()
+    (tmp_path / "a" / "2").mkdir()  # unfinished
+    assert storage.list() == [("a", "1")]
+    assert storage.versions("a") == ["1"]
+    storage.check("a", "1")
+
+
+def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    (tmp_path / "a" / "1").rename(tmp_path / "a" / "2")
+    with pytest.raises(CorruptError, match="belongs to 'a' '1'; it was moved here by hand"):
+        storage.fetch("a", "2")
+
+
+def in_a_child_that_dies(act: Callable[[], Any], operation: int) -> bool:
+    """Kills a forked child as it is about to touch the disk for the `operation`th time; False if it ended."""
+    child = os.fork()
+    if child == 0:
+        left = operation
+
+        def watch(event: str, args: tuple[Any, ...]) -> None:
+            nonlocal left
+            writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if writes or event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        status = 1
+        try:
+            sys.addaudithook(watch)
+            act()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 300
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            raise TimeoutError(f"the child hangs at operation {operation}")
+        os.sched_yield()
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(status) == 0
+    return False
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("what", ["submit", "overwrite", "remove"])
+def test_killed_before_any_operation_a_version_is_there_or_not(tmp_path: Path, what: str) -> None:
+    for operation in range(100):
+        storage = yoga.Storage(tmp_path / str(operation))
+        if what != "submit":
+            options = BuildOptions(block_bytes=80, file_bytes=1)
+            build(source_of_arrays(OLD), Store(storage.path), "a", "1", options)
+            assert len(list((storage.path / "a" / "1").iterdir())) == 4
+        before = [values(OLD_ROWS)] if what != "submit" else [None]
+        after = [None] if what == "remove" else [values(NEW_ROWS)]
+
+        def act(storage: yoga.Storage = storage) -> None:
+            if what == "remove":
+                storage.remove("a", "1")
+            else:
+                storage.submit(NEW, "a", "1", overwrite=True)
+
+        died = in_a_child_that_dies(act, operation)
+        if storage.list():
+            found: list[int] | None = values(storage.fetch("a", "1"))
+            storage.check("a", "1")
+        else:
+            found = None
+            with pytest.raises(NotFoundError):
+                storage.fetch("a", "1")
+        assert found in (before + after if died else after)
+        # Nothing blocks the next one, and it leaves nothing of the one that died.
+        assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
+        storage.check("a", "1")
+        assert len(list((storage.path / "a" / "1").iterdir())) == 2
+        assert not [path for path in (storage.path / ".staging").rglob("*") if path.is_file()]
+        if not died:
+            break
+    assert not died
+    assert operation > 3
+
+
+def test_a_manifest_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    there = set((tmp_path / "a" / "1").iterdir())
+    (tmp_path / "a" / "1" / "manifest.json.new").mkdir()
+    with pytest.raises(YogaError, match=r"'manifest\.json\.new/'"):
+        storage.submit(NEW, "a", "1", overwrite=True)
+    (tmp_path / "a" / "1" / "manifest.json.new").rmdir()
+    assert set((tmp_path / "a" / "1").iterdir()) == there
+    assert not list((tmp_path / ".staging").rglob("*.mdb"))
+    assert values(storage.fetch("a", "1")) == values(OLD_ROWS)
+    storage.check("a", "1")
+
+
+@pytest.mark.parametrize("url", ["{path}/storage", "memory://{path}"])
+def test_what_could_not_be_read_is_not_published(url: str, tmp_path: Path) -> None:
+    options = {"cache_dir": tmp_path / "cache"} if "memory" in url else {}
+    storage = yoga.Storage(url.format(path=tmp_path), **options)  # type: ignore[arg-type]
+    old = storage.submit(OLD, "a", "1")
+    store = storage._store
+
+    def publish(change: Callable[[Manifest, Path], Manifest]) -> None:
+        with store.lock("a", "1"):
+            made = yoga.Storage(tmp_path / "made").submit(NEW, "a", "1", overwrite=True)
+            assert isinstance(made, VersionRef)
+            staging, (entry,) = store.stage("a", "1", store.seen("a", "1")), made.manifest.files
+            path = staging.path / entry.name
+            path.write_bytes((tmp_path / "made" / "a" / "1" / entry.name).read_bytes())
+            store.publish(staging, change(made.manifest, path))
+
+    def cut(manifest: Manifest, path: Path) -> Manifest:
+        path.write_bytes(path.read_bytes()[:-1])
+        return manifest
+
+    def gone(manifest: Manifest, path: Path) -> Manifest:
+        path.unlink()
+        return manifest
+
+    def damaged(manifest: Manifest, path: Path) -> Manifest:
+        data = bytearray(path.read_bytes())
+        data[manifest.files[0].index["offset"]] ^= 1
+        path.write_bytes(data)
+        return manifest
+
+    def other(manifest: Manifest, path: Path) -> Manifest:
+        return replace(manifest, fingerprint=manifest.fingerprint[::-1])
+
+    def later(manifest: Manifest, path: Path) -> Manifest:
+        return replace(manifest, files=(replace(manifest.files[0], crc=2**32),))
+
+    for change, message in (
+        (cut, "where .* were published"),
+        (gone, "is missing"),
+        (damaged, "index of blocks inside the file is damaged"),
+        (other, "its fingerprint is not that of its schema"),
+        (later, "a CRC-32 has 32 bits"),
+    ):
+        with pytest.raises(CorruptError, match=message):
+            publish(change)
+        assert values(storage.fetch("a", "1")) == values(old) == values(OLD_ROWS)
+        storage.check("a", "1")
+    publish(lambda manifest, path: manifest)
+    assert values(storage.fetch("a", "1")) == values(NEW_ROWS)
+
+
+def test_files_of_another_build_are_no_damage_and_go_with_the_next(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    left_over = tmp_path / "a" / "1" / "0123456789abcdef-00000.mdb"
+    left_over.write_bytes(b"half of a file")
+    storage.check("a", "1")
+    storage.submit(NEW, "a", "1", overwrite=True)
+    assert not left_over.exists()
+    (own,) = (tmp_path / "a" / "1").glob("*.mdb")
+    own.with_name(own.name.replace("00000.mdb", "00001.mdb")).write_bytes(b"")
+    with pytest.raises(CorruptError, match=r"-00001\.mdb is not named in the manifest"):
+        storage.check("a", "1")
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from torchyoga.stores.local import Store
+with Store(Path(sys.argv[1])).lock("a", "1"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        message = (
+            rf"'a' '1' is still being built by process {holder.pid} on .* since .*; wait longer, or stop"
+        )
+        with pytest.raises(YogaError, match=message), store.lock("a", "1", timeout=0.05):
+            pass
+        with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
+            pass  # other versions are free
+    finally:
+        holder.kill()
+        holder.communicate(timeout=300)
+    with store.lock("a", "1", timeout=10):
+        pass
+
+
+def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
+    store, inside, most = Store(tmp_path), 0, 0
+    guard = threading.Lock()
+
+    def enter() -> None:
+        nonlocal inside, most
+        for _ in range(5):
+            with store.lock("a", "1", timeout=30):
+                with guard:
+                    inside += 1
+                    most = max(most, inside)
+                os.sched_yield()
+                with guard:
+                    inside -= 1
+
+    threads = [threading.Thread(target=enter, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert (most, inside) == (1, 0)
+
+
+def test_who_fetches_while_others_overwrite_gets_one_or_the_other(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    done = threading.Event()
+
+    def overwrite() -> None:
+        try:
+            for i in range(40):
+                storage.submit(NEW if i % 2 == 0 else OLD, "a", "1", overwrite=True)
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=overwrite, daemon=True)
+    writer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(tuple(values(storage.fetch("a", "1"))))
+    writer.join(300)
+    assert seen <= {tuple(values(OLD_ROWS)), tuple(values(NEW_ROWS))}
+
+
+def test_a_ref_that_opens_after_an_overwrite_or_a_removal_says_so(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    pickled = pickle.dumps(storage.submit(OLD, "a", "1"))
+    lazy = [pickle.loads(pickled), pickle.loads(pickled)]
+    storage.submit(NEW, "a", "1", overwrite=True)
+    with pytest.raises(NotFoundError, match="has been overwritten since"):
+        lazy[0][0]
+    storage.remove("a", "1")
+    with pytest.raises(NotFoundError, match="has been removed since"):
+        lazy[1][0]
+
+
+def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None:
+    staging = Store(tmp_path).stage("a", "1")
+    assert staging == Staging(Root(tmp_path, within=".staging/a/1"))
+    assert staging.load() == {}
+    progress = {"files": [{"rows": 3}], "token": "x"}
+    staging.save(progress)
+    assert staging.load() == progress
+    note = tmp_path / ".staging" / "a" / "1" / "progress.json"
+    whole = note.read_bytes()
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        note.write_bytes(changed)
+        assert staging.load() in ({}, progress)
+    for text in (b"", b"[]", b"5", b"null", b"[" * 100_000, whole[:-1]):
+        note.write_bytes(text)
+        assert staging.load() == {}
+    staging.clear()
+    assert staging.load() == {}
+
+
+# -- what is not ours
+
+FOREIGN = [
+    "notes.txt",
+    "folder/",
+    "folder/inner.txt",
+    "0123456789abcdef-00000.mdb/",
+    "model.pt",
+    "Manifest.json",
+]
+
+
+def put(directory: Path, name: str) -> None:
+    path = directory / name
+    if name.endswith("/"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"mine")
+
+
+def content(directory: Path) -> dict[str, bytes | str | None]:
+    """Everything below a directory; links not followed."""
+    return {
+        str(path.relative_to(directory)): os.readlink(path)
+        if path.is_symlink()
+        else (path.read_bytes() if path.is_file() else None)
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("act", ["submit", "overwrite", "convert", "copy", "remove", "cacheable"])
+def test_files_of_somebody_else_are_named_and_stay(tmp_path: Path, name: str, act: str) -> None:
+    storage, other = yoga.Storage(tmp_path / "here"), yoga.Storage(tmp_path / "there")
+    if act not in ("submit", "cacheable"):
+        storage.submit(OLD, "a", "1")
+    if act == "copy":
+        other.submit(NEW, "a", "1")
+    put(storage.path / "a" / "1", name)
+    before = content(storage.path / "a")
+    acts: dict[str, Callable[[], Any]] = {
+        "submit": lambda: storage.submit(NEW, "a", "1"),
+        "overwrite": lambda: storage.submit(NEW, "a", "1", overwrite=True),
+        "convert": lambda: storage.convert("a", "1", format="hdf5"),
+        "copy": lambda: other.copy("a", "1", storage, overwrite=True),
+        "remove": lambda: storage.remove("a", "1"),
+        "cacheable": storage.cacheable("a", "1")(lambda: pytest.fail("it was built in vain")),
+    }
+    said = name.partition("/")[0]
+    with pytest.raises(
+        YogaError, match=f"a/1 holds what torchyoga has not written: '{said}.*Nothing was changed"
+    ):
+        acts[act]()
+    assert content(storage.path / "a") == before
+    assert storage.clean(0) == []
+    assert content(storage.path / "a") == before
+
+
+def test_what_is_hidden_is_in_nobody_s_way_and_stays(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    for name in (".DS_Store", ".nfs0000000000000001", ".git/config"):
+        put(tmp_path / "a" / "1", name)
+    storage.submit(OLD, "a", "1")
+    storage.submit(NEW, "a", "1", overwrite=True)
+    storage.check("a", "1")
+    storage.remove("a", "1")
+    assert storage.list() == []
+    assert sorted(content(tmp_path / "a" / "1")) == [
+        ".DS_Store",
+        ".git",
+        ".git/config",
+        ".nfs0000000000000001",
+    ]
+
+
+def test_somebody_else_s_manifest_stays(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    mine = b'{"name": "my web application", "fingerprint": "abc"}'
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / "a" / "1" / "manifest.json").write_bytes(mine)
+    acts: list[Callable[[], Any]] = [
+        lambda: storage.submit(OLD, "a", "1"),
+        lambda: storage.submit(OLD, "a", "1", overwrite=True),
+        lambda: storage.remove("a", "1"),
+    ]
+    for act in acts:
+        with pytest.raises(YogaError):
+            act()
+        storage.clean(0)
+        assert (tmp_path / "a" / "1" / "manifest.json").read_bytes() == mine
+
+
+@pytest.mark.parametrize("damage", ["cut", "cut short", "empty", "zeros", "garbage", "flipped"])
+def test_a_damaged_manifest_of_ours_can_be_removed_and_overwritten(tmp_path: Path, damage: str) -> None:
+    storage = yoga.Storage(tmp_path)
+    for act in ("remove", "overwrite"):
+        storage.submit(OLD, "a", "1", overwrite=True)
+        path = tmp_path / "a" / "1" / "manifest.json"
+        whole = path.read_bytes()
+        texts = {
+            "cut": whole[:-200],
+            "cut short": whole[:35],
+            "empty": b"",
+            "zeros": bytes(len(whole)),
+            "garbage": bytes(range(256)),
+            "flipped": whole.replace(b"30", b"31"),
+        }
+        path.write_bytes(texts[damage])
+        with pytest.raises(CorruptError, match="remove the version"):
+            storage.fetch("a", "1")
+        if act == "remove":
+            storage.remove("a", "1")
+            assert storage.list() == []
+        else:
+            assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="making links needs a right on Windows")
+@pytest.mark.parametrize("link", ["a", "a/1", ".staging", ".staging/a", ".staging/a/1", ".locks", ".locks/a"])
+@pytest.mark.parametrize("act", ["submit", "overwrite", "remove", "clean"])
+def test_nothing_is_written_or_deleted_through_links(tmp_path: Path, link: str, act: str) -> None:
+    storage, outside = yoga.Storage(tmp_path / "storage"), tmp_path / "outside"
+    inner = {"a": "1", ".staging": "a/1", ".staging/a": "1", ".locks": "a"}.get(link, "")
+    if link.startswith("a"):  # the user has put a version there
+        yoga.Storage(tmp_path / "first").submit(OLD, "a", "1")
+        os.rename(tmp_path / "first" / "a" / "1", tmp_path / "version")
+        (outside / inner).parent.mkdir(parents=True, exist_ok=True)
+        os.rename(tmp_path / "version", outside / inner)
+    else:
+        storage.submit(OLD, "a", "1")
+        (outside / inner).mkdir(parents=True)
+        for name in ("0123456789abcdef-00000.mdb", "progress.json", "manifest.json.new", "1.lock", "notes"):
+            (outside / inner / name).write_bytes(b"mine")
+        if (storage.path / link).exists():
+            os.rename(storage.path / link, tmp_path / "away")
+    (storage.path / link).parent.mkdir(parents=True, exist_ok=True)
+    (storage.path / link).symlink_to(outside)
+    before = content(outside)
+    acts: dict[str, Callable[[], Any]] = {
+        "submit": lambda: storage.submit(NEW, "b", "1") and storage.submit(NEW, "a", "2"),
+        "overwrite": lambda: storage.submit(NEW, "a", "1", overwrite=True),
+        "remove": lambda: storage.remove("a", "1"),
+        "clean": lambda: storage.clean(0),
+    }
+    is_in_the_way = act == "overwrite" or (act == "remove" and not link.startswith(".staging"))
+    is_in_the_way |= act == "submit" and link in ("a", ".staging", ".staging/a", ".locks", ".locks/a")
+    if is_in_the_way:
+        with pytest.raises(YogaError, match="is a link to"):
+            acts[act]()
+    else:
+        acts[act]()
+    assert content(outside) == before
+    if is_in_the_way or act != "remove":
+        assert values(storage.fetch("a", "1")) == values(OLD_ROWS)
+        assert ("a", "1") in storage.list()
+
+
+def test_a_forged_note_of_progress_writes_nothing_elsewhere(tmp_path: Path) -> None:
+    class Breaking:
+        def __init__(self, until: int) -> None:
+            self.until = until
+
+        def __len__(self) -> int:
+            return 200
+
+        def __getitem__(self, number: int) -> dict[str, Any]:
+            if number >= self.until:
+                raise RuntimeError("it broke")
+            return {"x": np.full(50, number)}
+
+    storage = yoga.Storage(tmp_path / "storage")
+    with pytest.raises(RuntimeError, match="it broke"):
+        storage.submit(Breaking(100), "a", "1")
+    staging = Staging(Root(storage.path, within=".staging/a/1"))
+    for token in ("../../../../outside/x", "../x", "/tmp/x", "0123456789ABCDEF", 5, None, "", "0" * 17):
+        progress = staging.load()
+        assert progress
+        staging.save({**progress, "token": token})
+        with pytest.raises(RuntimeError, match="it broke"):
+            storage.submit(Breaking(150), "a", "1")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["storage"]
+    ref = storage.submit(Breaking(300), "a", "1")
+    assert [int(row["x"][0]) for row in ref] == list(range(200))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+def test_modes_of_a_storage(tmp_path: Path, format: str) -> None:
+    before = os.umask(0)
+    try:
+        for name, shared in (("own", False), ("team", True)):
+            storage = yoga.Storage(tmp_path / name, format, shared=shared)
+            storage.submit(OLD, "a", "1")
+            storage.submit(NEW, "a", "1", overwrite=True)
+            for path in [storage.path, *storage.path.rglob("*")]:
+                mode = path.stat().st_mode & 0o7777
+                if shared:
+                    assert mode == (0o2775 if path.is_dir() else 0o664), path
+                else:
+                    assert mode == (0o755 if path.is_dir() else 0o644), path
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture
+def tmp_path_others_reach() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o711)
+        yield Path(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")
+def test_users_of_a_group_build_one_after_the_other(tmp_path_others_reach: Path) -> None:
+    root = tmp_path_others_reach / "storage"
+    root.mkdir()
+    os.chown(root, 0, 54321)
+    os.chmod(root, 0o2770)
+
+    def build(user: int) -> None:
+        os.umask(0o077)
+        os.setgroups([])
+        os.setgid(54321)
+        os.setuid(user)
+        storage = yoga.Storage(root, shared=True)
+        storage.submit([{"x": user}], "a", "1", overwrite=True)
+        storage.submit([{"x": user}], "b", str(user))
+
+    for user in (54322, 54323):
+        assert not in_a_child_that_dies(lambda user=user: build(user), 10_000)
+    storage = yoga.Storage(root)
+    assert storage.fetch("a", "1")[0] == {"x": 54323}
+    assert storage.list() == [("a", "1"), ("b", "54322"), ("b", "54323")]
+
+
+def test_nothing_is_left_where_builds_were(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    with pytest.raises(ValueError, match="max_rows"):
+        storage.submit(iter(OLD_ROWS), "a", "2", max_rows=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", "a"]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["1"]
+
+
+def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    storage.submit(OLD, "b", "1")
+    left_over = tmp_path / "b" / "1" / "0123456789abcdef-00000.mdb"
+    left_over.write_bytes(b"half of a file")
+    for path in (tmp_path / ".locks").rglob("*.holder"):
+        path.unlink()
+    assert storage.clean(0) == ["b/1/0123456789abcdef-00000.mdb"]
+    assert not left_over.exists()
+    assert [path.parent.name for path in (tmp_path / ".locks").rglob("*.holder")] == ["b"]
+    for id in ("a", "b"):
+        storage.check(id, "1")
+
+
+def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    left_over = "0123456789abcdef-00000.mdb"
+    for id in ("a", "b", "c"):
+        storage.submit(OLD, id, "1")
+        (tmp_path / id / "1" / left_over).write_bytes(b"half of a file")
+    manifest = tmp_path / "b" / "1" / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b"30", b"31"))
+    assert storage.clean(0) == [f"a/1/{left_over}", f"c/1/{left_over}"]
+    assert (tmp_path / "b" / "1" / left_over).exists()
+
+
+def test_what_is_left_of_versions_that_are_gone_is_bounded(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "kept", "1")
+    for number in range(10):
+        storage.submit(OLD, f"a{number}", "1")
+        storage.remove(f"a{number}", "1")
+    storage.clean()  # they are young
+    assert len(list((tmp_path / ".locks").glob("*/*.lock"))) == 11
+    storage.clean(0)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_dir()) == [
+        ".locks",
+        ".locks/kept",
+        "kept",
+        "kept/1",
+    ]
+    assert sorted(path.name for path in (tmp_path / ".locks" / "kept").iterdir()) == ["1.holder", "1.lock"]
+
+
+def test_a_lock_keeps_others_out_while_locks_are_tidied_away(tmp_path: Path) -> None:
+    over, inside, most, done = threading.Event(), 0, 0, 0
+
+    def work() -> None:
+        nonlocal inside, most, done
+        while not over.is_set():
+            with Store(tmp_path).lock("a", "1", timeout=60):
+                inside += 1
+                most = max(most, inside)
+                done += 1
+                time.sleep(0.0005)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while done < 200 and time.monotonic() < deadline:
+            Store(tmp_path).clean(0)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert done >= 200
+    assert most == 1
+
+
+def test_a_build_within_itself_is_an_error_at_once(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+
+    @storage.cacheable("a", "1")
+    def rows() -> Any:
+        return storage.submit([1, 2], "a", "1")
+
+    with pytest.raises(
+        YogaError, match="'a' '1' is being built by this very call, which would wait for itself"
+    ):
+        rows()
+    assert list(storage.submit([1], "a", "1")) == [1]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")
+def test_what_may_not_be_read_is_not_there(tmp_path_others_reach: Path) -> None:
+    root = tmp_path_others_reach / "storage"
+    storage = yoga.Storage(root)
+    for id in ("a", "private"):
+        storage.submit(OLD, id, "1")
+    os.chmod(root / "private", 0o700)
+
+    def look() -> None:
+        os.setgroups([])
+        os.setgid(54321)
+        os.setuid(54321)
+        assert storage.list() == [("a", "1")]
+        with pytest.raises(NotFoundError):
+            storage.fetch("b", "1")
+        assert storage.clean(0) == []
+
+    assert not in_a_child_that_dies(look, 10_000)

@@ -1,0 +1,356 @@
+"""Manifests: what is written is read; anything else, by accident or on purpose, is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import itertools
+import json
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.errors import CorruptError
+from torchyoga.rows.schema import Schema
+from torchyoga.versions.manifest import FileEntry, FunctionEntry, Manifest, digest, fingerprint_of
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "golden" / "1"
+TEXT = (GOLDEN / "manifest.json").read_bytes()
+
+DEEP: Any = "leaf"
+for _ in range(200):
+    DEEP = {"tuple": [DEEP]}
+HOSTILE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**31,
+    2**61,
+    2**63,
+    10**30,
+    0.5,
+    1e300,
+    "",
+    "x",
+    "../../../etc/passwd",
+    "\ud800",
+    "|O",
+    "<U0",
+    [],
+    {},
+    [[1, 2]],
+    [2**40, 0],
+    DEEP,
+]
+
+
+def sealed(content: dict[str, Any]) -> bytes:
+    """The text of a forged manifest, whose checksum is right; and its fingerprint, if it can have one."""
+    with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
+        files = [FileEntry.from_json(file) for file in content["files"]]
+        content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))  # NaN, too
+    checksum = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return json.dumps({**content, "checksum": checksum}).encode()
+
+
+def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(content, (dict, list)):
+        for key in content if isinstance(content, dict) else range(len(content)):
+            yield from places(content[key], (*path, key))
+
+
+def forgeries() -> Iterator[bytes]:
+    """The golden manifest with each value replaced by each hostile one, or left out, its checksum right."""
+    content = json.loads(TEXT)
+    del content["checksum"]
+    for path in list(places(content))[1:]:
+        for value in (*HOSTILE, ...):
+            forged = copy.deepcopy(content)
+            held = forged
+            for key in path[:-1]:
+                held = held[key]
+            if value is ...:
+                del held[path[-1]]
+            else:
+                held[path[-1]] = value
+            yield sealed(forged)
+
+
+def test_it_comes_back() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    assert (manifest.id, manifest.version, manifest.num_rows, len(manifest.files)) == ("golden", "1", 5, 1)
+    assert manifest.file_starts.tolist() == [0, 5]
+    assert manifest.nbytes == sum(path.stat().st_size for path in GOLDEN.glob("*.mdb"))
+    empty = Manifest("a", "1", "0123456789abcdef", "now", None, fingerprint_of(None, ()))
+    assert Manifest.from_bytes(empty.to_bytes()) == empty
+    assert (empty.num_rows, empty.nbytes, empty.file_starts.tolist()) == (0, 0, [0])
+
+
+def test_no_byte_can_change_and_none_can_be_missing() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    for at in range(len(TEXT)):
+        for bit in (0, 5):
+            changed = bytearray(TEXT)
+            changed[at] ^= 1 << bit
+            try:
+                found = Manifest.from_bytes(bytes(changed))
+            except CorruptError:
+                continue
+            assert found == manifest  # white space
+        if at < len(TEXT) - 1:
+            with pytest.raises(CorruptError):
+                Manifest.from_bytes(TEXT[:at])
+
+
+def test_a_forged_one_is_a_manifest_or_refused() -> None:
+    accepted = 0
+    for text in forgeries():
+        try:
+            manifest = Manifest.from_bytes(text)
+        except CorruptError:
+            continue
+        accepted += 1
+        assert manifest.num_rows == 5
+        assert all(file.rows for file in manifest.files)
+    assert accepted  # another id, say
+
+
+READ = """
+import sys
+from pathlib import Path
+from torchyoga.reading.dataref import VersionRef
+from torchyoga.errors import CorruptError
+from torchyoga.versions.manifest import Manifest
+outcomes = [0, 0]
+with open(sys.argv[1], "rb") as file:
+    for text in file.read().splitlines():
+        try:
+            ref = VersionRef(sys.argv[2], Manifest.from_bytes(text))
+            assert len(list(ref)) == len(ref) == 5
+            ref.__getitems__([4, 0])
+            outcomes[0] += 1
+        except CorruptError:
+            outcomes[1] += 1
+        except Exception as error:
+            raise RuntimeError(text) from error
+print(*outcomes)
+"""
+
+
+def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_path: Path) -> None:
+    # The version as it is on disk, read by what each forged manifest says of it.
+    version = tmp_path / "version"
+    version.mkdir()
+    (data,) = GOLDEN.glob("*.mdb")
+    (version / data.name).write_bytes(data.read_bytes())
+    (tmp_path / "forged").write_bytes(b"\n".join(forgeries()))
+    (version / "manifest.json").write_bytes(TEXT)
+    told = subprocess.run(
+        [sys.executable, "-c", READ, str(tmp_path / "forged"), str(version)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    read, refused = map(int, told.stdout.split())
+    assert read > 100
+    assert refused > 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(torchyoga=2), "format version 2, this torchyoga reads 1; update torchyoga"),
+        (lambda c: c.update(files=c["files"] * 2, rows=10), "names a file twice"),
+        (lambda c: c["files"][0]["checks"].pop(), "checks of its schema"),
+        (lambda c: c["files"][0].update(name="manifest.json"), "not the name of a data file"),
+        (lambda c: c["schema"]["columns"][0].update(shape=[2**62, 0]), "are too large"),
+        (lambda c: c["schema"]["columns"][0].update(dtype="<U0"), "no such kind and dtype"),
+        (lambda c: c.update(rows=6), "its files hold 5 rows, it says 6"),
+        (lambda c: c.update(files=[], rows=0, schema={}), "schema in the manifest is damaged"),
+    ],
+)
+def test_what_is_wrong_is_said(change: Any, message: str) -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    change(content)
+    with pytest.raises(CorruptError, match=message):
+        Manifest.from_bytes(sealed(content))
+
+
+TOLD = {
+    "info": {"classes": ["cat", "dog"], "deep": {"er": [1, 0.5, None, True, "é"]}},
+    "function": {"code": "0" * 32, "salt": "1" * 32, "arguments": {"train": "2" * 32, "{size}": "3" * 32}},
+}
+
+
+def test_info_and_the_function_come_back() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    manifest = Manifest.from_bytes(sealed({**content, **TOLD}))
+    assert manifest.info == TOLD["info"]
+    assert manifest.function == FunctionEntry(**TOLD["function"])  # type: ignore[arg-type]
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    without = Manifest.from_bytes(TEXT)
+    assert (without.info, without.function) == ({}, None)
+    assert not {"info", "function"} & json.loads(without.to_bytes()).keys()
+    unseen = Manifest.from_bytes(sealed({**content, "function": {**TOLD["function"], "code": None}}))
+    assert unseen.function is not None
+    assert unseen.function.code is None
+    assert Manifest.from_bytes(unseen.to_bytes()) == unseen
+
+
+def test_forged_info_and_functions_are_sound_or_refused() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    accepted, refused = 0, 0
+    for path in places(TOLD):
+        for value in (*HOSTILE, ..., "0" * 32, "G" * 32, "x" * 2**20, float("nan"), {"a": float("inf")}):
+            forged = copy.deepcopy({"told": TOLD})
+            held: Any = forged
+            for key in ("told", *path)[:-1]:
+                held = held[key]
+            last = ("told", *path)[-1]
+            if value is not ...:
+                held[last] = value
+            elif last != "told":
+                del held[last]
+            told = forged["told"]
+            if not isinstance(told, dict):
+                continue
+            try:
+                manifest = Manifest.from_bytes(sealed({**content, **told}))
+            except CorruptError:
+                refused += 1
+                continue
+            accepted += 1
+            assert manifest.info == told.get("info", {})
+            assert (manifest.function is None) is ("function" not in told)
+            if manifest.function is not None:
+                assert manifest.function.to_json() == told["function"]
+            assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+    assert accepted > 100
+    assert refused > 100
+
+
+WRONG = {
+    "lists": (b'"schema": {', b'"schema": [' + b"[]," * 2**17 + b"{", "262... elements in"),
+    "numbers": (b'"schema": {', b'"schema": [' + b"0," * 2**17 + b"{", "131... elements in"),
+    "digits": (b'"rows": 5', b'"rows": ' + b"1" * 5000, "damaged"),
+    "NaN": (b'"rows": 5', b'"rows": NaN', "NaN is no number"),
+    "infinity": (b'"rows": 5', b'"rows": -Infinity', "-Infinity is no number"),
+    "beyond floats": (b'"rows": 5', b'"rows": 1e400', "not JSON compliant"),
+    "a key twice": (b'"rows": 5', b'"rows": 6, "rows": 5', "a key twice"),
+    "deep": (b'"rows": 5', b'"rows": ' + b"[" * 5000 + b"]" * 5000, "damaged"),
+    "surrogates": (b'"rows": 5', b'"rows": "\xed\xa0\x80"', "can't decode"),
+    "a mark": (b"{", b"\xef\xbb\xbf{", "BOM"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_no_manifest_says_is_refused(kind: str) -> None:
+    part, by, message = WRONG[kind]
+    assert part in TEXT
+    with pytest.raises(CorruptError, match=message):
+        Manifest.from_bytes(TEXT.replace(part, by, 1))
+
+
+def test_a_nesting_without_end_is_refused() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    content["schema"] = {"tree": {"list": [{"list": []}] * 2**18}, "columns": []}
+    text = json.dumps({**content, "checksum": digest(content)}, indent=1).encode()
+    with pytest.raises(CorruptError, match="nest more than 262144 containers"):
+        Manifest.from_bytes(text)
+    content["schema"] = {"tree": "leaf", "columns": [None] * 2**14}
+    with pytest.raises(CorruptError, match="it has 16384 columns, 4096 are allowed"):
+        Manifest.from_bytes(sealed(content))
+
+
+def test_texts_that_cannot_be_written_are_refused() -> None:
+    content = json.loads(TEXT)
+    del content["checksum"]
+    for name in ("id", "version", "build", "created"):
+        with pytest.raises(CorruptError, match="surrogates not allowed"):
+            Manifest.from_bytes(sealed({**content, name: "a\ud800"}))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(TEXT) - 1), st.integers(0, 6), st.binary(max_size=4)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_changed_text_is_the_same_manifest_or_refused(changes: list[tuple[int, int, bytes]]) -> None:
+    text = TEXT
+    for at, cut, put in changes:
+        text = text[:at] + put + text[at + cut :]
+    try:
+        found = Manifest.from_bytes(text)
+    except CorruptError:
+        return
+    assert found == Manifest.from_bytes(TEXT)
+
+
+def test_many_files_are_read() -> None:
+    schema = Schema.of({"x": 1, "text": "y"})
+    checks = ((24, 7), (2**30, 8), (24, 9))
+    index = {"offset": 4096, "nbytes": 8, "crc32": 2**32 - 1, "units": {"offset": 1, "nbytes": 2}}
+    files = tuple(
+        FileEntry(f"{'ab' * 8}-{n:05d}.mdb", "lmdb", 3, 2**30 + n, index, checks, n) for n in range(20_000)
+    )
+    manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
+    text = manifest.to_bytes()
+    assert Manifest.from_bytes(text) == manifest
+    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as others may write it
+    assert Manifest.from_bytes(compact) == manifest
+
+
+def test_the_fingerprint_is_of_all_rows_however_they_are_cut() -> None:
+    data = np.random.default_rng(0).integers(0, 255, 8 * 1000, np.uint8).tobytes()
+    schema = Schema.of({"x": 1})
+
+    def cut(*rows: int) -> str:
+        ends = np.cumsum([0, *rows])
+        pieces = [data[8 * start : 8 * stop] for start, stop in itertools.pairwise(ends.tolist())]
+        files = [
+            FileEntry(
+                f"{'ab' * 8}-{n:05d}.mdb", "lmdb", len(piece) // 8, 1, {}, ((len(piece), zlib.crc32(piece)),)
+            )
+            for n, piece in enumerate(pieces)
+        ]
+        return fingerprint_of(schema, files)
+
+    assert cut(1000) == cut(0, 1000) == cut(1, 998, 1) == cut(*[10] * 100) == cut(333, 0, 0, 667)
+    assert cut(1000) != cut(999)
+
+
+def test_files_of_another_build_are_told_by_their_name() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    (file,) = manifest.files
+    assert not manifest.is_of_another_build(file.name)
+    assert manifest.is_of_another_build("0123456789abcdef-00000.mdb")
+    for name in ("stray", "0123456789abcdef-00000", "0123456789ABCDEF-00000.mdb", "../" + file.name):
+        assert not manifest.is_of_another_build(name)
+
+
+def test_texts_full_of_commas_are_no_elements() -> None:
+    manifest = replace(Manifest.from_bytes(TEXT), info={"license": ',[{"\\' * 100_000})
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest

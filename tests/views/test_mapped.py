@@ -1,0 +1,421 @@
+"""Subsets and concatenations of DataRefs: the rows that torch gives, at the speed of a DataRef."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from infiles import InFiles
+from kinds import KINDS, N, outcome
+from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate, random_split
+
+import torchyoga as yoga
+from torchyoga.formats.contract import FORMATS
+from torchyoga.reading.dataref import DataRef, SlicedRef
+from torchyoga.testing import assert_rows_equal, check_resume
+from torchyoga.views.mapped import MappedRef, flattened
+
+
+class Counting(DataRef):
+    """Rows that are numbers from `first` on, and how they were asked for."""
+
+    is_thread_safe = True
+
+    def __init__(self, first: int, count: int, files: int = 5) -> None:
+        self.first, self.count, self.files = first, count, files
+        self.calls: list[list[int]] = []
+        self.told: list[Any] = []
+        self.cold = False
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, rows: Any) -> list[int]:
+        self.calls.append(rows.tolist())
+        return [self.first + row for row in rows.tolist()]
+
+    @property
+    def file_starts(self) -> Any:
+        return np.append(np.arange(0, self.count, self.files), self.count)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.first} {self.count}"
+
+    @property
+    def row_bytes(self) -> int:
+        return self.first + 1
+
+    @property
+    def is_cold(self) -> bool:
+        return self.cold
+
+    def announce(self, rows: Any, values: bool) -> None:
+        self.told.append((rows.tolist(), values))
+
+    def probe(self) -> None:
+        self.told.append("probe")
+
+
+def row_by_row(dataset: Any) -> list[Any]:
+    return [dataset[i] for i in range(len(dataset))]
+
+
+def nest(sources: list[DataRef], depth: int, pick: random.Random) -> Any:
+    """Subsets and concatenations of each other, at random."""
+    if depth == 0:
+        return pick.choice(sources)
+    if pick.random() < 0.3:
+        return ConcatDataset([nest(sources, depth - 1, pick) for _ in range(pick.randint(1, 3))])
+    inner = nest(sources, depth - 1, pick)
+    if isinstance(inner, DataRef) and pick.random() < 0.3:
+        return inner[pick.choice([slice(2, None), slice(None, None, -1), slice(1, 9, 3)])]
+    count = len(inner)
+    if not count:
+        return Subset(inner, [])
+    indices: Any = [pick.randrange(-count, count) for _ in range(pick.randrange(8))]
+    indices = pick.choice([list, tuple, np.array, torch.tensor, lambda _: range(count - 1, -1, -2)])(indices)
+    return Subset(inner, indices)
+
+
+def test_any_nest_is_one_step_and_gives_the_rows_that_torch_gives() -> None:
+    pick = random.Random(0)
+    for _ in range(300):
+        sources: list[DataRef] = [Counting(100, 9), Counting(200, 5), Counting(300, 0)]
+        dataset = nest(sources, pick.randint(1, 4), pick)
+        found, expected = flattened(dataset), row_by_row(dataset)
+        assert found is not None
+        assert list(found) == row_by_row(found) == expected
+        assert list(found.take(np.arange(len(found)))) == expected
+        if isinstance(dataset, DataRef):
+            assert found is dataset
+        elif isinstance(found, MappedRef):
+            assert all(isinstance(source, Counting) for source in found.sources)
+        elif isinstance(found, SlicedRef):
+            assert isinstance(found.whole, Counting)
+
+
+def test_one_read_a_source_and_batch() -> None:
+    one, other = Counting(0, 50), Counting(1000, 50)
+    dataset: Any = random_split(ConcatDataset([one, other]), [0.8, 0.2])[0]
+    loader = yoga.DataLoader(dataset, batch_size=16, shuffle=True, num_workers=0, prefetch_factor=0)
+    assert sorted(row for batch in loader for row in batch.tolist()) == sorted(row_by_row(dataset))
+    one.calls.clear()
+    other.calls.clear()
+    next(iter(loader))
+    assert len(one.calls) <= 1
+    assert len(other.calls) <= 1
+    assert loader.dataset is dataset
+
+
+def test_a_subclass_and_rows_of_others_are_left_alone() -> None:
+    class Doubled(Subset[Any]):
+        def __getitem__(self, index: Any) -> Any:
+            return 2 * super().__getitem__(index)
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [self[index] for index in indices]
+
+    class Joined(ConcatDataset[Any]):
+        def __getitem__(self, index: int) -> Any:
+            return -super().__getitem__(index)
+
+    class Own(Counting):
+        def __getitem__(self, index: Any) -> Any:
+            return 7
+
+    ref: Any = Counting(0, 9)
+    rows: Any = list(range(5))
+    for dataset in (
+        Doubled(ref, [1, 2]),
+        Joined([ref, ref]),
+        Subset(Doubled(ref, [1, 2]), [1]),
+        ConcatDataset([ref, Doubled(ref, [1, 2])]),
+        ConcatDataset([ref, rows]),
+        Subset(rows, [1]),
+        rows,
+    ):
+        assert flattened(dataset) is None
+        found = [row for batch in yoga.DataLoader(dataset, 2, seed_rows=False) for row in batch.tolist()]
+        assert found == row_by_row(dataset)
+    assert flattened(Subset(Own(0, 9), [1])) is None  # type: ignore[arg-type]
+
+
+class Lazy(list[Any]):
+    """Indices that may be anything."""
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        [0, 9],
+        [0, -10],
+        range(7, 10),
+        [0, True],
+        [True, False],
+        torch.tensor([True, False]),
+        np.array([True]),
+        [0.0],
+        np.array([1.0]),
+        ["1"],
+        [[1, 2]],
+        torch.tensor([[1, 2]]),
+        [None],
+        [2**70],
+        Lazy([3, 1]),
+        [torch.tensor(3)],
+        np.array([2, 1], np.uint8),
+        range(-3, 0),
+        [],
+        (),
+        np.array([], np.float64),
+    ],
+    ids=str,
+)
+def test_odd_indices_give_what_torch_gives(indices: Any) -> None:
+    for base in (Counting(0, 9), ConcatDataset([Counting(0, 4), Counting(4, 5)])):
+        dataset: Any = Subset(base, indices)  # type: ignore[arg-type]
+        found = flattened(dataset)
+        if found is not None:
+            assert row_by_row(found) == row_by_row(dataset)
+        expected = outcome(lambda dataset=dataset: [dataset.__getitems__([i]) for i in range(len(dataset))])
+        loader = yoga.DataLoader(dataset, 1, collate_fn=list, seed_rows=False)
+        assert outcome(lambda loader=loader: list(loader)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("format", FORMATS)
+def test_batches_are_those_of_torch(tmp_path: Path, kind: str, format: str) -> None:
+    storage, rows = yoga.Storage(tmp_path, format), KINDS[kind]
+    schema = None
+    if kind.startswith("ragged"):
+        names = [c.name for c in yoga.Schema.of(rows[0]).columns if c.kind in ("ndarray", "tensor")]
+        schema = yoga.Schema.of(rows[0], ragged=names)
+    one = storage.submit(rows, "one", "1", schema=schema, progress=False)
+    other = storage.submit(rows[::-1], "other", "1", schema=schema, progress=False)
+    both: Any = ConcatDataset([one, other])
+    shuffled: Any = Subset(both, np.random.default_rng(3).permutation(2 * N)[:9])
+    for dataset in (both, shuffled, Subset(one, [4, 0, 0])):  # type: ignore[arg-type]
+        found = flattened(dataset)
+        assert found is not None
+        assert found.schema == one.schema
+        exact = row_by_row(dataset)
+        assert_rows_equal(list(found), exact)
+        assert_rows_equal(found[list(range(len(found)))], exact)
+        expected = outcome(lambda exact=exact: default_collate(exact[:5]))
+        loader = yoga.DataLoader(dataset, 5)
+        if isinstance(expected, type):
+            assert outcome(lambda loader=loader: next(iter(loader))) is expected
+        else:
+            assert_rows_equal([next(iter(loader))], [expected])
+
+
+def test_sources_that_differ_are_read_row_by_row(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    one = storage.submit([{"x": i} for i in range(4)], "one", "1", progress=False)
+    other = storage.submit([{"x": float(i)} for i in range(4)], "other", "1", progress=False)
+    dataset: Any = ConcatDataset([one, other])
+    found = flattened(dataset)
+    assert found is not None
+    assert found.schema is None
+    assert_rows_equal(found[[0, 5, 1]], [{"x": 0}, {"x": 1.0}, {"x": 1}])
+    assert_rows_equal(list(yoga.DataLoader(dataset, 8)), [default_collate([dataset[i] for i in range(8)])])
+
+
+@pytest.mark.parametrize("collate", [yoga.jagged, yoga.padded(-1)])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ragged_rows_of_two_sources(tmp_path: Path, collate: Any, workers: int) -> None:
+    rows = [{"t": np.arange(n, dtype=np.int32), "s": str(n)} for n in (3, 0, 2, 5, 1, 4)]
+    schema = yoga.Schema.of(rows[0], ragged=["t"])
+    storage = yoga.Storage(tmp_path)
+    refs: Any = [storage.submit(rows, name, "1", schema=schema, progress=False) for name in "ab"]
+    dataset: Any = Subset(ConcatDataset(refs), [7, 0, 3, 11, 5, 6])
+    expected = [collate(row_by_row(dataset)[i : i + 4]) for i in (0, 4)]
+    assert_rows_equal(list(yoga.DataLoader(dataset, 4, collate_fn=collate, num_workers=workers)), expected)
+
+
+def test_workers_and_resumes_deliver_the_same(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    refs: Any = [
+        storage.submit([{"x": np.full(9, i), "y": i} for i in range(23)], name, "1", progress=False)
+        for name in "ab"
+    ]
+    dataset: Any = random_split(ConcatDataset(refs), [31, 15])[0]
+    whole = list(yoga.DataLoader(dataset, 4, True, seed=3))
+    for method in ("fork", "spawn"):
+        loader = yoga.DataLoader(dataset, 4, True, seed=3, num_workers=2, multiprocessing_context=method)
+        assert_rows_equal(list(loader), whole)
+    assert_rows_equal(list(pickle.loads(pickle.dumps(yoga.DataLoader(dataset, 4, True, seed=3)))), whole)
+    check_resume(lambda: yoga.DataLoader(dataset, 4, True, seed=3), most_stops=4)
+
+
+def test_indices_that_change_are_followed() -> None:
+    dataset: Any = Subset(Counting(0, 9), [1, 2, 3])  # type: ignore[arg-type]
+    loader = yoga.DataLoader(dataset, 3)
+
+    def rows() -> Any:
+        return next(iter(loader)).tolist()
+
+    before = flattened(dataset)
+    assert flattened(dataset) is before
+    for indices in ([4, 5, 6], np.array([1, 8, 1]), torch.tensor([3, 2, 1]), range(3), (7, 7, 7)):
+        dataset.indices = indices
+        loader.set_epoch(loader.state_dict()["epoch"] + 1)
+        assert rows() == list(map(int, indices))
+    dataset.indices = [0, 0, 0]
+    assert rows() == [0, 0, 0]
+    dataset.indices[1] = 5
+    assert rows() == [0, 5, 0]
+    dataset.indices = np.array([2, 2, 2])
+    assert rows() == [2, 2, 2]
+    dataset.indices[0] = 1
+    assert rows() == [1, 2, 2]
+    dataset.indices[0] = 99
+    with pytest.raises(IndexError):
+        rows()
+    assert before is not None
+    assert list(before) == [1, 2, 3]
+
+
+def test_fingerprints_name_sources_and_rows() -> None:
+    one, other, nameless = Counting(0, 9), Counting(9, 9), InFiles()
+
+    def named(*made: Any) -> Any:
+        found = flattened(Subset(ConcatDataset(made[:-1]), made[-1]))
+        assert found is not None
+        return found.fingerprint
+
+    names = [
+        named(one, [3, 1, 2]),
+        named(one, [3, 2, 1]),
+        named(other, [3, 1, 2]),
+        named(one, other, [3, 1, 2]),
+        named(one, other, [12, 1, 2]),
+        named(other, one, [12, 1, 2]),
+        named(one, range(3)),
+        one.fingerprint,
+    ]
+    assert len(set(names)) == len(names)
+    assert named(Counting(0, 9), [3, 1, 2]) == named(Counting(0, 9), torch.tensor([3, -8, 2])) == names[0]
+    assert named(one, nameless, [3, 1]) is None
+    assert flattened(ConcatDataset([one])) is one  # type: ignore[list-item]
+    split: Any = Subset(one, [3, 1, 2])  # type: ignore[arg-type]
+    assert yoga.ResumableSampler(split).state_dict()["fingerprint"] == names[0]
+
+
+def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> None:
+    ref: Any = yoga.Storage(tmp_path).submit([{"x": i} for i in range(50)], "rows", "1", progress=False)
+    split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
+    loader = yoga.DataLoader(split, 8, True, seed=1)
+    code = """
+        import sys, torch, torchyoga as yoga
+        from torch.utils.data import random_split
+        ref = yoga.Storage(sys.argv[1]).fetch("rows", "1")
+        split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
+        print(yoga.DataLoader(split, 8, True, seed=1).state_dict()["fingerprint"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.strip()
+    assert told == loader.state_dict()["fingerprint"]
+    other = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(5))[0]
+    with pytest.raises(yoga.errors.StateError, match="fingerprint"):
+        yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
+
+
+def test_a_block_shuffle_heeds_the_files_of_the_sources() -> None:
+    files = [Counting(0, 20), Counting(20, 20)]
+    dataset: Any = Subset(ConcatDataset(files), [i for i in range(40) if i % 3])  # type: ignore[arg-type]
+    rows = list(dataset)
+    order = yoga.ResumableSampler(dataset, shuffle="block", shuffle_window=1)
+    found = [rows[i] // 5 for i in order]
+    assert sum(a != b for a, b in itertools.pairwise(found)) == 7  # each of 8 files once
+    mixed: Any = flattened(random_split(ConcatDataset(files), [0.9, 0.1])[0])  # type: ignore[arg-type]
+    assert mixed.file_starts.tolist() == [0, 36]
+
+
+def test_sources_are_told_of_what_is_theirs() -> None:
+    one, other = Counting(0, 9), Counting(9, 9)
+    found = flattened(Subset(ConcatDataset([one, other]), [12, 1, 17, 2]))  # type: ignore[arg-type]
+    assert found is not None
+    found.announce(np.array([0, 1, 3]), True)
+    found.probe()
+    assert one.told == [([1, 2], True), "probe"]
+    assert other.told == [([3], True), "probe"]
+    assert not found.is_cold
+    other.cold = True
+    assert found.is_cold
+    assert found.row_bytes == (2 * 1 + 2 * 10) // 4
+    assert found.is_thread_safe
+    nameless = flattened(ConcatDataset([one, InFiles()]))  # type: ignore[list-item]
+    assert nameless is not None
+    assert not nameless.is_thread_safe
+    assert nameless.row_bytes == 0
+
+
+class Following(Counting):
+    """Follows the order on a thread, as a version in a store does."""
+
+    def foresee(self, order: Any, progress: Any) -> None:
+        def follow() -> None:
+            for rows in order:
+                self.told.append((progress(), rows.tolist()))
+
+        self.progress = progress
+        self.thread = threading.Thread(target=follow)
+        self.thread.start()
+
+
+def test_each_source_foresees_its_part_of_the_order() -> None:
+    sources = [Following(0, 500), Following(500, 700), Counting(1200, 300)]
+    dataset: Any = random_split(ConcatDataset(sources), [1400, 100])[0]  # type: ignore[arg-type]
+    loader = yoga.DataLoader(dataset, 10, True, seed=2)
+    iterator = iter(loader)
+    next(iterator)
+    given = row_by_row(Subset(dataset, loader._plan.sampler.rows_at(np.arange(1400), 0)))  # type: ignore[arg-type]
+    for source in sources[:2]:
+        assert isinstance(source, Following)
+        source.thread.join(60)
+        mine = [row - source.first for row in given if 0 <= row - source.first < source.count]
+        assert [row for _, rows in source.told for row in rows] == mine
+    for step in (1, 7, 60, 140):
+        for _ in range(step - loader._plan.sampler._latest.taken):
+            next(iterator)
+        for source in sources[:2]:
+            assert isinstance(source, Following)
+            part = [row for row in given[: 10 * step] if 0 <= row - source.first < source.count]
+            assert source.progress() == len(part)
+
+
+def test_a_split_is_submitted_by_blocks(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    ref: Any = storage.submit([{"x": i, "s": str(i)} for i in range(40)], "rows", "1", progress=False)
+    split = random_split(ConcatDataset([ref, ref[::2]]), [0.5, 0.5])[0]
+    kept = storage.submit(split, "split", "1", progress=False)
+    assert_rows_equal(list(kept), row_by_row(split))
+
+
+class Rare(Dataset[Any]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_mixed_with_uncached_rows_torch_reads(tmp_path: Path) -> None:
+    ref: Any = yoga.Storage(tmp_path).submit([5, 6], "rows", "1", progress=False)
+    dataset: Any = ConcatDataset([ref, Rare()])
+    assert flattened(dataset) is None
+    loader = yoga.DataLoader(dataset, 5)
+    assert loader.seed_rows
+    assert next(iter(loader)).tolist() == [5, 6, 0, 1, 2]

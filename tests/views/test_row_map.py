@@ -1,0 +1,88 @@
+"""Row maps: which rows a view has, whatever it is cut and put together of."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.order.by_file import equal_runs
+from torchyoga.views import row_map as maps
+from torchyoga.views.row_map import RowMap
+
+FILES = np.array([0, 4, 4, 11, 20])
+bounds, steps = st.integers(-21, 21), st.sampled_from([-3, -2, -1, 1, 2, 3])
+slices = st.builds(slice, bounds, bounds, steps)
+ranges = slices.map(lambda some: range(20)[some])
+lists = st.lists(st.integers(0, 19), max_size=9).map(lambda rows: np.array(rows, np.int64))
+pieces = st.lists(st.one_of(ranges, lists), max_size=4)
+
+
+def rows_of(found: RowMap) -> list[int]:
+    return found.rows(np.arange(len(found))).tolist()
+
+
+def flat(some: Any) -> list[int]:
+    return [int(row) for piece in some for row in piece]
+
+
+@given(pieces, slices, st.randoms(use_true_random=False))
+def test_any_view_of_any_pieces_is_what_a_list_would_be(some: Any, cut: slice, random: Any) -> None:
+    found, expected = RowMap(some), flat(some)
+    assert rows_of(found) == expected
+    assert rows_of(found.chosen(range(len(expected))[cut])) == expected[cut]
+    if expected:
+        picked = [random.randrange(len(expected)) for _ in range(5)]
+        assert rows_of(found.chosen(np.array(picked))) == [expected[place] for place in picked]
+    again = pickle.loads(pickle.dumps(found))
+    assert (again.pin, rows_of(again)) == (found.pin, expected)
+
+
+@given(pieces)
+def test_the_rows_of_each_file_are_counted(some: Any) -> None:
+    expected = [sum(low <= row < high for row in flat(some)) for low, high in itertools.pairwise(FILES)]
+    assert RowMap(some).counts(FILES).tolist() == expected
+
+
+@given(pieces, st.sampled_from([3, 65536]))
+def test_runs_of_one_file_begin_where_it_says(some: Any, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maps, "_CHUNK", chunk)
+        starts = RowMap(some).starts(FILES)
+    rows = flat(some)
+    assert (starts[0], starts[-1]) == (0, len(rows))
+    if starts.tolist() == equal_runs(len(rows)).tolist():
+        return
+    for start, stop in zip(starts.tolist(), starts[1:].tolist(), strict=False):
+        files = np.searchsorted(FILES, rows[start:stop], side="right")
+        assert start < stop
+        assert len(set(files.tolist())) == 1
+
+
+def test_files_are_heeded_while_their_rows_stay_together() -> None:
+    files, rows = np.arange(0, 20_001, 100), np.random.default_rng(0).permutation(20_000)[:9_000]
+    assert RowMap([rows]).starts(files).tolist() == equal_runs(9_000).tolist()
+    assert len(RowMap([np.sort(rows)]).starts(files)) == 201
+    assert RowMap([range(150, 350)]).starts(files).tolist() == [0, 50, 150, 200]
+    assert RowMap([range(349, 149, -1)]).starts(files).tolist() == [0, 50, 150, 200]
+    in_files = np.concatenate([np.arange(100 * file, 100 * file + 100) for file in (7, 3, 190)])
+    assert RowMap([in_files]).starts(files).tolist() == [0, 100, 200, 300]
+
+
+def test_what_is_a_range_is_kept_as_one() -> None:
+    assert RowMap([np.arange(5), range(5, 9), np.array([9])]).pieces == (range(10),)
+    assert RowMap([np.arange(10, 0, -3)]).pieces == (range(10, -2, -3),)
+    assert RowMap([range(0, 10**15), range(10**15, 10**16)]).pieces == (range(10**16),)
+    assert RowMap([range(0, 10**15, 7)]).chosen(range(5, 10**14, 3)).pieces[0].step == 21  # type: ignore[union-attr]
+
+
+def test_pins_tell_rows_and_their_order_apart() -> None:
+    made = [[], [range(5)], [range(4, -1, -1)], [range(6)], [np.array([3, 1, 2])], [np.array([1, 3, 2])]]
+    made += [[range(3), np.array([7, 1, 1])], [np.array([7, 1, 1]), range(3)], [np.array([1, 1])]]
+    assert len({RowMap(some).pin for some in made}) == len(made)
+    assert RowMap([np.array([2, 0, 1])]).pin == "8172ae6324337b566b39b99d40945659"

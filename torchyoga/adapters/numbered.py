@@ -1,0 +1,192 @@
+"""Epoch and index -> a batch of NumPy arrays: what trainers want that ask for batches by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import SchemaError
+from ..order.by_file import AnyOrder
+from ..order.full import Shard
+from ..order.position import Place, positions
+from ..rows.block import Block, Data, block_of
+from ..rows.collate import fill_value
+from ..rows.schema import Column, Node, Schema
+
+__all__ = ["NumberedBatches", "as_numpy", "nested", "sample_of"]
+
+_ROWS_TO_LEARN = 64
+_ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
+
+
+def sample_of(source: Any) -> Block:
+    """The first rows of a source as a block: it shows what they all look like.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not len(source):
+        raise ValueError("there are no rows, so nothing tells what batches of them would be")
+    return block_of(source.take(np.arange(min(_ROWS_TO_LEARN, len(source)))))
+
+
+class NumberedBatches:
+    """The batches of every epoch, by number: nothing in here moves, and it goes to other processes.
+
+    Args:
+        source: gives rows by number.
+        order: of all rows in every epoch; `shard`: which of them are this rank's.
+        batch_size: rows of a batch B.
+        drop_last: leave out a shorter last batch.
+        fields: keys of rows that are dicts, which become a tuple in this order; None keeps rows as they nest.
+        padding: what ragged rows are filled up with.
+
+    Raises:
+        SchemaError: a column cannot be an array of numbers, named.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        order: AnyOrder,
+        shard: Shard,
+        batch_size: int,
+        drop_last: bool,
+        fields: Sequence[Any] | None,
+        padding: float | None,
+    ) -> None:
+        self._source = source
+        self._order = order
+        self._shard = shard
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self._padding = padding
+        self._known: tuple[Any, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
+        self.schema: Schema = getattr(source, "schema", None) or sample_of(source).schema
+        self._fields = _known(fields, self.schema)
+        for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
+            if is_wanted:
+                _check(column, padding)
+
+    @property
+    def order(self) -> AnyOrder:
+        """Of all rows in every epoch."""
+        return self._order
+
+    def ordered(self, order: AnyOrder) -> NumberedBatches:
+        """The same in another order."""
+        found = copy(self)
+        found._order, found._known = order, (None, np.empty(0, np.int64))
+        return found
+
+    def steps(self, start: Place) -> int:
+        """How many batches an epoch has from `start` on."""
+        return self._shard.steps(self._order.length, start.position, self.batch_size, self.drop_last)
+
+    def batch(self, start: Place, index: int) -> Any:
+        """Batch `index` of those from `start` on: a dict or a tuple, as rows nest; lists become tuples."""
+        block = block_of(self._source.take(self._rows(start, index)), self.schema)
+        arrays = [
+            _array(column, data, self._padding) if is_wanted else None
+            for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)
+        ]
+        whole = nested(self.schema.tree, iter(arrays))
+        if self._fields is not None:
+            return tuple(whole[key] for key in self._fields)
+        if self.schema.tree.kind == "leaf":
+            return (whole,)
+        return whole if self.schema.tree.kind == "dict" else tuple(whole)
+
+    def _rows(self, start: Place, index: int) -> npt.NDArray[np.int64]:
+        """The rows of a batch; those of its neighbours are computed with it, and kept until others are."""
+        together = max(1, _ROWS_AT_ONCE // self.batch_size)
+        key = start, index // together
+        known, rows = self._known
+        if known != key:
+            first = key[1] * together * self.batch_size
+            last = min(
+                first + together * self.batch_size, self._shard.count(self._order.length, start.position)
+            )
+            wanted = positions(start, self._shard, self._order.length, first, last)
+            rows = self._order.rows(start.epoch, wanted)
+            self._known = key, rows
+        place = index % together * self.batch_size
+        return rows[place : place + self.batch_size]
+
+    def _wanted(self) -> Iterator[bool]:
+        tree = self.schema.tree
+        if self._fields is None:
+            return iter([True] * len(self.schema.columns))
+        pairs = zip(tree.keys, tree.children, strict=True)
+        return (key in self._fields for key, child in pairs for _ in range(_num_leaves(child)))
+
+
+def _known(fields: Sequence[Any] | None, schema: Schema) -> tuple[Any, ...] | None:
+    if fields is None:
+        return None
+    keys = schema.tree.keys if schema.tree.kind == "dict" else ()
+    if isinstance(fields, str) or not fields or not set(fields) <= set(keys):
+        has = f"dicts with the keys {list(keys)}" if keys else f"no dicts, but of {schema.tree.kind}"
+        raise ValueError(f"fields={fields!r} must be keys of the rows, as a tuple; these rows are {has}")
+    return tuple(fields)
+
+
+def _num_leaves(node: Node) -> int:
+    return 1 if node.kind == "leaf" else sum(map(_num_leaves, node.children))
+
+
+def _check(column: Column, padding: float | None) -> None:
+    if column.kind != "none" and (
+        column.kind.removeprefix("numpy.") in ("str", "bytes") or column.storage.kind in "SUMm"
+    ):
+        raise SchemaError(
+            f"column {column.name!r} is no array of numbers but {column.kind} {column.dtype}; leave it out "
+            "with fields=, or cache what it is encoded to"
+        )
+    if not column.is_ragged:
+        return
+    if column.ndim > 1:
+        raise SchemaError(
+            f"column {column.name!r} has rows of different shapes, which no array holds; leave it out with "
+            "fields="
+        )
+    if padding is None:
+        raise SchemaError(
+            f"column {column.name!r} has rows of different lengths; say padding= to fill them up"
+        )
+    fill_value(column, padding)
+
+
+def _array(column: Column, data: Data, padding: float | None) -> Any:
+    if column.kind == "none":
+        return None
+    if column.is_ragged:
+        lengths = np.diff(data.part("offsets"))
+        assert padding is not None
+        values = data.padded(int(lengths.max(initial=0)), fill_value(column, padding))
+    else:
+        values = data.values
+    return as_numpy(column, values)
+
+
+def as_numpy(column: Column, values: Any) -> Any:
+    """The values of a column as other frameworks take them: in this machine's byte order, bits as numbers."""
+    if column.kind == "tensor" and column.dtype != column.storage.name:
+        import ml_dtypes  # comes with Keras; NumPy itself has no such numbers
+
+        return values.view(getattr(ml_dtypes, column.dtype))
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def nested(node: Node, leaves: Iterator[Any]) -> Any:
+    """Leaves nested as a row is; what was a list is a tuple, for frameworks take a list for one tensor."""
+    if node.kind == "leaf":
+        return next(leaves)
+    children = [nested(child, leaves) for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple.__new__(node.row_type if node.kind == "namedtuple" else tuple, children)

@@ -1,0 +1,80 @@
+"""The rows of a source, some of them read again -> whether a second read gives the same."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from ..build import RowSource
+from ..errors import SchemaError
+from ..loading.seeding import generators_put_back
+from ..rows.leaf import Leaf
+from ..rows.schema import Node, leaves_like, split
+
+__all__ = ["Watched"]
+
+_SECONDS, _SHARE = 1.0, 0.1  # that the second reading may take, or of the first one
+
+
+class Watched(RowSource):
+    """A source that can be read anywhere, of which the first, the middle and the last row are remembered.
+
+    Args:
+        source: gives the rows; seekable.
+    """
+
+    seekable = True
+
+    def __init__(self, source: RowSource) -> None:
+        assert source.seekable
+        assert source.length is not None
+        self.length = source.length
+        self.name = source.name
+        self.source = source
+        self._read: dict[int, tuple[Node, list[Leaf]]] = {}
+        self._seconds = 0.0  # that reading has taken, and whatever was done with the rows meanwhile
+        self._num_read = 0
+
+    def rows(self, start: int) -> Iterator[Any]:
+        """The rows of the source."""
+        assert self.length is not None
+        watched = {0, self.length // 2, self.length - 1}
+        started = time.monotonic()
+        for number, row in enumerate(self.source.rows(start), start):
+            self._num_read, self._seconds = number + 1 - start, time.monotonic() - started
+            if number in watched:
+                with contextlib.suppress(SchemaError):  # the build says it better
+                    self._read[number] = split(row)
+            yield row
+
+    def row(self, number: int) -> Any:
+        """One row of the source."""
+        return self.source.row(number)
+
+    def differ(self) -> bool:
+        """True if a remembered row is another when it is read again; the generators are put back after it.
+
+        False where it cannot be read any more, or where that would take long beside the first reading.
+        """
+        if self._seconds / max(1, self._num_read) * len(self._read) > max(_SECONDS, _SHARE * self._seconds):
+            return False
+        with generators_put_back():
+            return any(self._differs(number) for number in self._read)
+
+    def _differs(self, number: int) -> bool:
+        try:
+            row = self.source.row(number)
+        except Exception:  # of a source that gives each row once
+            return False
+        tree, before = self._read[number]
+        try:
+            now = leaves_like(tree, row)
+        except SchemaError:
+            return True
+        return any(
+            (one.kind, one.dtype, one.array.shape, one.array.tobytes())
+            != (other.kind, other.dtype, other.array.shape, other.array.tobytes())
+            for one, other in zip(before, now, strict=True)
+        )

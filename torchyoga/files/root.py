@@ -1,0 +1,402 @@
+"""Files below a folder of ours, made and deleted through no link; whatever stops it leaves old or new ones.
+
+Whoever may write into a folder can put a link where something is about to be written or deleted. So a name
+is reached from the root down, folder by folder, none of which may be a link; a file is made only where
+nothing is, and only a file is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+from ..errors import CorruptError, YogaError
+from .regular import check_regular
+
+__all__ = ["Entry", "Root", "beside"]
+
+_TRIES = 20  # to make a folder that others tidy away while it is empty
+# Windows knows no handles of folders, and needs a right to make links.
+_HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Entry(NamedTuple):
+    """What lies under a name in a folder, links not followed."""
+
+    name: str
+    is_file: bool
+    is_folder: bool
+    nbytes: int
+    written: float  # seconds since 1970
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder, below which names such as `a/1/manifest.json` are written and deleted through no link.
+
+    Links on the way to the folder itself are followed. Every method raises YogaError where a link, or a file,
+    is in the place of a folder, and OSError as the system does.
+
+    Attributes:
+        top: the folder.
+        shared: its group may write what is made here; else nobody but the user may. Whether others may read
+            is up to the user's umask.
+        private: others may not even read.
+        within: names are counted from this folder below `top`.
+    """
+
+    top: Path
+    shared: bool = False
+    private: bool = False
+    within: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where names begin."""
+        return self.top / self.within
+
+    @property
+    def file_mode(self) -> int:
+        """Of new files, before the umask."""
+        return (0o600 if self.private else 0o644) | (0o060 if self.shared else 0)
+
+    def at(self, name: str) -> Root:
+        """The same for names from a folder on."""
+        return replace(self, within=_joined(self.within, name))
+
+    # -- looking
+
+    def scan(self, name: str = "") -> list[Entry]:
+        """What lies in a folder, by name; nothing if there is no such folder."""
+        found = []
+        try:
+            with self._folder(name) as folder, os.scandir(folder.listed) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        kind = status.st_mode
+                        found.append(
+                            Entry(
+                                entry.name,
+                                stat.S_ISREG(kind),
+                                stat.S_ISDIR(kind),
+                                status.st_size,
+                                status.st_mtime,
+                            )
+                        )
+        except FileNotFoundError:
+            return []
+        return sorted(found)
+
+    def find(self, name: str) -> Entry | None:
+        """What lies under a name; None if nothing does."""
+        try:
+            with self._parent(name) as (folder, last):
+                status = folder.stat(last)
+        except FileNotFoundError:
+            return None
+        kind = status.st_mode
+        return Entry(last, stat.S_ISREG(kind), stat.S_ISDIR(kind), status.st_size, status.st_mtime)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """A file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptError: it is larger than `limit` bytes, or no file.
+        """
+        with self._parent(name) as (folder, last):
+            path = self.path / name
+            if not stat.S_ISLNK(mode := folder.stat(last).st_mode):
+                check_regular(path, mode)
+            # Not waiting: a pipe that has come since then would never open.
+            handle = self._opened(folder, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(handle, "rb") as file:
+            check_regular(path, os.fstat(handle).st_mode)
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise CorruptError(f"{self.path / name} is larger than {limit} bytes; remove it")
+        return data
+
+    # -- writing
+
+    def make(self, name: str = "") -> None:
+        """Makes a folder and those above it, unless they are there."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self._make_top()
+                with self._folder(name, make=True):
+                    return
+            except FileNotFoundError:
+                if not left:
+                    raise
+            except OSError as error:
+                raise self._explained(error) from error
+
+    def create(self, name: str) -> BinaryIO:
+        """A new file, opened for writing; FileExistsError if something is there."""
+        with self._parent(name) as (folder, last):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            return open(self._opened(folder, last, flags), "wb")
+
+    def create_anew(self, name: str) -> BinaryIO:
+        """Likewise, in place of a file that is there."""
+        self.unlink(name)
+        return self.create(name)
+
+    def reopen(self, name: str) -> BinaryIO:
+        """A file, made if it is not there, opened for reading and for writing at its end."""
+        with self._parent(name) as (folder, last):
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+            handle = self._opened(folder, last, flags)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            os.close(handle)
+            if status.st_nlink > 1:
+                raise YogaError(f"{self.path / name} is a file that has other names (hard links); remove it")
+            self._refuse(self.path / name, "a file")
+        return open(handle, "a+b")
+
+    def touch(self, name: str) -> Path:
+        """The path of a file, which is made if it is not there."""
+        try:
+            self.create(name).close()
+        except FileExistsError:
+            found = self.find(name)
+            if found is not None and not found.is_file:
+                self._refuse(self.path / name, "a file")
+        except OSError as error:
+            raise self._explained(error) from error
+        return self.path / name
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replaces a file in one step; when this returns it is on the disk."""
+        self.prepare(name, data)
+        self.commit(name)
+
+    def prepare(self, name: str, data: bytes) -> None:
+        """Writes what is to replace a file beside it, so that no space is needed for `commit`."""
+        try:
+            with self.create_anew(beside(name)) as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.unlink(beside(name))
+            raise
+
+    def commit(self, name: str) -> None:
+        """Puts what `prepare` has written in place."""
+        self.move(beside(name), name)
+        self.sync(name.rpartition("/")[0])
+
+    def move(self, name: str, to: str) -> None:
+        """Renames a file, in place of another one if there is one."""
+        with self._parent(name) as (folder, last), self._parent(to) as (other, new):
+            with contextlib.suppress(FileNotFoundError):
+                if not stat.S_ISREG(other.stat(new).st_mode):
+                    self._refuse(self.path / to, "a file")
+            if folder.handle is None:
+                os.replace(folder.place(last), other.place(new))
+            else:
+                os.replace(last, new, src_dir_fd=folder.handle, dst_dir_fd=other.handle)
+
+    def link(self, name: str, to: str) -> None:
+        """Gives a file a second name; FileExistsError if something is there."""
+        with self._parent(name) as (folder, last), self._parent(to) as (other, new):
+            if folder.handle is None:
+                os.link(folder.place(last), other.place(new))
+            else:
+                handles = {"src_dir_fd": folder.handle, "dst_dir_fd": other.handle}
+                os.link(last, new, **handles, follow_symlinks=False)
+
+    def sync(self, name: str = "") -> None:
+        """Returns when the names in a folder are on the disk."""
+        if os.name != "nt":  # which cannot open folders
+            with self._folder(name) as folder:
+                if folder.handle is not None:
+                    os.fsync(folder.handle)
+
+    # -- deleting
+
+    def unlink(self, name: str) -> bool:
+        """Deletes a file; False if there is none, or what is there is none."""
+        try:
+            with self._parent(name) as (folder, last):
+                if not stat.S_ISREG(folder.stat(last).st_mode):
+                    return False
+                folder.call(os.unlink, last)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def rmdir(self, name: str) -> bool:
+        """Deletes an empty folder; False if there is none, or it is not empty."""
+        try:
+            with self._parent(name) as (folder, last):
+                folder.call(os.rmdir, last)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+                return False
+            raise
+        return True
+
+    def remove_empty(self) -> None:
+        """Deletes the folder that names are counted from and those above it, below `top`, as far as they are
+        empty."""
+        whole, name = replace(self, within=""), self.within
+        while name and whole.rmdir(name):
+            name = name.rpartition("/")[0]
+
+    # -- the way down
+
+    @contextlib.contextmanager
+    def _parent(self, name: str) -> Iterator[tuple[_Folder, str]]:
+        parts = _parts(name)
+        with self._folder("/".join(parts[:-1])) as folder:
+            yield folder, parts[-1]
+
+    @contextlib.contextmanager
+    def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
+        """A folder below the root, reached through no link."""
+        with contextlib.ExitStack() as opened:
+            at = _Folder(str(self.top), _open_folder(self.top, None) if _HAS_HANDLES else None)
+            opened.callback(at.close)
+            for part in _parts(_joined(self.within, name)) if self.within or name else ():
+                if make:
+                    self._make_one(at, part)
+                at = self._deeper(at, part)
+                opened.callback(at.close)
+            yield at
+
+    def _deeper(self, at: _Folder, part: str) -> _Folder:
+        path = os.path.join(at.path, part)
+        if at.handle is None:
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                self._refuse(Path(path), "a folder")
+            return _Folder(path, None)
+        try:
+            return _Folder(path, _open_folder(part, at.handle))
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+                self._refuse(Path(path), "a folder")
+            error.filename = path
+            raise
+
+    def _make_one(self, at: _Folder, part: str) -> None:
+        try:
+            at.call(os.mkdir, part, mode=0o700 if self.private and not self.shared else 0o755)
+        except FileExistsError:
+            return
+        if self.shared:
+            made = self._deeper(at, part)
+            try:
+                self._share(made.path if made.handle is None else made.handle, 0o2070)
+            finally:
+                made.close()
+
+    def _make_top(self) -> None:
+        missing = [path for path in (self.top, *self.top.parents) if not path.exists()]
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700 if self.private and not self.shared else 0o755)
+                if self.shared and path == self.top:
+                    self._share(path, 0o2070)
+
+    def _share(self, place: str | int | Path, bits: int) -> None:
+        """Gives the group its rights, and takes those of others where nobody else may read."""
+        mode = stat.S_IMODE(os.stat(place).st_mode) | bits
+        with contextlib.suppress(PermissionError):  # another has made it in the meantime
+            os.chmod(place, mode & ~0o007 if self.private else mode)
+
+    def _opened(self, folder: _Folder, name: str, flags: int) -> int:
+        mode = 0o600 if self.private and not self.shared else 0o644
+        try:
+            handle: int = folder.call(os.open, name, flags | _NO_LINK, mode)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                self._refuse(Path(folder.path, name), "a file")
+            error.filename = os.path.join(folder.path, name)
+            raise
+        if self.shared and flags & os.O_CREAT and os.name != "nt":
+            self._share(handle, 0o060)
+        return handle
+
+    def _refuse(self, path: Path, wanted: str) -> NoReturn:
+        with contextlib.suppress(OSError):
+            target = os.readlink(path)
+            raise YogaError(
+                f"{path} is a link to {target}; torchyoga writes and deletes nothing through links below "
+                f"{self.top}. Go to where it leads, or put {wanted} in its place"
+            )
+        raise YogaError(f"{path} is not {wanted}, and torchyoga has not made it; move it away")
+
+    def _explained(self, error: OSError) -> OSError:
+        return type(error)(
+            error.errno,
+            f"cannot write to the storage ({error.strerror}); choose a directory with space that you may "
+            "write to",
+            str(self.path),
+        )
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder, open where the system allows that: then names are looked up in it, wherever it has moved."""
+
+    path: str
+    handle: int | None
+
+    @property
+    def listed(self) -> Any:
+        return self.path if self.handle is None else self.handle
+
+    def place(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def call(self, function: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function of `os` with a name in this folder."""
+        if self.handle is None:
+            return function(self.place(name), *args, **kwargs)
+        return function(name, *args, dir_fd=self.handle, **kwargs)
+
+    def stat(self, name: str) -> os.stat_result:
+        found: os.stat_result = self.call(os.stat, name, follow_symlinks=False)
+        return found
+
+    def close(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
+
+
+def beside(name: str) -> str:
+    """Under which name what is to replace a file is written first."""
+    return f"{name}.new"
+
+
+def _open_folder(name: str | Path, handle: int | None) -> int:
+    return os.open(name, _FOLDER | (_NO_LINK if handle is not None else 0), dir_fd=handle)
+
+
+def _joined(*names: str) -> str:
+    return "/".join(name for name in names if name)
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a name, none of which leads up or elsewhere; ValueError for any other."""
+    parts = name.split("/")
+    for part in parts:
+        if part in ("", ".", "..") or os.sep in part or "\0" in part or (os.altsep or "/") in part:
+            raise ValueError(f"{name!r} is no name of a file below a folder")
+    return parts

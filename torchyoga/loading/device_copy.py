@@ -1,0 +1,114 @@
+"""Batches -> the same batches on a device, the next one on its way while this one is computed with."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..rows.tree import mapped
+
+__all__ = ["Moving"]
+
+
+class Moving(Iterator[Any]):
+    """Batches on a device; one is always on its way."""
+
+    def __init__(self, device: torch.device, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._copy = _CudaCopy(device) if device.type == "cuda" else _Copy(device)
+        self._coming: _Copied | Exception | None = None
+
+    def __next__(self) -> Any:
+        coming = self._coming if self._coming is not None else self._begun()
+        # An error or the end stays, for who asks again; but a failed batch has others behind it.
+        self._coming = coming if isinstance(coming, StopIteration) else self._begun()
+        if isinstance(coming, Exception):
+            raise coming
+        return self._copy.arrived(coming)
+
+    def _begun(self) -> _Copied | Exception:
+        try:
+            return self._copy.begun(next(self._batches))
+        except Exception as error:
+            return error
+
+
+class _Copied:
+    """A batch on its way, what it is copied from, and what tells that it has come."""
+
+    def __init__(self, batch: Any, source: Any, event: Any = None) -> None:
+        self.batch = batch
+        self.source = source
+        self.event = event
+
+
+class _Copy:
+    """Copies to a device that needs no stream of its own.
+
+    They are waited for: memory that is copied from may be used again as soon as nobody holds it.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def begun(self, batch: Any) -> _Copied:
+        """Begins to copy a batch."""
+        return _Copied(mapped(batch, self._moved, _moves_itself), batch)
+
+    def arrived(self, copied: _Copied) -> Any:
+        """The batch, once it may be computed with."""
+        return copied.batch
+
+    def _moved(self, leaf: Any) -> Any:
+        return leaf.to(self.device) if _moves_itself(leaf) else leaf
+
+
+class _CudaCopy(_Copy):
+    """Copies on a stream of its own, so that the computation goes on meanwhile.
+
+    Whatever is more than one run of memory is copied when it is wanted: nobody could tell the allocator that
+    each part of it is used on another stream than it was made on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._read: deque[_Copied] = deque()  # by the device, perhaps still
+
+    def begun(self, batch: Any) -> _Copied:
+        """Begins to copy a batch."""
+        while self._read and self._read[0].event.query():
+            self._read.popleft()
+        with torch.cuda.stream(self._stream):
+            moved = mapped(batch, self._moved_ahead, _moves_itself)
+            self._read.append(_Copied(None, batch, self._stream.record_event()))
+            return _Copied(moved, batch, self._read[-1].event)
+
+    def arrived(self, copied: _Copied) -> Any:
+        """The batch; the current stream waits for it, the process does not."""
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(copied.event)
+
+        def keep(leaf: Any) -> Any:
+            if not _is_one_run(leaf):
+                return self._moved(leaf)
+            if leaf.is_cuda:
+                leaf.record_stream(current)  # its memory was made on the other stream
+            return leaf
+
+        return mapped(copied.batch, keep, _moves_itself)
+
+    def _moved_ahead(self, leaf: Any) -> Any:
+        return leaf.to(self.device, non_blocking=True) if _is_one_run(leaf) else leaf
+
+
+def _moves_itself(leaf: Any) -> bool:
+    return callable(getattr(leaf, "to", None))
+
+
+def _is_one_run(leaf: Any) -> bool:
+    """True for a tensor that is no more than its own memory."""
+    return type(leaf) is torch.Tensor and leaf.layout == torch.strided and not leaf.is_nested

@@ -1,0 +1,487 @@
+"""Somebody's sampler: what it draws from, where it stands, and the indices of an epoch as it draws them."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from itertools import chain, count, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import (
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from ..errors import StateError
+from ..order.position import Place
+from .generators import generators_of, put_back, written
+from .seeding import OwnGenerators
+
+__all__ = [
+    "END",
+    "Drawing",
+    "Foreign",
+    "Keys",
+    "SamplerError",
+    "SetEpoch",
+    "Start",
+    "as_keys",
+    "as_rows",
+    "numbers",
+]
+
+END = object()  # in place of a batch that an epoch has not
+_MOST_PARTS = 8  # samplers within samplers
+_WITHIN = ("sampler", "batch_sampler", "_sampler")  # what they are called there
+_LATE = 16  # states of a sampler are kept for so many batches that were delivered
+_DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
+_LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
+
+
+class SamplerError(Exception):
+    """What a sampler has raised. No batch failed: asked again, the iteration goes on where it stands."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class Keys(NamedTuple):
+    """What a sampler has given for a batch, as the dataset is to get it."""
+
+    whole: Any
+    size: int
+
+
+class Start(NamedTuple):
+    """What the drawing of an epoch begins with, from batch `number` on.
+
+    Attributes:
+        generators: the states of the sampler's own, by where they are.
+        kept: what `state_dict` of the sampler, of those in it and of its iterator has returned.
+    """
+
+    epoch: int
+    number: int
+    generators: Mapping[str, Any]
+    kept: Mapping[str, Any]
+
+
+class Foreign:
+    """A sampler, or batch sampler, of which nothing is known but what it says and has.
+
+    Args:
+        sampler: gives indices, or batches of them if `is_batches`.
+        batch_size: indices of a batch; None to hand out what the sampler gives.
+        drop_last: leave out a shorter last batch.
+        is_batches: True for a batch sampler.
+
+    Attributes:
+        draws: True if it may draw from what all code shares.
+        is_single: True if what it gives is for single rows.
+
+    Raises:
+        TypeError: it cannot be iterated, or only once.
+    """
+
+    def __init__(self, sampler: Any, batch_size: int | None, drop_last: bool, is_batches: bool) -> None:
+        kind = "batch_sampler" if is_batches else "sampler"
+        if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
+            raise TypeError(f"{kind} must give indices when it is iterated, found {sampler!r:.100}")
+        if isinstance(sampler, Iterator) and type(sampler).__module__ in ("builtins", "itertools"):
+            raise TypeError(
+                f"{kind} is a {type(sampler).__name__}, which can be iterated only once, so no epoch could "
+                "be drawn again; give a list, or an object whose __iter__ begins anew"
+            )
+        self.sampler = sampler
+        self.batch_size = None if is_batches else batch_size
+        self.drop_last = drop_last
+        self.is_single = batch_size is None and not is_batches
+        self.draws = type(sampler) not in _LISTS and not (self.is_torchs and sampler.generator is not None)
+        self.is_being_told = False  # which epoch it is
+
+    @property
+    def name(self) -> str:
+        """What the sampler is called."""
+        return type(self.sampler).__name__
+
+    def num_steps(self) -> int:
+        """Batches of an epoch, as it says.
+
+        Raises:
+            TypeError: it has no length.
+        """
+        number = len(self.sampler)
+        if self.batch_size is None:
+            return number
+        return number // self.batch_size if self.drop_last else -(-number // self.batch_size)
+
+    @property
+    def expected(self) -> int | None:
+        """Batches of an epoch, as it says; None if it does not."""
+        try:
+            return int(self.num_steps())
+        except (TypeError, ValueError, NotImplementedError, OverflowError):
+            return None
+
+    @property
+    def size(self) -> int | None:
+        """Indices of a batch, as far as that is known."""
+        size = getattr(self.sampler, "batch_size", None) if self.batch_size is None else self.batch_size
+        return size if type(size) is int and not self.is_single else None
+
+    @property
+    def is_torchs(self) -> bool:
+        """True for a sampler of torch's that draws at random."""
+        return type(self.sampler) in _DRAWN_AT_ONCE
+
+    @property
+    def is_drawn_at_once(self) -> bool:
+        """True if all of an epoch is drawn when its first index is asked for."""
+        # RandomSampler asks a generator of the user's whenever it needs more.
+        sampler = self.sampler
+        return type(sampler) in _DRAWN_AT_ONCE and (
+            type(sampler) is not RandomSampler or sampler.generator is None
+        )
+
+    @property
+    def is_known_ahead(self) -> bool:
+        """True if nothing that happens meanwhile can change what comes, so the sampler may be asked early."""
+        return type(self.sampler) in _LISTS or self.is_drawn_at_once
+
+    @property
+    def is_dealt(self) -> bool:
+        """True if the sampler says that it heeds ranks."""
+        return any(
+            "rank" in name or "replica" in name or "world" in name
+            for _, part in self.parts()
+            for name in getattr(part, "__dict__", {})
+        )
+
+    @property
+    def is_stateful(self) -> bool:
+        """True if it says itself where it stands."""
+        return _is_stateful(self.sampler)
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """The sampler and those in it, with the names by which they are reached."""
+        found, seen = deque([("", self.sampler)]), {id(self.sampler)}
+        while found:
+            path, part = found.popleft()
+            yield path, part
+            for name, value in list(getattr(part, "__dict__", {}).items()):
+                is_part = isinstance(value, Sampler) or (name == "dataset" and hasattr(value, "_sampler"))
+                is_part = is_part or (name in _WITHIN and hasattr(value, "__iter__"))
+                if (
+                    is_part
+                    and type(value) not in _LISTS
+                    and id(value) not in seen
+                    and len(seen) < _MOST_PARTS
+                ):
+                    seen.add(id(value))
+                    found.append((f"{path}{name}.", value))
+
+    def generators(self) -> dict[str, Any]:
+        """The states of all generators that the sampler has of its own, by their names."""
+        return {
+            f"{path}{name}": written(generator)
+            for path, part in self.parts()
+            for name, generator in generators_of(part).items()
+        }
+
+    def put_back(self, states: Mapping[str, Any], strict: bool = True) -> None:
+        """Gives the generators these states.
+
+        Raises:
+            StateError: there are others.
+        """
+        mine = {
+            f"{path}{name}": generator
+            for path, part in self.parts()
+            for name, generator in generators_of(part).items()
+        }
+        if strict and set(mine) != set(states):
+            raise StateError(
+                f"the state has generators {sorted(states)}, but {self.name} has {sorted(mine)} here; make "
+                "the sampler as it was, or pass strict=False to take the epoch and steps"
+            )
+        for name in set(mine) & set(states):
+            put_back(mine[name], states[name])
+
+    def kept(self, iterator: Any) -> dict[str, Any]:
+        """What the sampler says of where it stands: at the start of an epoch, or within an iteration."""
+        if iterator is not None:
+            parts = {"sampler": self.sampler, "iterator": iterator}
+        elif _is_stateful(self.sampler):
+            parts = {"sampler": self.sampler}
+        else:
+            parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
+        return {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
+
+    def take(self, kept: Mapping[str, Any], iterator: Any) -> None:
+        """Makes the sampler, or its iterator, stand where it has said.
+
+        Raises:
+            StateError: it has no such part.
+        """
+        parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
+        wanted = {
+            name: state for name, state in kept.items() if (name == "iterator") == (iterator is not None)
+        }
+        for name, state in wanted.items():
+            part: Any = iterator if name == "iterator" else parts.get(name)
+            if not _is_stateful(part):
+                raise StateError(
+                    f"the state has a state of {name}, but {self.name} has no load_state_dict there; make "
+                    "the sampler as it was"
+                )
+            part.load_state_dict(deepcopy(state))
+
+    def tell(self, epoch: int) -> None:
+        """Tells the sampler, and those in it, which epoch it is."""
+        self.is_being_told = True
+        try:
+            for _, part in self.parts():
+                set_epoch = getattr(part, "set_epoch", None)
+                if callable(set_epoch):
+                    (set_epoch.own if type(set_epoch) is SetEpoch else set_epoch)(epoch)
+        finally:
+            self.is_being_told = False
+
+    def read(self, iterator: Any) -> Any:
+        """What an iterator of the sampler gives next.
+
+        Raises:
+            StopIteration: there is no more.
+        """
+        size = self.batch_size
+        if size is None:
+            return next(iterator)
+        if iterator is self.sampler:  # `islice` would begin it anew
+            found: list[Any] = []
+            with contextlib.suppress(StopIteration):
+                while len(found) < size:
+                    found.append(next(iterator))
+        else:
+            found = list(islice(iterator, size))
+        if not found or (self.drop_last and len(found) < size):
+            raise StopIteration
+        return found
+
+
+class Drawing:
+    """The indices of one epoch, drawn batch by batch and kept until they are delivered.
+
+    Args:
+        foreign: the sampler.
+        epoch: the epoch.
+        start: what its drawing begins with; None for an epoch that was never drawn.
+        shared: makes what all code shares as the sampler has it when the epoch begins.
+    """
+
+    def __init__(
+        self, foreign: Foreign, epoch: int, start: Start | None, shared: Callable[[], OwnGenerators]
+    ) -> None:
+        self._foreign = foreign
+        self._shared = shared
+        self._is_again = start is not None
+        self.start = start or Start(epoch, 0, {}, {})
+        self.drawn = self.start.number
+        self.has_ended = self.is_stateful = False
+        self.end: Start | None = None  # what the next epoch begins with
+        self.expected: int | None = None  # batches of the epoch, as the sampler says
+        self._batches: dict[int, Any] = {}  # that were drawn and are still to be delivered
+        self._place = Place(epoch, 0)  # up to which they were delivered
+        self._marks: deque[Start] = deque()  # where the sampler said that it stood
+        self._iterator: Any = None
+        self._is_first = True  # nothing was drawn since it was opened
+        self._may_be_over = False
+        self._own: OwnGenerators | None = None
+
+    def open(self) -> Start:
+        """Makes the sampler's iterator, and says what it begins with."""
+        with self._apart(begins=True):
+            self._open()
+        return self.start
+
+    def batch(self, number: int) -> Any:
+        """What the sampler gives for batch `number`; `END` if the epoch has no such batch."""
+        if number < self.drawn and number not in self._batches:
+            self._iterator = None
+            self.has_ended = False
+        while number not in self._batches and not self.has_ended:
+            self._draw()
+        return self._batches.get(number, END)
+
+    @property
+    def is_of_one_iterator(self) -> bool:
+        """True if the sampler is its own iterator, so that it cannot have two."""
+        return self._iterator is self._foreign.sampler
+
+    def forget(self, place: Place) -> None:
+        """What was delivered up to a place will not be asked for again."""
+        self._place = place
+        first = place.left[0][0] if place.left else place.position
+        for number in [number for number in self._batches if not self._is_to_come(number)]:
+            del self._batches[number]
+        while len(self._marks) > 2 and self._marks[2].number < first - _LATE:
+            del self._marks[1]  # the first tells whether they move at all
+
+    def start_at(self, first: int) -> Start:
+        """From where on to draw again to come to batch `first`."""
+        # Whether the epoch goes on after a batch shows when the sampler has given it and is asked again: one
+        # that is at its end may begin anew when it is loaded.
+        found = [mark for mark in list(self._marks) if mark.number < first]
+        # A state that does not move within an epoch says nothing of where it stands.
+        if not found or pickle.dumps(found[-1].kept) == pickle.dumps(found[0].kept):
+            return self.start
+        return found[-1]
+
+    def tell(self) -> None:
+        """Tells the sampler once more which epoch this is."""
+        with self._apart():
+            self._foreign.tell(self.start.epoch)
+
+    def _is_to_come(self, number: int) -> bool:
+        left = self._place.left
+        return number >= self._place.position + sum(map(len, left)) or any(number in some for some in left)
+
+    def _draw(self) -> None:
+        with self._apart(begins=self._iterator is None):
+            if self._iterator is None:
+                self._open()
+            try:
+                found = self._next_or_anew()
+            except StopIteration:
+                self.has_ended = True
+                foreign, epoch = self._foreign, self.start.epoch + 1
+                self.end = Start(epoch, 0, foreign.generators(), foreign.kept(None))
+                return
+            if self._is_to_come(self.drawn):
+                self._batches[self.drawn] = found
+            self.drawn += 1
+            self._is_first = False
+            self._mark()
+        if self.drawn == self.expected:
+            # So that the state after its last batch is of the next epoch. Errors are for whoever asks for it.
+            with contextlib.suppress(SamplerError):
+                self._draw()
+
+    def _next_or_anew(self) -> Any:
+        try:
+            return self._foreign.read(self._iterator)
+        except StopIteration:
+            # A state of the end of an epoch makes some samplers give nothing, once, as torchdata has it.
+            if not self._may_be_over or self.drawn:
+                raise
+        self._may_be_over = False
+        self._iterator = iter(self._foreign.sampler)
+        return self._foreign.read(self._iterator)
+
+    def _open(self) -> None:
+        foreign, epoch = self._foreign, self.start.epoch
+        self._may_be_over = self._is_again and bool(self.start.kept)
+        if self._is_again:
+            foreign.put_back(self.start.generators, strict=False)
+            if self.start.number:
+                foreign.tell(epoch)
+            foreign.take(self.start.kept, None)
+            if (
+                not self.start.number
+            ):  # what was kept at the end of an epoch may say that it is still that one
+                foreign.tell(epoch)
+        else:
+            generators = foreign.generators()
+            foreign.tell(epoch)
+            self.start = Start(epoch, 0, generators, foreign.kept(None))
+            self._is_again = True
+        iterator = iter(foreign.sampler)
+        if self.start.number:
+            foreign.take(self.start.kept, iterator)
+        self.is_stateful = _is_stateful(foreign.sampler) or _is_stateful(iterator)
+        self._iterator, self.drawn, self.has_ended = iterator, self.start.number, False
+        self.expected = foreign.expected
+        self._marks.clear()
+        self._mark()
+
+    def _mark(self) -> None:
+        if self.is_stateful:
+            kept = self._foreign.kept(self._iterator)
+            self._marks.append(Start(self.start.epoch, self.drawn, self.start.generators, kept))
+
+    @contextlib.contextmanager
+    def _apart(self, begins: bool = False) -> Iterator[None]:
+        """Meanwhile the sampler may draw, and what all code shares is as the sampler has it."""
+        if begins:
+            self._own, self._is_first = self._shared() if self._foreign.draws else None, True
+        own = self._own if self._is_first or not self._foreign.is_drawn_at_once else None
+        try:
+            with contextlib.nullcontext() if own is None else own.in_place():
+                yield
+        except BaseException as error:
+            # Nobody knows where the iterator stands now, and a generator would be at its end: another begins,
+            # and draws again.
+            self._iterator = None
+            if isinstance(error, Exception):
+                raise SamplerError(error) from error
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_iterator": None, "_own": None, "_batches": {}}
+
+
+def numbers(place: Place) -> Iterator[int]:
+    """The batches that come from a place on."""
+    return chain(*place.left, count(place.position + sum(map(len, place.left))))
+
+
+def as_keys(batch: Any) -> Keys:
+    """A batch as it is, with its size."""
+    if not hasattr(batch, "__len__"):
+        batch = list(batch)
+    return Keys(batch, len(batch))
+
+
+def as_rows(batch: Any) -> npt.NDArray[Any]:
+    """A batch as numbers of rows; as what it is if that is something else, which a DataRef will refuse."""
+    found = batch.numpy() if isinstance(batch, torch.Tensor) else np.asarray(as_keys(batch).whole)
+    if found.ndim == 1 and (found.dtype.kind in "iu" or not found.size):
+        return found.astype(np.int64, copy=False)
+    whole = list(batch)
+    refused = np.empty(len(whole), object)
+    for place, index in enumerate(whole):
+        refused[place] = index
+    return refused
+
+
+def _is_stateful(part: Any) -> bool:
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
+
+
+class SetEpoch:
+    """`set_epoch` of a sampler that others follow: they are told, too.
+
+    For trainers and loops call that of the sampler which they know.
+    """
+
+    def __init__(self, own: Callable[[int], Any]) -> None:
+        self.own = own
+        self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def __call__(self, epoch: int) -> None:
+        """Tells the sampler, and who follows it."""
+        self.own(epoch)
+        for follower in tuple(self.followers):
+            follower.set_epoch(epoch)
+
+    def __reduce__(self) -> Any:
+        return SetEpoch, (self.own,)

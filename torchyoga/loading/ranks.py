@@ -1,0 +1,186 @@
+"""torch.distributed -> which of how many ranks this process is, and what the others have to say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..errors import StateError
+from ..order.proof import PINS, SAME
+from ..process.warned import warn_user
+from .trainers import accelerate_mesh, is_sharded_by_caller
+
+__all__ = ["Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
+
+_MESSAGE_BYTES = 4096
+
+
+class Ranks:
+    """Which rows this process takes: rank r of W.
+
+    Args:
+        num_replicas, rank: W and r; None for both to follow torch.distributed, whenever it is initialised.
+        group: the ranks among which rows are divided, where others see the same rows: a DeviceMesh of one or
+            more dimensions, such as `mesh["dp"]`, or a ProcessGroup.
+
+    Attributes:
+        follows: True if torch.distributed is asked anew for each iteration.
+    """
+
+    def __init__(self, num_replicas: int | None, rank: int | None, group: Any) -> None:
+        if (num_replicas is None) != (rank is None):
+            raise ValueError(f"give both num_replicas and rank, or neither; found {num_replicas} and {rank}")
+        if group is not None and rank is not None:
+            raise ValueError("give num_replicas and rank, or group, but not both")
+        self.follows = group is None and rank is None
+        self._given = (1, 0) if num_replicas is None or rank is None else (num_replicas, rank)
+        if group is not None:
+            self._given = _in_group(group)
+        self._has_warned = False
+
+    @property
+    def is_alone(self) -> bool:
+        """True if no other process can have the same rank."""
+        return self.follows and _in_accelerators_mesh() is None
+
+    def now(self) -> tuple[int, int]:
+        """(W, r)."""
+        if is_sharded_by_caller():
+            if self._given[0] > 1:
+                raise ValueError(
+                    f"Accelerate deals the batches of this loader to its processes, but the sampler is rank "
+                    f"{self._given[1]} of {self._given[0]} already, so most rows would be lost; leave out "
+                    "num_replicas and rank, or use torchyoga.DataLoader, which Accelerate leaves as it is"
+                )
+            return 1, 0
+        if not self.follows:
+            return self._given
+        if not (dist.is_available() and dist.is_initialized()):
+            return 1, 0
+        return _in_accelerators_mesh() or (dist.get_world_size(), dist.get_rank())
+
+    def check_alone(self) -> None:
+        """Warns, once, if there are other processes but nobody has said which rank this is."""
+        processes = os.environ.get("WORLD_SIZE", "1")
+        if not self.follows or self._has_warned or processes == "1" or self.now() != (1, 0):
+            return
+        if not dist.is_available() or not dist.is_initialized():
+            self._has_warned = True
+            warn_user(
+                f"WORLD_SIZE is {processes}, but torch.distributed is not initialised, so this process takes "
+                "all rows; call init_process_group before the first batch, or give num_replicas and rank"
+            )
+
+
+def is_one_of_several() -> bool:
+    """True in a job of several processes, whatever each has been told of its rank."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size() > 1
+    return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
+
+
+def _in_group(group: Any) -> tuple[int, int]:
+    """The size of a DeviceMesh or ProcessGroup, and this process's number in it."""
+    coordinates = getattr(group, "get_coordinate", None)
+    if coordinates is None:
+        size, rank = dist.get_world_size(group), dist.get_rank(group)
+        found = None if rank < 0 else (size, rank)
+    else:
+        found = _in_mesh(group.mesh.shape, coordinates())
+    if found is None:
+        raise ValueError(
+            f"this process is not in the group {group}; give the group of its own data-parallel ranks"
+        )
+    return found
+
+
+def _in_accelerators_mesh() -> tuple[int, int] | None:
+    """The same in the data-parallel dimensions of Accelerate's mesh, if it has others, too."""
+    mesh = accelerate_mesh()
+    if mesh is None or mesh.get_coordinate() is None:
+        return None
+    is_data = [name.startswith("dp") for name in mesh.mesh_dim_names]
+    if all(is_data):
+        return None
+    return _in_mesh(
+        [extent for extent, wanted in zip(mesh.mesh.shape, is_data, strict=True) if wanted],
+        [at for at, wanted in zip(mesh.get_coordinate(), is_data, strict=True) if wanted],
+    )
+
+
+def _in_mesh(shape: Sequence[int], coordinate: Sequence[int] | None) -> tuple[int, int] | None:
+    if coordinate is None:
+        return None
+    size, rank = 1, 0
+    for extent, at in zip(shape, coordinate, strict=True):
+        size, rank = size * extent, rank * extent + at
+    return size, rank
+
+
+def gathered(message: Mapping[str, Any], group: Any = None) -> list[dict[str, Any]]:
+    """What each process of a group (all, by default) has to say, by one collective.
+
+    Raises:
+        StateError: a message is too long.
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
+        return [dict(message)]
+    data = json.dumps(message).encode()
+    if len(data) > _MESSAGE_BYTES:
+        data = b"0"
+    device = torch.device("cpu")
+    if not any(name in dist.get_backend(group) for name in ("gloo", "mpi")):
+        device = torch.device("cuda", torch.cuda.current_device())
+    table = torch.zeros((dist.get_world_size(group), _MESSAGE_BYTES), dtype=torch.uint8, device=device)
+    table[dist.get_rank(group), : len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+    dist.all_reduce(table, group=group)  # the others left zeros there
+    found = [json.loads(bytes(row).rstrip(b"\0")) for row in table.cpu().numpy()]
+    if 0 in found:
+        raise StateError(f"rank {found.index(0)} has too much to say: more than {_MESSAGE_BYTES} bytes")
+    return found
+
+
+def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
+    """Raises StateError unless all ranks are there, and at the same place.
+
+    Args:
+        messages: receipts or states, with rank and num_replicas, by process.
+        is_alone: no two processes may have the same rank.
+    """
+    first = messages[0]
+    for process, message in enumerate(messages):
+        # Ranks that have overtaken other batches have delivered as many, but perhaps not as many rows.
+        is_shared = message["share"] is not None or first["share"] is not None
+        for name in (*SAME, "steps" if is_shared else "position", *PINS):
+            if message.get(name) != first.get(name):
+                raise StateError(
+                    f"process {process} has {name} {message.get(name)!r} at {_standing(message)}, process 0 "
+                    f"has {first.get(name)!r} at {_standing(first)}; load the same state on all of them"
+                )
+    ranks, world = [message["rank"] for message in messages], first["num_replicas"]
+    if set(ranks) != set(range(world)) or (is_alone and len(ranks) != world):
+        raise StateError(
+            f"the rows are for {world} ranks, but the processes are ranks {ranks}; give each its own number"
+        )
+
+
+def same_by_rank(receipts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One receipt of each rank; StateError if processes of the same rank say different things."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for process, receipt in enumerate(receipts):
+        other = found.setdefault(receipt["rank"], receipt)
+        if other != receipt:
+            raise StateError(
+                f"process {process} and another are both rank {receipt['rank']}, but have not delivered the "
+                f"same: one is at {_standing(receipt)}, the other at {_standing(other)}"
+            )
+    return list(found.values())
+
+
+def _standing(message: Mapping[str, Any]) -> str:
+    return f"epoch {message['epoch']}, position {message['position']}"

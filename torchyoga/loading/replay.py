@@ -1,0 +1,558 @@
+"""A foreign sampler's iteration, which can be drawn again: any sampler, with what can be promised.
+
+Nobody but such a sampler knows which rows come next. So a state says which epoch it is and how many batches
+of it were delivered, and whoever continues draws as many indices again, without reading a row. That gives the
+same ones because all that a sampler draws from is known: `random`, NumPy and torch are seeded from (seed,
+epoch) while it draws, and the generators it has of its own are in the state.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping, Sized
+from functools import partial
+from typing import Any, NoReturn, cast
+
+import torch
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
+from ..errors import StateError
+from ..order.cursor import UNKNOWN, Cursor, Run
+from ..order.full import ORDER_VERSION, Order, Shard
+from ..process.warned import warn_user
+from ..reading.dataref import DataRef
+from .foreign import END, Drawing, Foreign, SamplerError, SetEpoch, Start, as_keys, as_rows, numbers
+from .ranks import Ranks, check_same, gathered, is_one_of_several
+from .sampler import ResumableSampler, drawn_seed
+from .seeding import OwnGenerators, sampler_seed
+from .trainers import is_only_looked_at
+
+__all__ = ["Replay", "is_plain", "resumable"]
+
+_VERSION = 1  # of the state
+_MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
+_PLACES = 32  # bits of a row's place in its batch
+_KEYS = ("version", "sampler", "seed", "epoch", "steps", "length", "fingerprint")
+_SAME = ("sampler", "batch_size", "drop_last", "num_replicas", "length", "fingerprint")
+
+
+class _DrawnRun(Run):
+    """An iteration, and where its indices are drawn."""
+
+    drawing: Drawing
+
+
+def is_plain(sampler: Any, dataset: Any) -> bool | None:
+    """What `shuffle=` says as well as one of torch's samplers: False in order, True at random; else None."""
+    if type(sampler) is SequentialSampler:
+        is_random = False
+    elif type(sampler) is RandomSampler and not sampler.replacement and sampler.generator is None:
+        is_random = True
+    else:
+        return None
+    return is_random if len(sampler.data_source) == len(sampler) == len(dataset) else None
+
+
+def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | None:
+    """A sampler of ours as it is, torch's DistributedSampler as one of ours; None for any other.
+
+    Only exact types: what a subclass does nobody knows. The sampler of ours follows `set_epoch` of the other.
+
+    Args:
+        sampler: anybody's.
+        dataset: what it is for.
+        **options: what `ResumableSampler` is to take from the loader.
+    """
+    if isinstance(sampler, ResumableSampler):
+        return sampler if type(sampler).__iter__ is ResumableSampler.__iter__ else None
+    if type(sampler) is not DistributedSampler or len(cast(Sized, sampler.dataset)) != len(dataset):
+        return None
+    found = ResumableSampler(
+        dataset,
+        sampler.num_replicas,
+        sampler.rank,
+        sampler.shuffle,
+        sampler.seed,
+        sampler.drop_last,
+        **options,
+    )
+    if sampler.epoch:
+        found.set_epoch(sampler.epoch)
+    _followed(sampler, found)
+    return found
+
+
+class Replay:
+    """Any sampler, or batch sampler, as what a loader takes indices from and reports to.
+
+    It counts batches, as the cursor of one rank alone: what the sampler does for other ranks is its own
+    business. Drawing is done by the training loop's thread, when a batch is asked for.
+
+    Args:
+        dataset: what the indices are for.
+        foreign: the sampler.
+        seed: what `random`, NumPy and torch are seeded from; None to draw it.
+        ranks: which of how many this process is.
+        draws_from: the generator that gives the seed; torch's global one by default.
+        fingerprint: of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        foreign: Foreign,
+        seed: int | None,
+        ranks: Ranks,
+        draws_from: torch.Generator | None = None,
+        fingerprint: Any = None,
+    ) -> None:
+        self.dataset = dataset
+        self._foreign = foreign
+        self._ranks = ranks
+        self._num_rows = len(dataset)
+        self._draws_from = draws_from
+        self.cursor = Cursor(
+            Order(UNKNOWN, 0 if seed is None else seed, shuffle=False),
+            Shard(),
+            fingerprint=fingerprint if isinstance(fingerprint, str) else None,
+            draw=self._drawn_seed if seed is None else None,
+            unit="rows" if foreign.is_single else "batches",
+        )
+        self.cursor.needs_seed = foreign.draws
+        self._is_seed_given = seed is not None
+        self._latest: Any = None  # the iteration that has moved last
+        self._drawing: Drawing | None = None  # of the iteration that has begun last
+        self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
+        self._world: int | None = None  # ranks of the state that was loaded
+        self._has_warned = False
+        self.seed_rows: bool | None = None  # what its loader was told
+        for _, part in foreign.parts():
+            if callable(getattr(part, "set_epoch", None)):
+                _followed(part, self)
+
+    # -- what a loader asks
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self._ranks.now()[0]
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._ranks.now()[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        self._settle()
+        return self.cursor.epoch
+
+    @property
+    def locality(self) -> str:
+        """ "global": it heeds no files."""
+        return "global"
+
+    @property
+    def name(self) -> str:
+        """What the sampler is called."""
+        return self._foreign.name
+
+    @property
+    def is_known_ahead(self) -> bool:
+        """True if the sampler may be asked before its batches are."""
+        return self._foreign.is_known_ahead
+
+    @property
+    def is_dealt_by_nobody(self) -> bool:
+        """True if all of several ranks get the same batches, as far as anybody says."""
+        return self.num_replicas > 1 and not self._foreign.is_dealt
+
+    def num_steps(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of an epoch on this rank, as the sampler says.
+
+        Raises:
+            TypeError: it has no length.
+        """
+        return self._foreign.num_steps()
+
+    def most_steps(self, batch_size: int, drop_last: bool, state: Any) -> int:
+        """The same, for all epochs and whatever state will be loaded."""
+        return self._foreign.num_steps()
+
+    def clock(self) -> int:
+        """How many iterations have delivered anything by now."""
+        self._settle()
+        return self.cursor.num_begun
+
+    def _begin(
+        self,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        in_order: bool = True,
+        made: int | None = None,
+        looked_at: bool = False,
+    ) -> Run:
+        """An iteration that begins now; see `ResumableSampler._begin`. It counts its own batches."""
+        self._settle()
+        self._latest = None
+        self._ranks.check_alone()
+        self._check_length()
+        self._check_world()
+        self.cursor.fix_seed()
+        counts = not (looked_at or is_only_looked_at())
+        if counts:
+            self._warn_of_ranks()
+        try:
+            if looked_at:
+                return self._looked(in_order, made)
+            run = self._drawn_run(in_order, made, counts)
+        except SamplerError as failed:
+            raise failed.error from failed.error.__cause__
+        if counts:
+            self.cursor.begun(run)
+        return run
+
+    def _batches(self, run: Run, source: Any) -> Iterator[Any]:
+        """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
+        for batch in self._rows(run):
+            yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
+
+    def _rows(self, run: Run) -> Iterator[Any]:
+        """The same, as the sampler gives it."""
+        assert isinstance(run, _DrawnRun)
+        for number in numbers(run.start):
+            run.drawing.forget(run.place)
+            found = run.drawing.batch(number)
+            self._fit(run.drawing)
+            if found is END:
+                return
+            yield found
+
+    def _firsts(self, run: Run) -> Iterator[int]:
+        """For each of these batches a number that no other batch of the epoch has, on any rank.
+
+        Those that follow it, one for each of the batch's rows, are no other's either.
+        """
+        world, rank = self._ranks.now()
+        return ((number * world + rank) << _PLACES for number in numbers(run.start))
+
+    def rows_in_last_step(self, run: Run) -> int:
+        """0: nothing is added to the last batches of an epoch that should be cut off."""
+        return 0
+
+    def _settle(self) -> None:
+        """Tells the cursor how far the iteration that moved last is."""
+        if self._latest is not None:
+            self._latest.report()
+
+    # -- states
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `ResumableSampler.set_epoch`. The sampler is told when the epoch begins."""
+        if self._foreign.is_being_told:
+            return
+        self._settle()
+        self._latest = None
+        self.cursor.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch and batches delivered, JSON-able if what the sampler keeps itself is; see docs/resume.md."""
+        self._settle()
+        return self._written(self.cursor.state_dict(), self._drawing, late=False)
+
+    def _state_of(self, run: Run) -> dict[str, Any]:
+        """The state after what an iteration has delivered."""
+        assert isinstance(run, _DrawnRun)
+        return self._written(self.cursor.state_of(run), run.drawing, late=True)
+
+    def _written(self, found: dict[str, Any], drawing: Drawing | None, late: bool) -> dict[str, Any]:
+        epoch, steps, left = found["epoch"], found["position"], found["left"]
+        world, rank = self._ranks.now()
+        start = self._start_of(epoch, left[0][0] if left else steps, drawing, late)
+        state = {
+            "version": _VERSION,
+            "sampler": self.name,
+            "seed": found["seed"],
+            "epoch": epoch,
+            "steps": steps,
+            "batch_size": self._foreign.size,
+            "drop_last": self._foreign.drop_last,
+            "num_replicas": world,
+            "length": self._num_rows,
+            "fingerprint": self.cursor.fingerprint,
+        }
+        more = {"left": left, "generators": dict(start.generators), "kept": dict(start.kept)}
+        state |= {name: value for name, value in more.items() if value}
+        if start.number:
+            state["kept_at"] = start.number
+        if world > 1 and (left or (start.generators and self._foreign.is_torchs)):
+            state["rank"] = rank
+        self._check_size("generators", start.generators, "let it draw from one, or from none")
+        self._check_size("state_dict", start.kept, "let it keep less, or leave out its state_dict")
+        return state
+
+    def _start_of(self, epoch: int, first: int, drawing: Drawing | None, late: bool) -> Start:
+        """From where on an epoch is to be drawn again to come to its batch number `first`."""
+        if drawing is not None and drawing.start.epoch == epoch:
+            return drawing.start_at(first)
+        if self._start is not None and self._start.epoch == epoch:
+            return self._start
+        if late and drawing is not None and drawing.end is not None and drawing.end.epoch == epoch:
+            return drawing.end
+        return Start(epoch, 0, self._foreign.generators(), self._foreign.kept(None))
+
+    def _check_size(self, what: str, part: Mapping[str, Any], advice: str) -> None:
+        if not part:
+            return
+        try:
+            size = len(json.dumps(part))
+        except TypeError:
+            size = len(pickle.dumps(part))
+        if size > _MOST_BYTES:
+            raise StateError(
+                f"{self.name} keeps {size} bytes in its {what}, of which at most {_MOST_BYTES} go into a "
+                f"state; {advice}: then it is drawn again"
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Continues from a state: its indices are drawn again when the next iteration begins.
+
+        Raises:
+            StateError: it is of another sampler, batch size, dataset, number of ranks or seed, or damaged.
+                `strict=False` takes its epoch and batches all the same.
+        """
+        start = self._checked(state, strict)
+        found = {
+            "version": ORDER_VERSION,
+            "seed": state["seed"],
+            "epoch": state["epoch"],
+            "position": state["steps"],
+            "length": UNKNOWN,
+            "shuffle": False,
+            "fingerprint": self.cursor.fingerprint,
+            "steps": state["steps"],
+            "left": state.get("left"),
+        }
+        self.cursor.resize(UNKNOWN)
+        self.cursor.load_state_dict(found, strict)
+        self._foreign.put_back(start.generators, strict)
+        self._latest = self._drawing = None
+        self._start = start
+        self._world = state.get("num_replicas") if strict else None
+
+    def _checked(self, state: Mapping[str, Any], strict: bool) -> Start:
+        if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
+            if isinstance(state, Mapping) and "position" in state:
+                raise StateError(
+                    f"the state counts rows of an order of torchyoga's, but here {self.name} decides which "
+                    "rows come; load it into a loader without this sampler"
+                )
+            found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+            raise StateError(
+                f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave"
+            )
+        for key in ("version", "epoch", "steps", "length"):
+            if type(state[key]) is not int or not 0 <= state[key] < UNKNOWN:
+                raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")
+        if state["version"] != _VERSION:
+            raise StateError(
+                f"the state of a sampler is of version {state['version']}, this torchyoga reads version "
+                f"{_VERSION}; load it with the torchyoga that saved it"
+            )
+        if strict:
+            self._check_same(state)
+        kept, generators = state.get("kept") or {}, state.get("generators") or {}
+        number = state.get("kept_at", 0)
+        is_sound = isinstance(kept, Mapping) and isinstance(generators, Mapping)
+        if not is_sound or type(number) is not int or not 0 <= number <= state["steps"] + _MOST_BYTES:
+            raise StateError(
+                "the state's generators, kept or kept_at are damaged; pass what state_dict() gave"
+            )
+        return Start(state["epoch"], number, generators, kept)
+
+    def _check_same(self, state: Mapping[str, Any]) -> None:
+        world, rank = self._ranks.now()
+        mine = {
+            "sampler": self.name,
+            "batch_size": self._foreign.size,
+            "drop_last": self._foreign.drop_last,
+            # A loader may be made, and load its state, before torch.distributed knows of the others.
+            "num_replicas": state.get("num_replicas") if self._is_to_be_told else world,
+            "length": self._num_rows,
+            "fingerprint": self.cursor.fingerprint,
+        }
+        for key in _SAME:
+            if state.get(key) != mine[key]:
+                raise StateError(
+                    f"the state has {key} {state.get(key)!r}, but here it is {mine[key]!r}: a sampler that "
+                    "is not torchyoga's can only be continued as it was. Use that, or pass strict=False to "
+                    "take its epoch and steps"
+                )
+        if "rank" in state and state["rank"] != rank:
+            raise StateError(
+                f"the state is of rank {state['rank']} alone, this is rank {rank}; load each rank's own"
+            )
+
+    @property
+    def _is_to_be_told(self) -> bool:
+        return self._ranks.follows and is_one_of_several() and self._ranks.now() == (1, 0)
+
+    def _check_world(self) -> None:
+        """Raises StateError if the state that was loaded is of another number of ranks."""
+        if self._world is not None and self._world != self.num_replicas:
+            raise StateError(
+                f"the state has num_replicas {self._world}, but here it is {self.num_replicas}: a sampler "
+                "that is not torchyoga's can only be continued as it was. Use that, or pass strict=False to "
+                "take its epoch and steps"
+            )
+
+    def _check_length(self) -> None:
+        if len(self.dataset) != self._num_rows:
+            raise ValueError(
+                f"the dataset had {self._num_rows} rows when the loader was made, and has "
+                f"{len(self.dataset)} now; make a new loader, and load its state with strict=False"
+            )
+
+    def check_ranks(self, group: Any = None) -> None:
+        """Compares epoch and batches of all ranks; see `ResumableSampler.check_ranks`."""
+        state = self.state_dict()
+        mine = {name: state[name] for name in ("version", "seed", "length", "fingerprint", "epoch")}
+        world, rank = self._ranks.now()
+        mine |= {"position": state["steps"], "shuffle": self.name, "share": None}
+        mine |= {"rank": rank, "num_replicas": world}
+        check_same(gathered(mine, group), self._ranks.is_alone)
+
+    def receipt(self) -> NoReturn:
+        """Raises StateError: nobody knows which rows an epoch should have."""
+        self._refuse("receipt")
+
+    def prove(self, group: Any = None) -> NoReturn:
+        """Raises StateError: nobody knows which rows an epoch should have."""
+        self._refuse("prove")
+
+    def rows_in_step(self, step: int, epoch: int | None = None) -> NoReturn:
+        """Raises StateError: they are known when they are drawn."""
+        self._refuse("rows_in_step")
+
+    def position_of(self, row: int, epoch: int | None = None) -> NoReturn:
+        """Raises StateError: it is known when it is drawn, and there may be several."""
+        self._refuse("position_of")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise StateError(
+            f"{what}() needs to know the order of the rows, but {self.name} decides which come, and may give "
+            "a row never or twice; it is there for loaders that shuffle by themselves, or a ResumableSampler"
+        )
+
+    # -- drawing
+
+    def _drawn_run(self, in_order: bool, made: int | None, counts: bool) -> _DrawnRun:
+        cursor = self.cursor
+        run = _DrawnRun(cursor, 1, False, in_order, made)
+        if counts:
+            cursor.warn_of_rows_left_out(run)
+        while True:
+            # What was drawn before may be wanted once more.
+            start = self._start if self._start and self._start.epoch == run.start.epoch else None
+            run.drawing = self._drawing = self._drawing_of(run.start.epoch, start)
+            self._start = run.drawing.open()
+            run.drawing.forget(run.start)
+            if not run.start.position or run.drawing.batch(next(numbers(run.start))) is not END:
+                break
+            # The state was saved before anybody knew that this was the end of the epoch.
+            cursor.resize(run.drawing.drawn)
+            again = _DrawnRun(cursor, 1, False, in_order, made)
+            if again.start == run.start:
+                break
+            run = again
+        run.counts = counts
+        self._fit(run.drawing)
+        return run
+
+    def _looked(self, in_order: bool, made: int | None) -> _DrawnRun:
+        """An iteration of which one batch is drawn, and nothing moves."""
+        cursor, start, latest = self.cursor, self._start, self._drawing
+        is_under_way = latest is not None and latest.drawn > latest.start.number and not latest.has_ended
+        if latest is not None and is_under_way and (self._is_stateful or latest.is_of_one_iterator):
+            raise StateError(
+                f"{self.name} keeps its place itself, so it cannot be looked at while an iteration is under "
+                "way; peek before it begins, or when it is over"
+            )
+        length, states = cursor.length, self._foreign.generators()
+        try:
+            run = self._drawn_run(in_order, made, counts=False)
+            run.drawing.batch(next(numbers(run.start)))
+            run.drawing.has_ended = True  # no more of it
+        finally:
+            cursor.resize(length)
+            self._foreign.put_back(states)
+            if not self._is_stateful:
+                self._start = start
+            self._drawing = latest
+            if latest is not None and is_under_way:
+                latest.tell()
+        return run
+
+    def _drawing_of(self, epoch: int, start: Start | None) -> Drawing:
+        # torch's own samplers cannot know of other ranks, which would draw the same.
+        rank = self.rank if self._foreign.is_torchs else 0
+        seed = sampler_seed(self.cursor.order.seed, epoch, rank)
+        return Drawing(self._foreign, epoch, start, partial(OwnGenerators, seed))
+
+    @property
+    def _is_stateful(self) -> bool:
+        """True if the sampler, or its iterator, says itself where it stands."""
+        return self._foreign.is_stateful or (self._drawing is not None and self._drawing.is_stateful)
+
+    def _fit(self, drawing: Drawing) -> None:
+        """Tells the cursor how long the epoch is, as far as that is known."""
+        if drawing is not self._drawing:
+            return
+        expected = drawing.expected
+        if drawing.has_ended:
+            self.cursor.resize(drawing.drawn)
+        elif expected is not None and drawing.drawn <= expected:
+            self.cursor.resize(expected)
+        else:
+            self.cursor.resize(UNKNOWN)
+
+    def _warn_of_ranks(self) -> None:
+        world = self.num_replicas
+        if world == 1 or self._has_warned or self._is_seed_given or not self._foreign.draws:
+            return
+        if not self._foreign.is_dealt and not self._foreign.is_torchs:
+            self._has_warned = True
+            warn_user(
+                f"there are {world} ranks, and {self.name} does not say that it heeds them: all draw the "
+                "same from (seed, epoch), so all get the same rows, if it does not divide them; have it keep "
+                "a `rank`, or give each rank's loader a seed of its own"
+            )
+
+    def _drawn_seed(self) -> int:
+        return drawn_seed(self._draws_from)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.name} of {self._num_rows} rows, seed={self.cursor.seed}, "
+            f"rank {self.rank} of {self.num_replicas})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return {**self.__dict__, "_latest": None}
+
+
+def _followed(sampler: Any, follower: Any) -> None:
+    """From now on `set_epoch` of a sampler is that of its follower, too."""
+    if isinstance(sampler, ResumableSampler):
+        return  # it has its own account, and is told by its follower
+    own = sampler.set_epoch
+    if type(own) is not SetEpoch:
+        own = SetEpoch(own)
+        try:
+            sampler.set_epoch = own
+        except AttributeError:  # it has no room for that; the loader's own set_epoch is there
+            return
+    own.followers.add(follower)

@@ -1,0 +1,271 @@
+"""Rows out of mapped files, by byte address: one call copies all rows, wherever their blocks lie."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import CorruptError
+from ..files.regular import open_regular
+from ..process.buffers import address_of, is_placing
+from .pages import mapped_bytes
+
+__all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+_LARGE_READ = 2 * 2**20  # bytes; below, threads are not worth waiting for
+_LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
+_MOST_BYTES = 2**62
+_FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
+
+
+# torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
+# safe, they set the number of threads to 1; a child forked by anybody else gathers with NumPy.
+_in_forked_child = False
+
+
+def _note_fork() -> None:
+    global _in_forked_child
+    _in_forked_child = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+class MappedFile:
+    """A finished file as memory. Mappings survive a fork, need no lock and keep an unlinked file readable.
+
+    Raises:
+        CorruptError: the file is missing, or something else lies there, or it has not the size it was
+            published with, if that is given.
+    """
+
+    def __init__(self, path: str, nbytes: int | None = None) -> None:
+        try:
+            handle = open_regular(path)
+        except FileNotFoundError:
+            raise CorruptError(
+                f"{path} is missing though its manifest names it; remove the version and build it again"
+            ) from None
+        try:
+            found = os.fstat(handle).st_size
+            nbytes = found if nbytes is None else nbytes
+            if found != nbytes or not nbytes:
+                raise CorruptError(
+                    f"{path} has {found} bytes where {nbytes} were published; "
+                    "remove the version and build it again"
+                )
+            self.data: Bytes = mapped_bytes(handle, nbytes)
+        finally:
+            os.close(handle)
+        self.path = path
+        self.address = address_of(self.data)
+
+    def checksum(self, offset: int, nbytes: int) -> int:
+        """CRC-32 of a run of bytes."""
+        return zlib.crc32(self.data[offset : offset + nbytes].data)
+
+
+class _Span:
+    """The address range that some arrays lie in, as an array; only their own bytes may be touched.
+
+    Called writable, though it may not be, for torch knows no read-only tensors and would warn.
+    """
+
+    def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
+        self.__array_interface__ = {
+            "data": (low, False),
+            "shape": (high - low,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+        self.arrays = arrays  # they keep what they lie in alive, and the span keeps them
+
+
+def bytes_from(array: np.ndarray[Any, Any], nbytes: int) -> Bytes:
+    """(nbytes,) memory from the begin of an array on, which stays alive as long as this does."""
+    start = address_of(array)
+    return np.asarray(_Span(start, start + nbytes, [array]))
+
+
+def _is_beside_others() -> bool:
+    """True in a thread that is not the main one: another team of torch's threads would slow down both."""
+    return threading.current_thread() is not threading.main_thread()
+
+
+def _element_bytes(divisible: int) -> int:
+    """The largest size of an element that divides all numbers whose bits these are."""
+    return next(size for size in _ELEMENTS if divisible % size == 0)
+
+
+_ELEMENTS = {16: torch.complex128, 8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_ALONE_ELEMENTS = 2**15
+
+
+class _Range:
+    """All bytes from one address to another, and what they look like as rows of some size."""
+
+    def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
+        self.low = low
+        self.bytes: Bytes = np.asarray(_Span(low, high, arrays))
+        self._views: dict[tuple[int, bool], Any] = {}
+
+    def allows(self, row_bytes: int) -> bool:
+        """True if a view of such rows is not larger than NumPy and torch can count."""
+        return self.bytes.size < _MOST_BYTES // row_bytes
+
+    def view(self, row_bytes: int, by_numpy: bool) -> Any:
+        """The runs of `row_bytes` bytes from every address on, for NumPy or torch to pick from."""
+        found = self._views.get((row_bytes, by_numpy))
+        if found is None:
+            found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
+        return found
+
+    def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
+        """Copies rows on this thread only, without Python's lock.
+
+        Torch shares out what has more than 2**15 elements; so the rows are taken as few large elements, some
+        at a time.
+        """
+        size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
+        elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size]).view(_ELEMENTS[size])
+        width = row_bytes // size
+        view = torch.as_strided(elements, (elements.numel() - width + 1, width), (1, 1))
+        numbers = torch.from_numpy(places // size)
+        target = torch.from_numpy(out).view(_ELEMENTS[size]).view(-1, width)
+        step = max(1, _ALONE_ELEMENTS // width)
+        for start in range(0, len(places), step):
+            stop = start + step
+            torch.index_select(view, 0, numbers[start:stop], out=target[start:stop])
+
+    def _made(self, row_bytes: int, by_numpy: bool) -> Any:
+        count = self.bytes.size - row_bytes + 1
+        if by_numpy:
+            return np.ndarray((count,), f"V{row_bytes}", self.bytes, strides=(1,))
+        return torch.as_strided(torch.from_numpy(self.bytes), (count, row_bytes), (1, 1))
+
+
+class Memory:
+    """Several runs of bytes, such as mapped files, as one range of addresses. More may be added."""
+
+    def __init__(self, arrays: Sequence[Bytes]) -> None:
+        self._arrays: list[Bytes] = []
+        self._range: _Range
+        self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
+        self._reads = 0
+        self._faster, self._interval, self._retry_at = True, _FIRST_RETRY, _FIRST_RETRY
+        self.extend(arrays)
+
+    def extend(self, arrays: Sequence[Bytes]) -> None:
+        """Adds runs of bytes; threads that are reading read on."""
+        self._arrays += arrays
+        lows = [address_of(array) for array in arrays]
+        ends = [start + array.nbytes for start, array in zip(lows, arrays, strict=True)]
+        if len(self._arrays) > len(arrays):
+            lows.append(self._range.low)
+            ends.append(self._range.low + self._range.bytes.size)
+        self._range = _Range(min(lows), max(ends), self._arrays)
+
+    def gather(self, addresses: Ints, row_bytes: int, empty: Callable[[int], Bytes]) -> Bytes:
+        """Copies of `row_bytes` bytes from each address, one after the other (N * row_bytes,).
+
+        Args:
+            addresses: (N,) each of `row_bytes` bytes that lie in a mapped file.
+            row_bytes: at least 1.
+            empty: makes the array for the copies, if they are large.
+        """
+        span = self._range
+        places = addresses - span.low
+        nbytes = row_bytes * len(places)
+        if nbytes < _LARGE_READ and not is_placing() and span.allows(row_bytes):
+            found: Bytes = span.view(row_bytes, True)[places].view(np.uint8)
+            return found
+        out = empty(nbytes)
+        if span.allows(row_bytes) and torch.get_num_threads() > 1 and _is_beside_others():
+            span.copy_alone(places, row_bytes, out)
+            return out
+        started = time.perf_counter()
+        by_numpy = self._numpy_is_better(nbytes)
+        if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
+            _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
+        elif by_numpy:
+            out = span.view(row_bytes, True)[places].view(np.uint8)
+        else:
+            view = span.view(row_bytes, False)
+            target = torch.from_numpy(out).view(-1, row_bytes)
+            torch.index_select(view, 0, torch.from_numpy(places), out=target)
+        pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
+        # Soon better, slowly worse: a read into fresh memory, or while others work, says little.
+        self._paces[by_numpy] = min(pace, 1.05 * before) if before else pace
+        return out
+
+    def _numpy_is_better(self, nbytes: int) -> bool:
+        """Torch reads with threads into reused memory, and crawls where other work keeps the cores busy."""
+        if _in_forked_child and torch.get_num_threads() > 1:
+            return True
+        if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
+            return False
+        self._reads += 1
+        faster = self._paces[True] < self._paces[False]
+        if faster != self._faster:
+            self._faster, self._interval = faster, _FIRST_RETRY
+        if self._reads < self._retry_at:
+            return faster
+        # Each time it turns out to be slower still, the other way is tried later.
+        self._retry_at = self._reads + self._interval
+        self._interval = min(2 * self._interval, _LAST_RETRY)
+        return not faster
+
+    def gather_runs(
+        self, addresses: Ints, nbytes: Ints, out: Bytes, starts: Iterable[int] | None = None
+    ) -> None:
+        """Copies runs of different lengths into `out`, where `starts` says; else one after the other."""
+        span = self._range
+        sizes = nbytes.tolist()
+        _copy_runs(span.bytes, (addresses - span.low).tolist(), sizes, out, starts)
+
+    def texts(self, addresses: Ints, nbytes: Ints) -> list[bytes]:
+        """Runs of different lengths as bytes."""
+        span = self._range
+        read = span.bytes.data
+        places = addresses - span.low
+        ends = places + nbytes
+        return [
+            read[start:stop].tobytes() for start, stop in zip(places.tolist(), ends.tolist(), strict=True)
+        ]
+
+    def checksums(self, addresses: Ints, nbytes: Ints) -> Iterator[int]:
+        """CRC-32 of each run, when it is asked for."""
+        span = self._range
+        read, crc32 = span.bytes.data, zlib.crc32
+        places = addresses - span.low
+        for start, stop in zip(places.tolist(), (places + nbytes).tolist(), strict=True):
+            yield crc32(read[start:stop])
+
+
+def _copy_runs(
+    source: Bytes,
+    places: Iterable[int],
+    sizes: Iterable[int],
+    out: Bytes,
+    starts: Iterable[int] | None = None,
+) -> None:
+    read, write, done = source.data, out.data, 0
+    if starts is not None:
+        for start, place, size in zip(starts, places, sizes, strict=True):
+            write[start : start + size] = read[place : place + size]
+        return
+    for place, size in zip(places, sizes, strict=True):
+        write[done : done + size] = read[place : place + size]
+        done += size

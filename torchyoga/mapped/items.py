@@ -1,0 +1,386 @@
+"""The items of one array, by number, wherever their blocks lie: mapped, or decoded when they are wanted."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.forks import renew_in_children
+from .gather import Bytes, Memory, address_of
+
+__all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended"]
+
+Ints = npt.NDArray[np.int64]
+Empty = Callable[[int], Bytes]
+
+
+class Numbering:
+    """Which block an item is in, in one run of items or several, such as files.
+
+    Items of the first run are numbered from 0, those of the next from `RUN`, and so on.
+    """
+
+    RUN_BITS = 44
+    RUN = 1 << RUN_BITS
+
+    def __init__(self) -> None:
+        self.starts = np.zeros(0, np.int64)  # the first item of each block
+        self.cut = b""  # the same for numberings that cut the same items into the same blocks
+        self.num_runs = 0
+        self._table = self.starts
+        # Of each run: items of a block, 0 if its blocks differ; its first block.
+        self._sizes = self._first_block = np.zeros(0, np.int64)
+        self._even = True
+
+    def append(self, starts: Ints, num_items: int) -> Ints:
+        """Adds a run, given the first item of each of its blocks and its length; returns their numbers."""
+        lengths = np.diff(starts, append=num_items)
+        even = len(lengths) > 0 and bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
+        self.cut = hashlib.blake2b(self.cut + starts.tobytes(), digest_size=16).digest()
+        first = len(self.starts)
+        numbers = starts + self.num_runs * self.RUN
+        self._table = appended(self._table, first, numbers)
+        self.starts = self._table[: first + len(starts)]
+        self._even = self._even and even and int(lengths[0]) > 0
+        self._first_block = appended(self._first_block, self.num_runs, np.array([first]))
+        self._sizes = appended(
+            self._sizes, self.num_runs, lengths[:1] if self._even else np.zeros(1, np.int64)
+        )
+        self.num_runs += 1
+        return numbers
+
+    def blocks(self, items: Ints) -> Ints:
+        """The block of each item."""
+        if not self._even:
+            return self.starts.searchsorted(items, "right") - 1
+        if self.num_runs == 1:
+            return items // int(self._sizes[0])
+        run = items >> self.RUN_BITS
+        return self._first_block.take(run) + (items & self.RUN - 1) // self._sizes.take(run)
+
+    def end_within(self, blocks: Ints, last: Ints) -> bool:
+        """True if no run of items that begins in these blocks goes on beyond them."""
+        following = np.minimum(blocks + 1, len(self.starts) - 1)
+        return bool(((last <= self.starts.take(following)) | (blocks == len(self.starts) - 1)).all())
+
+
+def appended(table: npt.NDArray[Any], used: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`table` with `rows` behind its first `used` ones; itself, if there is room.
+
+    What was in it stays where it is, for threads that are reading it.
+    """
+    needed = used + len(rows)
+    if needed > len(table):
+        larger = np.empty((max(needed, 2 * len(table)), *rows.shape[1:]), rows.dtype)
+        larger[:used] = table[:used]
+        table = larger
+    table[used:needed] = rows
+    return table
+
+
+class Runs:
+    """Runs of bytes of different lengths, where they lie in mapped files.
+
+    Attributes:
+        nbytes: (N,) of each run.
+    """
+
+    def __init__(self, memory: Memory, addresses: Ints, nbytes: Ints) -> None:
+        self.nbytes = nbytes
+        self._memory = memory
+        self._addresses = addresses
+
+    def __len__(self) -> int:
+        return len(self.nbytes)
+
+    def slice(self, start: int, stop: int) -> Runs:
+        """Some of them."""
+        return Runs(self._memory, self._addresses[start:stop], self.nbytes[start:stop])
+
+    def copy(self, out: Bytes, starts: Iterable[int] | None = None) -> None:
+        """Writes each run into `out` where `starts` says; one after the other by default."""
+        self._memory.gather_runs(self._addresses, self.nbytes, out, starts)
+
+    def texts(self) -> list[bytes]:
+        """Each run as bytes."""
+        return self._memory.texts(self._addresses, self.nbytes)
+
+
+class Items(ABC):
+    """The items of one array, in blocks of consecutive ones; each item in one or more pieces of equal size.
+
+    Args:
+        numbering: which block an item is in; a block may be empty.
+        pieces: runs of bytes that an item consists of; more than one where blocks are cut across the items.
+        stride: bytes from a piece of one item to the same piece of the next item of the block.
+    """
+
+    def __init__(self, numbering: Numbering, pieces: int, stride: int) -> None:
+        self.numbering = numbering
+        self.pieces = pieces
+        self.stride = stride
+        self._most_blocks = 2**62  # that can be read at once
+        self._turn: AbstractContextManager[Any] = nullcontext()  # in which origins stay true
+
+    @property
+    @abstractmethod
+    def memory(self) -> Memory:
+        """What all addresses lie in."""
+
+    @abstractmethod
+    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
+        """(all blocks, pieces) where item 0 would lie, did it belong to the block.
+
+        For these items, or those from each to before `last`. True of their blocks within `_turn`.
+        (all blocks,) if items are of one piece.
+        """
+
+    def blocks(self, items: Ints) -> Ints:
+        """The block of each item."""
+        return self.numbering.blocks(items)
+
+    def pick(
+        self,
+        items: Ints,
+        empty: Empty,
+        offset: int = 0,
+        size: int | None = None,
+        blocks: Ints | None = None,
+    ) -> Bytes:
+        """Copies of these items, one after the other, as bytes.
+
+        Args:
+            items: (N,) numbers of items.
+            empty: makes the array for the copies, if they are large.
+            offset: where to begin in each piece.
+            size: how many bytes of each piece, all by default.
+            blocks: (N,) the block of each, if it is known.
+        """
+        size = self.stride if size is None else size
+        if not len(items) or not size:
+            return np.empty(0, np.uint8)
+        if blocks is None:
+            blocks = self.blocks(items)
+        if len(items) > self._most_blocks:
+            touched = len(np.unique(blocks))
+            if touched > self._most_blocks:
+                return self._pick_in_turns(items, empty, offset, size)
+        addresses = items * self.stride
+        with self._turn:
+            origins = self._hold(items, blocks)
+            if self.pieces == 1:
+                addresses += origins.take(blocks)
+            else:
+                addresses = (addresses[:, None] + origins.take(blocks, 0)).reshape(-1)
+            if offset:
+                addresses += offset
+            return self.memory.gather(addresses, size, empty)
+
+    def _pick_in_turns(self, items: Ints, empty: Empty, offset: int, size: int) -> Bytes:
+        # Item after item in their order, so that a block is wanted once, as few blocks at a time as fit.
+        order = np.argsort(items, kind="stable")
+        row = size * self.pieces
+        out = empty(row * len(items))
+        table = out.reshape(-1, row)
+        for start in range(0, len(items), self._most_blocks):
+            turn = order[start : start + self._most_blocks]
+            table[turn] = self.pick(items[turn], empty, offset, size).reshape(-1, row)
+        return out
+
+    def spans(self, first: Ints, last: Ints, empty: Empty) -> Bytes:
+        """Copies of the items `first[i]` to `last[i] - 1`, run after run, as bytes; items are of one piece.
+
+        Args:
+            first: (N,) numbers of items.
+            last: (N,) likewise, none before its first.
+            empty: makes the array for the copies.
+        """
+        out = empty(int((last - first).sum()) * self.stride)
+        some = last > first
+        first, last = first[some], last[some]
+        if not len(first):
+            return out
+        blocks, ends = self.blocks(first), self.blocks(last - 1)
+        if not bool((blocks == ends).all()):
+            first, last, blocks = self._cut(first, last, blocks, ends)
+        done = 0
+        for start in range(0, len(first), self._most_blocks):
+            turn = slice(start, start + self._most_blocks)
+            sizes = (last[turn] - first[turn]) * self.stride
+            stop = done + int(sizes.sum())
+            with self._turn:
+                origins = self._hold(first[turn], blocks[turn], last[turn])
+                addresses = first[turn] * self.stride + origins.take(blocks[turn])
+                self.memory.gather_runs(addresses, sizes, out[done:stop])
+            done = stop
+        return out
+
+    def runs(self, first: Ints, last: Ints) -> Runs | None:
+        """The same as they lie, not copied; None if some lie in pieces, or only while they are held."""
+        return None
+
+    def _cut(self, first: Ints, last: Ints, blocks: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+        """The same runs, cut where blocks end."""
+        counts = ends - blocks + 1
+        run = np.repeat(np.arange(len(first)), counts)
+        nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
+        within = blocks[run] + nth
+        stops = np.append(self.numbering.starts[1:], 2**62)
+        begin = np.where(nth == 0, first[run], self.numbering.starts[within])
+        return begin, np.minimum(last[run], stops[within]), within
+
+
+class Mapped(Items):
+    """Items that lie in memory as they are.
+
+    Args:
+        pieces, stride: see `Items`.
+        memory: what they lie in.
+        touch: called with items that are about to be read, their blocks, and the items to stop before.
+    """
+
+    def __init__(
+        self,
+        pieces: int,
+        stride: int,
+        memory: Memory,
+        touch: Callable[[Ints, Ints, Ints | None], None] | None = None,
+    ) -> None:
+        super().__init__(Numbering(), pieces, stride)
+        self._memory = memory
+        self._zero = np.zeros((0, pieces) if pieces > 1 else 0, np.int64)
+        self._touch = touch
+
+    def append(self, starts: Ints, num_items: int, addresses: Ints) -> None:
+        """Adds a run of items.
+
+        Args:
+            starts: (blocks,) the first item of each block within the run.
+            num_items: of the run.
+            addresses: (blocks, pieces) where each piece of the first item of each block begins.
+        """
+        used = len(self.numbering.starts)
+        run = self.numbering.num_runs * Numbering.RUN
+        # Modulo 2**64, as all arithmetic here: products of large numbers wrap around and back again.
+        zero = addresses - ((starts + run) * self.stride)[:, None]
+        self._zero = appended(self._zero, used, zero if self.pieces > 1 else zero.reshape(-1))
+        self.numbering.append(starts, num_items)  # last: now threads find the blocks
+
+    @property
+    def memory(self) -> Memory:
+        """What all addresses lie in."""
+        return self._memory
+
+    def addresses(self, items: Ints, blocks: Ints) -> Ints:
+        """Where items of these blocks begin, or would begin if they were theirs; of one piece."""
+        return items * self.stride + self._zero.take(blocks)
+
+    def runs(self, first: Ints, last: Ints) -> Runs | None:
+        """The same as they lie, not copied; None if some lie in pieces."""
+        some = last > first
+        if not some.all():
+            if not some.any():
+                return None
+            first = np.where(some, first, first[some][0])  # an empty run lies anywhere
+            last = np.where(some, last, first)
+        blocks = self.blocks(first)
+        if not self.numbering.end_within(blocks, last):
+            return None
+        origins = self._hold(first, blocks, last)
+        return Runs(self._memory, first * self.stride + origins.take(blocks), (last - first) * self.stride)
+
+    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
+        if self._touch is not None:
+            self._touch(items, blocks, last)
+        return self._zero
+
+
+class Decoded(Items):
+    """Items whose blocks are decoded as a whole when one is wanted, and kept while there is room.
+
+    The least recently used blocks make room. Threads take turns. A forked child goes on with its own copy.
+
+    Args:
+        starts: for each run, the first item of each block within it.
+        num_items: of each run.
+        pieces, stride: see `Items`.
+        decode: writes the given piece of the given block into an array of `piece_bytes`.
+        piece_bytes: of the largest piece of a block, decoded.
+        capacity: bytes to keep at most; at least one block is kept.
+    """
+
+    def __init__(
+        self,
+        starts: Sequence[Ints],
+        num_items: Sequence[int],
+        pieces: int,
+        stride: int,
+        decode: Callable[[int, int, Bytes], None],
+        piece_bytes: int,
+        capacity: int,
+    ) -> None:
+        super().__init__(Numbering(), pieces, stride)
+        for run, length in zip(starts, num_items, strict=True):
+            self.numbering.append(run, length)
+        count = len(self.numbering.starts) * pieces
+        slots = min(count, max(pieces, capacity // max(1, piece_bytes)))
+        self._most_blocks = max(1, slots // pieces)
+        self._decode = decode
+        self._arena: Bytes = np.empty((slots, piece_bytes), np.uint8)  # pages come into being when written
+        self._memory = Memory([self._arena.reshape(-1)])
+        self._slot_of = np.full(count, -1)
+        self._held_in = np.full(slots, -1)
+        self._used = np.zeros(slots, np.int64)
+        self._clock = 0
+        self._zero = np.zeros(count, np.int64)  # of each piece of each block
+        self._renew()
+        renew_in_children(self)
+
+    @property
+    def memory(self) -> Memory:
+        """Where decoded blocks are kept."""
+        return self._memory
+
+    def absent(self, blocks: Ints) -> Ints:
+        """Those of these blocks that would have to be decoded now."""
+        found = np.unique(blocks)
+        return found[self._slot_of.take(found * self.pieces) < 0]
+
+    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
+        self._make_present(np.unique(blocks))
+        return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
+
+    def _renew(self) -> None:
+        self._turn = threading.Lock()  # until items are copied, nobody may use their slots for others
+
+    def _make_present(self, wanted: Ints) -> None:
+        if self.pieces > 1:
+            wanted = (wanted[:, None] * self.pieces + np.arange(self.pieces)).reshape(-1)
+        self._clock += 1
+        slots = self._slot_of[wanted]
+        missing = wanted[slots < 0]
+        self._used[slots[slots >= 0]] = self._clock
+        if len(missing):
+            oldest = np.argpartition(self._used, len(missing) - 1)[: len(missing)]
+            for piece, slot in zip(missing.tolist(), oldest.tolist(), strict=True):
+                self._load(piece, slot)
+
+    def _load(self, piece: int, slot: int) -> None:
+        held = self._held_in[slot]
+        self._held_in[slot] = -1
+        if held >= 0:
+            self._slot_of[held] = -1
+        block, nth = divmod(piece, self.pieces)
+        self._decode(block, nth, self._arena[slot])
+        # Known only now that it is whole: decoding may fail, or a thread elsewhere may fork.
+        self._zero[piece] = address_of(self._arena[slot]) - self.numbering.starts[block] * self.stride
+        self._held_in[slot] = piece
+        self._slot_of[piece] = slot
+        self._used[slot] = self._clock

@@ -1,0 +1,524 @@
+"""Position -> row number and back, for rows that lie in files: block-local shuffle, and whole files per rank.
+
+A block shuffle needs a few files at a time. The files come in random order, and the rows of each are permuted
+and cut into K slices. Cell j of the epoch is slice k of the file that came k files before, for each of the K
+files under way, permuted. So each file is needed for K cells in a row, and with each cell one begins and one
+ends. All permutations are the keyed bijections of `order`, with keys for each file and cell; so a position
+is turned into its row, and back, from a table of a few numbers for each file and slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .full import (
+    ORDER_VERSION,
+    Order,
+    are_outside,
+    as_int,
+    earlier,
+    first_keys,
+    keyed_bytes,
+    keyed_words,
+    random_words,
+)
+
+__all__ = ["MOST_SHARDS", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs", "make_order"]
+
+Shuffle = bool | Literal["block"]
+Locality = Literal["global", "shard"]
+Ints = npt.NDArray[np.int64]
+
+_RUN = 4096  # rows treated as a file where there are none
+_MOST_RUNS = 65536  # of them, for every one costs memory
+_MOST_WINDOW = 1024  # likewise
+_MOST_ROWS = 2**52  # of a file: times the window it is still an int64
+MOST_SHARDS = 2**20
+_MIN_BITS, _FIRST_BITS = 4, 6  # the fewest of a network's numbers, now and in version 1
+_CHUNK = 32768  # positions computed at once, so that they stay in the processor's cache
+
+
+@dataclass(frozen=True, eq=False)
+class BlockOrder:
+    """The order of the rows in every epoch, over all ranks, as `Order`, but it heeds where files begin.
+
+    Args:
+        starts: (files + 1,) the row at which each file begins, and the number of rows N.
+        seed: any int; together with the epoch it makes the keys.
+        shuffle: "block" for a block shuffle; True for all rows of a shard, False for rows in order.
+        reshuffle: False gives every epoch the order of epoch 0.
+        window: files mixed with each other at once.
+        shards: None for one order of all files. A number W deals the files to W shards: their rows, laid end
+            to end in an order that the seed alone decides, are cut into W runs that differ by a row at most,
+            and position p is row p // W of run p % W. Without shuffle the files are laid as they are.
+        held: (epoch, W) of an epoch that was begun with another number of shards, and keeps it.
+        begun: (epoch, version) of an epoch that was begun in the order of another version, and is finished
+            in it.
+
+    Example:
+        >>> order = BlockOrder([0, 4, 8, 12], seed=7, window=2)
+        >>> rows = order.rows(epoch=0, positions=np.arange(12))
+        >>> sorted(rows.tolist()) == list(range(12))
+        True
+        >>> order.positions(epoch=0, rows=rows).tolist() == list(range(12))
+        True
+    """
+
+    starts: Ints
+    seed: int = 0
+    shuffle: Shuffle = "block"
+    reshuffle: bool = True
+    window: int = 8
+    shards: int | None = None
+    held: tuple[int, int] | None = None
+    begun: tuple[int, int] | None = None
+    length: int = field(init=False)
+    files: str = field(init=False)  # tells whether two orders have the same files
+
+    def __post_init__(self) -> None:
+        starts = _checked(self.starts)
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "length", int(starts[-1]))
+        object.__setattr__(self, "seed", as_int("seed", self.seed))
+        object.__setattr__(self, "window", as_int("shuffle_window", self.window, low=1, high=_MOST_WINDOW))
+        for shards in (self.shards, self.held[1] if self.held else None):
+            if shards is not None:
+                as_int("shards", shards, low=1, high=MOST_SHARDS)
+        digest = hashlib.blake2b(starts.astype("<i8").tobytes(), digest_size=8)
+        object.__setattr__(self, "files", digest.hexdigest())
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The rows (int64, shape of `positions`) at these positions of the epoch.
+
+        Past N they wrap around; with shards, to the front of what the rank has itself. ValueError below 0.
+        """
+        found = np.asarray(positions, np.int64)
+        if not self.length or not found.size:
+            return found
+        if are_outside(found, self.length):
+            if int(found.min()) < 0:  # a walk from outside might never come in
+                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
+            found = np.where(found < self.length, found, self._wrapped(epoch, found))
+        return _mapped(self._plan(epoch).rows, found)
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`."""
+        found = np.asarray(rows, np.int64)
+        if are_outside(found, self.length):
+            raise ValueError(
+                f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
+            )
+        return _mapped(self._plan(epoch).positions, found) if found.size else found
+
+    def shards_in(self, epoch: int) -> int | None:
+        """The number of shards in an epoch."""
+        return self.held[1] if self.held is not None and self.held[0] == epoch else self.shards
+
+    def dealt(self, num_replicas: int, begun: int | None) -> BlockOrder:
+        """The same order for so many ranks; epoch `begun`, if any, keeps the shards that it has."""
+        if self.shards in (None, num_replicas):
+            return self
+        held = self.held if begun is None else (begun, self.shards_in(begun) or 1)
+        return replace(self, shards=num_replicas, held=held)
+
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> BlockOrder:
+        """The same order as an epoch, if any is under way, was begun with: so many shards, and a version."""
+        held = None if epoch is None or self.shards is None else (epoch, shards or self.shards)
+        return replace(self, held=held, begun=earlier(epoch, version))
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
+
+    def pins(self, epoch: int) -> dict[str, Any]:
+        """What a state says so that it is not continued in another order."""
+        name: Any = self.shuffle
+        if self.shuffle and not self.reshuffle:
+            name = "block once" if self.shuffle == "block" else "once"
+        found = {"version": self.version_in(epoch), "shuffle": name, "files": self.files}
+        if self.shuffle == "block":
+            found["window"] = self.window
+        if self.shards is not None:
+            found["shards"] = self.shards_in(epoch)
+        return found
+
+    def units(self, epoch: int) -> Iterator[tuple[Ints, int]]:
+        """For each shard, the rows of its files in the order of the epoch, and how many are mixed at once."""
+        plan = self._plan(epoch)
+        for shard in range(len(plan.layout.shard_starts) - 1):
+            some = slice(*np.searchsorted(plan.unit_shard, [shard, shard + 1]).tolist())
+            sizes = plan.unit_size[some]
+            yield sizes, min(self.window, len(sizes))
+
+    def _wrapped(self, epoch: int, positions: Ints) -> Ints:
+        world = self.shards_in(epoch) or 1
+        counts = np.diff(_borders(self.length, world))[positions % world]
+        own = positions // world % np.maximum(counts, 1) * world + positions % world
+        return np.where(counts > 0, own, positions % self.length)
+
+    def _plan(self, epoch: int) -> _Plan:
+        key = as_int("epoch", epoch) if self.reshuffle and self.shuffle else 0
+        return _plan(self, key, self.shards_in(epoch), self.version_in(epoch))
+
+
+AnyOrder = Order | BlockOrder
+
+
+def make_order(
+    source: Any,
+    seed: int,
+    shuffle: Shuffle,
+    reshuffle: bool,
+    window: int,
+    locality: Locality,
+    num_replicas: int,
+) -> AnyOrder:
+    """The order of the rows of a source, or of so many rows.
+
+    Args:
+        source: an int, or anything with a length; its `file_starts`, if it has any, say where files begin.
+        seed: any int.
+        shuffle: True, False or "block".
+        reshuffle: False gives every epoch the order of epoch 0.
+        window: files mixed with each other at once, if shuffle is "block".
+        locality: "global", or "shard" to give each rank files of its own.
+        num_replicas: number of ranks.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    if shuffle not in (True, False, "block"):
+        raise ValueError(f"shuffle must be True, False or 'block', found {shuffle!r}")
+    if locality not in ("global", "shard"):
+        raise ValueError(f"locality must be 'global' or 'shard', found {locality!r}")
+    as_int("shuffle_window", window, low=1, high=_MOST_WINDOW)
+    length = len(source) if hasattr(source, "__len__") else as_int("dataset_or_length", source, low=0)
+    kind: Shuffle = "block" if isinstance(shuffle, str) else bool(shuffle)
+    if kind != "block" and locality == "global":
+        return Order(length, seed, kind, reshuffle)
+    starts = getattr(source, "file_starts", None)
+    order = BlockOrder(
+        equal_runs(length) if starts is None else starts,
+        seed,
+        kind,
+        reshuffle,
+        window,
+        num_replicas if locality == "shard" else None,
+    )
+    if order.length != length:
+        raise ValueError(f"file_starts must end with the {length} rows of the dataset, found {order.length}")
+    return order
+
+
+def equal_runs(length: int) -> Ints:
+    """Where files of 4096 rows, or a few more in huge datasets, would begin, and the length.
+
+    Example:
+        >>> equal_runs(10_000).tolist()
+        [0, 4096, 8192, 10000]
+    """
+    run = max(_RUN, -(-length // _MOST_RUNS))
+    return np.append(np.arange(0, length, run, dtype=np.int64), length)
+
+
+def _checked(starts: Any) -> Ints:
+    found = np.asarray(starts)
+    if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(f"file_starts must be row numbers (files + 1,), found {starts!r:.100}")
+    sizes = np.diff(found)
+    if not len(found) or found[0] or (sizes < 0).any() or (sizes > _MOST_ROWS).any():
+        raise ValueError(
+            f"file_starts must begin with 0 and rise by at most 2**52, found {found[:8].tolist()!r:.100}"
+        )
+    return np.unique(found.astype(np.int64))  # without files that have no rows
+
+
+class _Layout(NamedTuple):
+    """All rows in a line, the same in every epoch: pieces of files, where shards do not cut them whole files.
+
+    Attributes:
+        shard_starts: (W + 1,) where the run of each shard begins.
+        row: (P,) the first row of each piece; `size`: how many it has; `shard`: whose it is.
+    """
+
+    shard_starts: Ints
+    row: Ints
+    size: Ints
+    shard: Ints
+
+
+@lru_cache(maxsize=4)
+def _layout(order: BlockOrder, shards: int | None) -> _Layout:
+    first, sizes = order.starts[:-1], np.diff(order.starts)
+    if shards is not None and order.shuffle:
+        shuffled = np.argsort(random_words(_word("files", order.seed), len(sizes)), kind="stable")
+        first, sizes = first[shuffled], sizes[shuffled]
+    ends = np.cumsum(sizes)
+    borders = _borders(order.length, shards or 1)
+    cuts = np.unique(np.concatenate([borders, ends]))
+    line = cuts[:-1]
+    file = np.searchsorted(ends, line, "right")
+    row = first[file] + line - (ends - sizes)[file]
+    return _Layout(borders, row, np.diff(cuts), np.searchsorted(borders, line, "right") - 1)
+
+
+def _borders(length: int, world: int) -> Ints:
+    """Where each of W runs begins, and the length: run r is as long as range(r, length, W)."""
+    ranks = np.arange(world + 1, dtype=np.int64)
+    return ranks * (length // world) + np.minimum(ranks, length % world)
+
+
+class _Plan:
+    """An epoch: line of positions -> cells -> slots -> units -> rows, and back.
+
+    All that is known of cells, slots and units lies in arrays. A unit is a file, or a shard's piece of one. A
+    slot is a run of one unit's rows within a cell; slots lie in the line before their cell is permuted.
+    """
+
+    def __init__(self, order: BlockOrder, epoch: int, shards: int | None, version: int) -> None:
+        self.in_units: _Permutations | None = None
+        self.in_cells: _Permutations | None = None
+        self.layout = layout = _layout(order, shards)
+        self.world = len(layout.shard_starts) - 1
+        is_block = order.shuffle == "block"
+        units = np.arange(len(layout.size))
+        if is_block:
+            units = np.lexsort((random_words(_word("units", order.seed, epoch), len(units)), layout.shard))
+        self.unit_size, self.unit_row = layout.size[units], layout.row[units]
+        self.unit_shard = layout.shard[units]
+        # By row, to get back.
+        self.by_row = np.argsort(self.unit_row)
+        self.first_row = self.unit_row[self.by_row]
+        if is_block:
+            self._cut(order.window)
+            self.in_units = _Permutations(version, self.unit_size, "unit", order.seed, epoch)
+        else:
+            # A cell for each shard, and a slot for each unit.
+            self.slot_unit = np.arange(len(units))
+            self.slot_start = _ends(self.unit_size)[:-1]
+            self.slot_cell, self.slot_shift = self.unit_shard, -self.slot_start
+            self.unit_slot, self.unit_slices = self.slot_unit, np.ones(len(units), np.int64)
+            self.slots = 1
+            self.cell_start = layout.shard_starts
+            self.cell_slot = np.searchsorted(self.unit_shard, np.arange(self.world + 1))
+        most = int(np.diff(self.cell_slot).max(initial=1))
+        self.halvings = [1 << bit for bit in reversed(range((most - 1).bit_length()))]
+        self.last_slot = max(len(self.slot_start) - 1, 0)
+        if order.shuffle:
+            self.in_cells = _Permutations(version, np.diff(self.cell_start), "cell", order.seed, epoch)
+
+    def _cut(self, window: int) -> None:
+        """The units in slices, and these in cells."""
+        per_shard = np.bincount(self.unit_shard, minlength=self.world)
+        slices = np.minimum(per_shard, window)
+        cells = np.maximum(per_shard + slices - 1, 0)
+        self.slots = width = int(slices.max(initial=1))
+        # Unit u begins in cell `first`, after the cells in which only the last units of other shards end.
+        first = np.arange(len(self.unit_size)) + (_ends(cells) - _ends(per_shard))[self.unit_shard]
+        self.unit_slices = count = slices[self.unit_shard]
+        self.unit_slot = first * width
+        num_cells = int(cells.sum())
+        size = np.zeros((num_cells, width), np.int64)
+        unit, inner = np.zeros_like(size), np.zeros_like(size)
+        for k in range(width):
+            some = np.flatnonzero(k < count)
+            start, stop = (_slice_start(self.unit_size[some], k + end, count[some]) for end in (0, 1))
+            size[first[some] + k, k] = stop - start
+            unit[first[some] + k, k] = some
+            inner[first[some] + k, k] = start
+        starts = _ends(size.reshape(-1))
+        self.slot_start, self.slot_unit = starts[:-1], unit.reshape(-1)
+        self.slot_shift = inner.reshape(-1) - self.slot_start
+        self.slot_cell = np.repeat(np.arange(num_cells), width)
+        self.cell_slot = np.arange(num_cells + 1) * width
+        self.cell_start = starts[self.cell_slot]
+
+    def rows(self, positions: Ints) -> Ints:
+        """The row at each position."""
+        line = positions
+        if self.world > 1:
+            line = self.layout.shard_starts[positions % self.world] + positions // self.world
+        cell = np.searchsorted(self.cell_start, line, "right") - 1
+        if self.in_cells is not None:
+            line = self.in_cells.within(line, self.cell_start, cell, forward=True)
+        slot = self.cell_slot[cell]
+        # The last slot of the cell that begins at or before: those of the next cells begin behind.
+        for step in self.halvings:
+            ahead = np.minimum(slot + step, self.last_slot)
+            slot = np.where(self.slot_start[ahead] <= line, ahead, slot)
+        unit = self.slot_unit[slot]
+        inner = line + self.slot_shift[slot]
+        if self.in_units is not None:
+            inner = self.in_units.turned(inner, unit, forward=True)
+        return self.unit_row[unit] + inner
+
+    def positions(self, rows: Ints) -> Ints:
+        """The position of each row."""
+        unit = self.by_row[np.searchsorted(self.first_row, rows, "right") - 1]
+        inner = rows - self.unit_row[unit]
+        slot = self.unit_slot[unit]
+        if self.in_units is not None:
+            inner = self.in_units.turned(inner, unit, forward=False)
+            k = ((inner + 1) * self.unit_slices[unit] - 1) // self.unit_size[unit]
+            slot = slot + k * (self.slots + 1)
+        line = inner - self.slot_shift[slot]
+        if self.in_cells is not None:
+            line = self.in_cells.within(line, self.cell_start, self.slot_cell[slot], forward=False)
+        if self.world == 1:
+            return line
+        shard = self.unit_shard[unit]
+        return (line - self.layout.shard_starts[shard]) * self.world + shard
+
+
+@lru_cache(maxsize=4)
+def _plan(order: BlockOrder, epoch: int, shards: int | None, version: int) -> _Plan:
+    return _Plan(order, epoch, shards, version)
+
+
+class _Permutations:
+    """A keyed bijection of 0..size-1 for each of many sizes.
+
+    A Feistel network over two digits, the low one of some bits and the high one of as many values as it takes
+    to hold the size. That is hardly more than the size, so few numbers need a walk (see `order`). The smaller
+    the digits, the more rounds; in version 1 all had six.
+    """
+
+    def __init__(self, version: int, sizes: Ints, *key: int | str) -> None:
+        self._sizes = sizes
+        self._is_first = version == 1
+        least = _FIRST_BITS if self._is_first else _MIN_BITS
+        self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], least).astype(np.int64) // 2
+        high = np.maximum(-(-sizes >> self._low), 1 << least // 2)
+        self._has_ones = bool((sizes == 1).any())  # a walk would find their 0 after 64 steps
+        # What differs from one of them to the next.
+        if self._is_first:
+            keys = first_keys("block", *key)
+            own = [random_words(add, len(sizes)) for add in keys[:, 1].tolist()]
+        else:
+            words = keyed_words(3 + _num_rounds(_MIN_BITS // 2), "block 2", *key)
+            keys = words[3:] | np.uint64(1)
+            multiply, add, swap = (random_words(word, len(sizes)) for word in words[:3].tolist())
+            own = [multiply | np.uint64(1), add]
+            # Rounds alone may make even permutations only: whether 0 and 1 change places before.
+            self._swaps = (swap & np.uint64(1)).astype(bool) & (sizes > 1)
+        self._long = high.astype(np.uint64), own, keys
+        self._short = high.astype(np.uint32), [some.astype(np.uint32) for some in own], keys.astype(np.uint32)
+
+    def within(self, line: Ints, starts: Ints, which: Ints, forward: bool) -> Ints:
+        """Numbers of a line permuted within the runs of it that begin at `starts`."""
+        start = starts[which]
+        return start + self.turned(line - start, which, forward)
+
+    def turned(self, numbers: Ints, which: Ints, forward: bool) -> Ints:
+        """Each number by the permutation that `which` tells."""
+        lows = self._low[which]
+        kinds = range(int(lows.min()), int(lows.max()) + 1)
+        if len(kinds) == 1:
+            return self._walk(numbers, which, kinds[0], forward)
+        out = np.empty_like(numbers)
+        for kind in kinds:
+            some = np.flatnonzero(lows == kind)
+            if some.size:
+                out[some] = self._walk(numbers[some], which[some], kind, forward)
+        return out
+
+    def _walk(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
+        sizes = self._sizes[which]
+        if forward:
+            numbers = self._swapped(numbers, which)
+        mixed = self._feistel(numbers, which, low, forward)
+        if self._has_ones:
+            mixed[sizes == 1] = 0
+        outside = np.flatnonzero(mixed >= sizes)
+        while outside.size:
+            again = self._feistel(mixed[outside], which[outside], low, forward)
+            mixed[outside] = again
+            outside = outside[again >= sizes[outside]]
+        return mixed if forward else self._swapped(mixed, which)
+
+    def _swapped(self, numbers: Ints, which: Ints) -> Ints:
+        if self._is_first:
+            return numbers
+        some = np.flatnonzero(numbers < 2)
+        some = some[self._swaps[which[some]]]
+        if some.size:
+            numbers = numbers.copy()
+            numbers[some] ^= 1
+        return numbers
+
+    def _rounds(self, which: Ints, low: int) -> list[tuple[Any, Any, Any]]:
+        """What each round multiplies by, adds, and multiplies by."""
+        _, own, keys = self._short if low < 16 else self._long
+        mine: list[Any] = [some[which] for some in own]
+        if self._is_first:
+            return [(first, add, last) for (first, _, last), add in zip(keys, mine, strict=True)]
+        return [(mine[0], mine[1], last) for last in keys[: _num_rounds(low)]]
+
+    def _feistel(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
+        is_short = low < 16
+        word: Any = np.uint32 if is_short else np.uint64
+        width = 32 if is_short else 64
+        radix, half = (self._short if is_short else self._long)[0][which], word(width // 2)
+        values = numbers.astype(word)
+        digits = [values >> word(low), values & word((1 << low) - 1)]
+        hashed, shifted = np.empty_like(values), values
+        rounds = list(enumerate(self._rounds(which, low)))
+        for index, (multiply, add, remultiply) in rounds if forward else reversed(rounds):
+            target = index % 2
+            np.multiply(digits[1 - target], multiply, out=hashed)
+            hashed += add
+            np.right_shift(hashed, word(width // 2 - 1), out=shifted)
+            hashed ^= shifted
+            hashed *= remultiply
+            if target:
+                hashed >>= word(width - low)
+                digits[1] ^= hashed
+                continue
+            hashed >>= half
+            hashed *= radix
+            hashed >>= half
+            # Modulo the radix: of a number and the same a radix further, one has wrapped around and is huge.
+            if forward:
+                digits[0] += hashed
+                np.subtract(digits[0], radix, out=shifted)
+            else:
+                digits[0] -= hashed
+                np.add(digits[0], radix, out=shifted)
+            np.minimum(digits[0], shifted, out=digits[0])
+        digits[0] <<= word(low)
+        digits[0] |= digits[1]
+        return np.asarray(digits[0], np.int64)
+
+
+def _num_rounds(low: int) -> int:
+    """Rounds over digits of so many bits: as many as leave 2^-12 of what `order` says, and 8 at least."""
+    return max(8, 4 + 2 * -(-12 // low))
+
+
+def _mapped(function: Any, numbers: Ints) -> Ints:
+    flat = np.ascontiguousarray(numbers).reshape(-1)
+    if flat.size <= _CHUNK:
+        return np.asarray(function(flat), np.int64).reshape(numbers.shape)
+    found = [function(flat[start : start + _CHUNK]) for start in range(0, flat.size, _CHUNK)]
+    return np.concatenate(found).reshape(numbers.shape)
+
+
+def _slice_start(sizes: Ints, k: int, slices: Ints) -> Ints:
+    """Size * k // slices, whatever the size."""
+    return sizes // slices * k + sizes % slices * k // slices
+
+
+def _ends(sizes: Ints) -> Ints:
+    """0 and where each of the runs laid end to end ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _word(*key: int | str) -> int:
+    return int.from_bytes(keyed_bytes(8, "block", *key), "little")

@@ -1,0 +1,128 @@
+"""A point of the endless row of epochs, and the positions that each rank takes from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .by_file import AnyOrder
+from .full import Shard
+
+__all__ = ["Place", "Ranges", "batches", "chunks", "first_positions", "positions", "skipped", "taken"]
+
+Positions = npt.NDArray[np.int64]
+Ranges = tuple[range, ...]
+
+_FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: soon to the first, cheap for the rest
+
+
+class Place(NamedTuple):
+    """How far an epoch is consumed.
+
+    Attributes:
+        epoch: the epoch.
+        position: rows consumed in it, over all ranks.
+        left: the positions that come next, if batches behind them came early; those after them follow from
+            `position + len(left)` on. Empty as long as batches come in order.
+        share: (rank, number of ranks) if `left` is what this one rank has left, for each rank had other
+            batches early; (0, 1) if it is what all ranks have left, in turn.
+    """
+
+    epoch: int
+    position: int
+    left: Ranges = ()
+    share: tuple[int, int] = (0, 1)
+
+
+def skipped(ranges: Ranges, count: int) -> Ranges:
+    """The ranges without the first `count` of their numbers."""
+    return _sliced(ranges, count, sum(map(len, ranges)), 1) if count and ranges else ranges
+
+
+def _sliced(ranges: Ranges, start: int, stop: int, step: int) -> Ranges:
+    """What `[start:stop:step]` is of the ranges laid end to end."""
+    found, before = [], 0
+    for numbers in ranges:
+        first = start - before if start >= before else (start - before) % step
+        some = numbers[first : max(stop - before, 0) : step]
+        if some:
+            found.append(some)
+        before += len(numbers)
+    return tuple(found)
+
+
+def taken(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ranges:
+    """The positions of a rank's rows number `start` to `stop`, counted from `place` on, in order."""
+    if start >= stop:
+        return ()
+    if place.left:
+        # What is left is this rank's alone, or dealt to all.
+        rank, step = (0, 1) if place.share[1] > 1 else (shard.rank, shard.num_replicas)
+        mine = _sliced(place.left, rank, sum(map(len, place.left)), step)
+        count = sum(map(len, mine))
+        behind = replace(shard, run=1)
+        tail = taken(place._replace(left=()), behind, length, max(start, count), stop)
+        return _sliced(mine, start, min(stop, count), 1) + tail
+    if shard.run > 1 and shard.num_replicas > 1:
+        return tuple(_runs(place.position, shard, length, start, stop))
+    first, step = place.position + shard.rank, shard.num_replicas
+    return (range(first + start * step, first + stop * step, step),)
+
+
+def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iterator[range]:
+    world, rank = shard.num_replicas, shard.rank
+    full, rest = divmod(shard.end(length, origin) - origin, shard.run * world)
+    while start < stop:
+        step, offset = divmod(start, shard.run)
+        run, longer = (shard.run, 0) if step < full else divmod(rest, world)
+        first = origin + step * shard.run * world + rank * run + min(rank, longer) + offset
+        count = min(run + (rank < longer) - offset, stop - start)
+        yield range(first, first + count)
+        start += count
+
+
+def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
+    """The rows of a rank from a place on, thousands at a time, by multiples of `multiple`."""
+    count = shard.count(order.length, place.position)
+    done, size = 0, _FIRST_CHUNK
+    while done < count:
+        size_now = min(max(size // multiple, 1) * multiple, count - done)
+        yield order.rows(place.epoch, positions(place, shard, order.length, done, done + size_now))
+        done += size_now
+        size = _CHUNK
+
+
+def batches(
+    order: AnyOrder, shard: Shard, place: Place, batch_size: int, drop_last: bool
+) -> Iterator[Positions]:
+    """The same rows as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
+    for rows in chunks(order, shard, place, multiple=batch_size):
+        for first in range(0, len(rows), batch_size):
+            batch = rows[first : first + batch_size]
+            if len(batch) == batch_size or not drop_last:
+                yield batch
+
+
+def first_positions(shard: Shard, length: int, place: Place, batch_size: int) -> Iterator[int]:
+    """The position of the first row of each of those batches, and of a shorter last one."""
+    count, step = shard.count(length, place.position), _CHUNK * batch_size
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        for firsts in _sliced(taken(place, shard, length, start, stop), 0, stop - start, batch_size):
+            yield from firsts
+
+
+def positions(place: Place, shard: Shard, length: int, start: int, stop: int) -> Positions:
+    """`taken` as an array."""
+    ranges = taken(place, shard, length, start, stop)
+    if len(ranges) == 1:
+        return _numbers(ranges[0])
+    return np.concatenate([np.empty(0, np.int64), *map(_numbers, ranges)])
+
+
+def _numbers(found: range) -> Positions:
+    return np.arange(found.start, found.stop, found.step, dtype=np.int64)

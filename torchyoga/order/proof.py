@@ -1,0 +1,222 @@
+"""Exactly once, proved: a number that each rank keeps, and that adds up over the ranks.
+
+Position i of an epoch weighs a^i modulo the prime P = 2^127 - 1, and what was delivered weighs the sum of
+it. So a multiset of positions below N is a polynomial in `a`, of a degree below N: two different ones weigh
+the same for fewer than N values of `a` (Schwartz and Zippel), and `a` is a hash of seed and epoch. That
+something was lost or came twice therefore goes unnoticed with a probability of N / 2^127. Positions in
+regular steps are a geometric series, so it costs the same for any number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ..errors import StateError
+from .full import Shard, keyed_bytes
+from .position import Place, taken
+
+__all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
+
+PRIME = 2**127 - 1
+_NOTES = ("again", "since", "peeked")  # what else a receipt says, in rows over all ranks
+PINS = ("window", "files", "shards")  # what a state and a receipt may say besides
+SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
+
+
+@lru_cache(maxsize=64)
+def _base(seed: int, epoch: int) -> int:
+    return int.from_bytes(keyed_bytes(16, "proof", seed, epoch), "little") % (PRIME - 2) + 2
+
+
+@lru_cache(maxsize=256)
+def _step(base: int, step: int) -> tuple[int, int]:
+    """Q = base^step, and 1 / (q - 1)."""
+    power = pow(base, step, PRIME)
+    return power, pow(power - 1, -1, PRIME) if power != 1 else 0
+
+
+def _series(base: int, step: int, count: int) -> int:
+    """1 + q + ... + q^(count - 1) of q = base^step."""
+    power, inverse = _step(base, step)
+    return (pow(power, count, PRIME) - 1) * inverse % PRIME if power != 1 else count
+
+
+def weight(seed: int, epoch: int, positions: Iterable[range]) -> int:
+    """The sum of the weights of these positions."""
+    base = _base(seed, epoch)
+    return (
+        sum(pow(base, some.start, PRIME) * _series(base, some.step, len(some)) for some in positions) % PRIME
+    )
+
+
+def weight_until(seed: int, place: Place) -> int:
+    """The weight of all that all ranks have delivered of an epoch to come to a place, if all went well."""
+    if not place.left:
+        return _series(_base(seed, place.epoch), 1, place.position)
+    whole = _series(_base(seed, place.epoch), 1, place.position + sum(map(len, place.left)))
+    return (whole - weight(seed, place.epoch, place.left)) % PRIME
+
+
+def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: int) -> int:
+    """The weight of a rank's first `rows` rows from `start` on."""
+    if shard.run == 1 or shard.num_replicas == 1 or start.left:
+        return weight(seed, start.epoch, taken(start, shard, length, 0, rows))
+    base, world = _base(seed, start.epoch), shard.num_replicas
+    full = min(rows // shard.run, (shard.end(length, start.position) - start.position) // (shard.run * world))
+    first = pow(base, start.position + shard.rank * shard.run, PRIME)
+    whole = first * _series(base, 1, shard.run) * _series(base, shard.run * world, full)
+    rest = weight(seed, start.epoch, taken(start, shard, length, full * shard.run, rows))
+    return (whole + rest) % PRIME
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the receipts of all ranks say together. True if nothing was lost and nothing came twice.
+
+    It counts rows delivered to the training loops since the epoch began. What a loop has done with them, such
+    as held one batch back, it cannot know.
+
+    Attributes:
+        epoch: the epoch.
+        rows: rows delivered, over all ranks.
+        length: rows of the dataset. With `pad` a few more are delivered, with `drop` or `drop_last` fewer.
+        problem: what is wrong, or "".
+        since: rows of these that were delivered before, as the state says that was loaded, `start_offset`, or
+            a trainer that skips batches.
+        peeked: rows that were looked at before, and came again.
+        left_out: rows of epochs before, that were left before their end; with the last of these epochs.
+    """
+
+    epoch: int
+    rows: int
+    length: int
+    problem: str = ""
+    since: int = 0
+    peeked: int = 0
+    left_out: tuple[int, int] = (0, 0)
+
+    def __bool__(self) -> bool:
+        return not self.problem
+
+    def __str__(self) -> str:
+        notes = []
+        if self.peeked:
+            notes.append(f"again: {self.peeked} rows, after somebody had looked at a batch")
+        if self.left_out[0]:
+            notes.append(
+                f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"
+            )
+        told = "".join(f"; {note}" for note in notes)
+        if self.problem:
+            return f"epoch {self.epoch}: {self.problem}{told}"
+        more = (
+            f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
+        )
+        rows = min(self.rows, self.length)
+        since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
+        return (
+            f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, each exactly "
+            f"once{more}{told}"
+        )
+
+
+def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
+    """Whether all ranks together have delivered every row of an epoch so far exactly once.
+
+    Args:
+        receipts: one from each rank, taken after the same step: what `receipt()` of a loader, sampler or
+            stream returns.
+
+    Raises:
+        StateError: the receipts are damaged, of different epochs, datasets or seeds, or not one of each rank.
+
+    Example:
+        >>> import torchyoga as yoga
+        >>> ranks = [yoga.DataLoader(range(10), 2, num_replicas=2, rank=r) for r in (0, 1)]
+        >>> for batches in zip(*ranks):
+        ...     pass
+        >>> print(prove([loader.receipt() for loader in ranks]))
+        epoch 0: 10 of 10 rows delivered since it began, each exactly once
+    """
+    first = _checked(receipts)
+    seed, epoch, length = first["seed"], first["epoch"], first["length"]
+    rows = found = 0
+    coming: list[range] = []
+    steps = {receipt["rank"]: receipt["steps"] for receipt in receipts}
+    is_level = True
+    for receipt in receipts:
+        rows += receipt["rows"]
+        found += int(receipt["weight"], 16)
+        coming += [range(*some) for some in receipt["coming"]]
+        # A rank with a row less may have come to its end a batch before the others.
+        is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
+    whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
+    again, since, peeked = (max(receipt.get(name, 0) for receipt in receipts) for name in _NOTES)
+    left_out = max(tuple(receipt.get("left_out") or (0, 0)) for receipt in receipts)
+    problem = ""
+    if (found + weight(seed, epoch, coming) - whole) % PRIME:
+        problem = f"of {rows} rows delivered, some came twice, or others instead of them"
+    elif not is_level:
+        problem = f"the ranks have delivered different numbers of batches: {steps}"
+    elif again:
+        problem = f"restarted: {again} rows had been delivered when it was begun again, and came again"
+    return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out)
+
+
+def is_count(value: Any) -> bool:
+    """True for an int of at least 0 that arithmetic on rows can take."""
+    return type(value) is int and 0 <= value <= 2**62
+
+
+def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The first of the receipts, if they belong together."""
+    if not receipts:
+        raise StateError("there are no receipts; pass what receipt() gave on every rank")
+    first = receipts[0]
+    try:
+        ranks = sorted(int(receipt["rank"]) for receipt in receipts)
+        kinds = [
+            (*(receipt[name] for name in SAME), *(receipt.get(name) for name in PINS)) for receipt in receipts
+        ]
+        for receipt in receipts:
+            counts = ("rows", "steps", "steps_to_come", "epoch", "length", "num_replicas")
+            if not all(is_count(receipt[name]) for name in counts):
+                raise ValueError
+            if type(receipt["seed"]) is not int or receipt["seed"].bit_length() > 4096:
+                raise ValueError
+            if not all(type(receipt.get(name)) in (bool, int, str, type(None)) for name in (*SAME, *PINS)):
+                raise ValueError
+            if not 0 <= int(receipt["weight"], 16) < PRIME:
+                raise ValueError
+            left_out = receipt.get("left_out") or (0, 0)
+            notes = [*(receipt.get(name, 0) for name in _NOTES), *left_out]
+            if len(left_out) != 2 or not all(map(is_count, notes)):
+                raise ValueError
+            for some in receipt["coming"]:
+                if len(some) not in (2, 3) or not all(map(is_count, some)):
+                    raise ValueError
+                range(*some)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
+    for receipt, kind in zip(receipts, kinds, strict=True):
+        for name, mine, firsts in zip((*SAME, *PINS), kind, kinds[0], strict=True):
+            if mine != firsts:
+                do = (
+                    "give all the same seed="
+                    if name == "seed"
+                    else "take them on all ranks after the same step"
+                )
+                raise StateError(
+                    f"the receipt of rank {receipt['rank']} has {name} {mine!r}, rank {first['rank']}'s has "
+                    f"{firsts!r}; {do}"
+                )
+    world = first["num_replicas"]
+    if world != len(ranks) or ranks != list(range(world)):
+        raise StateError(
+            f"expected the receipts of ranks 0 to {world - 1}, one of each, found those of {ranks}: two "
+            "processes have the same rank, or one is missing"
+        )
+    return first

@@ -1,0 +1,139 @@
+"""What a shuffle is worth, and what it costs: how far neighbours lie apart, and how many files are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sized
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .by_file import MOST_SHARDS, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs, make_order
+from .full import as_int
+
+__all__ = ["ShuffleQuality", "shuffle_quality"]
+
+Ints = npt.NDArray[np.int64]
+
+_EPOCHS = 4
+_PLACES = 25_000  # looked at in each of them
+
+
+@dataclass(frozen=True)
+class ShuffleQuality:
+    """What `shuffle_quality` finds.
+
+    Attributes:
+        neighbour_distance: rows between two rows that a rank reads one after the other, on average.
+        full_distance: the same of a full shuffle, (N + 1) / 3.
+        randomness: the share of a full shuffle's entropy, in 0..1.
+        files_at_once: files that a rank needs at once, at most.
+        rows_at_once: rows in them, at most.
+    """
+
+    neighbour_distance: float
+    full_distance: float
+    randomness: float
+    files_at_once: int
+    rows_at_once: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.randomness:.1%} of a full shuffle's randomness; {self.files_at_once} files with "
+            f"{self.rows_at_once:,} rows at once; neighbours {self.neighbour_distance:,.0f} rows apart, "
+            f"{self.full_distance:,.0f} in a full shuffle"
+        )
+
+
+def shuffle_quality(
+    dataset: Sized | int,
+    shuffle: Shuffle = "block",
+    shuffle_window: int = 8,
+    seed: int = 0,
+    locality: Locality = "global",
+    num_replicas: int = 1,
+) -> ShuffleQuality:
+    """How random an order is, and how many files it needs at once.
+
+    `randomness` compares the numbers of orders that an epoch may have, as logarithms. A full shuffle of N
+    rows has N!. A block shuffle has F! orders of the files and n! of the rows of each file of n rows, and in
+    each cell of c rows c! / (s1! s2! ...) ways to mix its slices of s1, s2, ... rows: in which order those of
+    a slice follow each other the n! tell already. Without a shuffle there is one order.
+
+    Args:
+        dataset: a DataRef, anything with a length, or a number of rows.
+        shuffle: "block", True or False.
+        shuffle_window: files mixed with each other at once.
+        seed: any int.
+        locality: "global", or "shard" where each rank has files of its own.
+        num_replicas: number of ranks.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> quality = shuffle_quality(100_000, shuffle_window=4)
+        >>> round(quality.randomness, 2), quality.files_at_once, quality.rows_at_once
+        (0.82, 4, 16384)
+    """
+    num_replicas = as_int("num_replicas", num_replicas, low=1, high=MOST_SHARDS)
+    order = make_order(dataset, seed, shuffle, True, shuffle_window, locality, num_replicas)
+    length = order.length
+    starts = getattr(dataset, "file_starts", None)
+    # The same files for all kinds of order.
+    blocks = (
+        order
+        if isinstance(order, BlockOrder)
+        else BlockOrder(equal_runs(length) if starts is None else starts, seed, order.shuffle)
+    )
+    shards = [(sizes, mixed if shuffle == "block" else len(sizes)) for sizes, mixed in blocks.units(0)]
+    if not order.shuffle:
+        shards = [(sizes, 1) for sizes, _ in shards]
+    return ShuffleQuality(
+        neighbour_distance=_distance(order, num_replicas),
+        full_distance=(length + 1) / 3 if length > 1 else 0.0,
+        randomness=_randomness(order, shards),
+        files_at_once=max((min(mixed, len(sizes)) for sizes, mixed in shards), default=0),
+        rows_at_once=max((int(np.sort(sizes)[::-1][:mixed].sum()) for sizes, mixed in shards), default=0),
+    )
+
+
+def _distance(order: AnyOrder, num_replicas: int) -> float:
+    last = order.length - num_replicas
+    if last < 1:
+        return 0.0
+    places = np.unique(np.linspace(0, last - 1, min(last, _PLACES)).astype(np.int64))
+    epochs = range(_EPOCHS if order.shuffle else 1)
+    steps = [order.rows(epoch, places + num_replicas) - order.rows(epoch, places) for epoch in epochs]
+    return float(np.abs(steps).mean())
+
+
+def _randomness(order: AnyOrder, shards: Iterable[tuple[Ints, int]]) -> float:
+    if not order.shuffle or order.length < 2:
+        return 0.0
+    if order.shuffle == "block":
+        found = sum(_log_of_orders(sizes, mixed) for sizes, mixed in shards)
+    else:
+        found = sum(_log_of_factorials(int(sizes.sum())) for sizes, _ in shards)
+    return min(1.0, found / math.lgamma(order.length + 1))
+
+
+def _log_of_orders(sizes: Ints, mixed: int) -> float:
+    """The logarithm of the number of orders of one shard's files."""
+    if not len(sizes):
+        return 0.0
+    slices = np.diff(sizes[:, None] * np.arange(mixed + 1) // mixed, axis=1)
+    cells = np.zeros(len(sizes) + mixed - 1, np.int64)
+    for k in range(mixed):
+        cells[k : k + len(sizes)] += slices[:, k]
+    mixings = _log_of_factorials(cells) - _log_of_factorials(slices)
+    return math.lgamma(len(sizes) + 1) + _log_of_factorials(sizes) + mixings
+
+
+def _log_of_factorials(numbers: npt.ArrayLike) -> float:
+    """The sum of log(n!)."""
+    kinds, counts = np.unique(numbers, return_counts=True)
+    return float(
+        sum(math.lgamma(n + 1) * many for n, many in zip(kinds.tolist(), counts.tolist(), strict=True))
+    )

@@ -1,0 +1,443 @@
+"""An open version: rows, by number, out of its mapped files."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError, RemoteError
+from ..files.checksum import crc32_of_all
+from ..formats.contract import Format, check_extents, format_named
+from ..mapped.gather import MappedFile
+from ..mapped.items import Numbering
+from ..mapped.pages import Thermometer, Watch, usage
+from ..process.buffers import BufferPool
+from ..process.forks import renew_in_children
+from ..rows.block import Block, Data
+from ..rows.schema import Column, Schema
+from ..versions.location import Files, Folder
+from ..versions.manifest import FileEntry
+from .open_files import Opened, Part, Shelf
+
+__all__ = ["Reader"]
+
+Ints = npt.NDArray[np.int64]
+_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
+_MOST_ANNOUNCED = 256
+_CHECKED_BYTES = 2**22  # of rows, at once
+_MOST_BRINGS = 20  # of a file that other processes keep deleting
+
+
+class Reader:
+    """Reads rows of some files of one schema; a file is opened, and brought if it is far, when a row of it is
+    first wanted.
+
+    What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
+
+    At most `most_open` files are mapped at once, or as many as one batch needs; the least recently used ones
+    are closed. All methods may be called from several threads, and after a fork: files never change once they
+    are opened, and opening one twice does no harm.
+    """
+
+    def __init__(
+        self,
+        where: str | Files,
+        schema: Schema,
+        files: Sequence[FileEntry],
+        verify: bool = True,
+        format_of: Callable[[str], Format] = format_named,
+        most_open: int = _MOST_OPEN,
+    ) -> None:
+        self.where: Files = Folder(where) if isinstance(where, str) else where
+        self.schema = schema
+        self.files = tuple(files)
+        self._verify = verify
+        self._format_of = format_of
+        self._most_open = most_open
+        counts = np.array([file.rows for file in self.files], np.int64)
+        self._file_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.num_rows = int(self._file_starts[-1])
+        self._numbering = Numbering()  # of rows; its blocks are the files
+        self._numbering.append(self._file_starts[:-1], self.num_rows)
+        self._mapped: dict[int, MappedFile] = {}
+        self._watches: dict[int, Watch] = {}  # of mapped files that other machines may cut
+        self._shelf: Shelf | None = None
+        self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
+        self._reads = 0
+        self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
+        self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
+        self._pool = BufferPool()
+        self._renew()
+        renew_in_children(self)
+
+    def map_all(self) -> None:
+        """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted.
+
+        Files that would have to be brought are left where they are.
+        """
+        if self.where.is_far:
+            return
+        with self._lock:
+            for number in range(min(len(self.files), self._most_open)):
+                self._map(number)
+
+    def take(self, rows: Ints) -> Block:
+        """The rows of these numbers, each in 0..num_rows-1, in this order, as one block.
+
+        Raises:
+            CorruptError: a file is missing, cut or damaged.
+        """
+        if not len(rows):
+            return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
+        try:
+            if self.is_cold and self._announced.pop(_name(rows), _UNKNOWN) is _UNKNOWN:
+                for values in (False, True):  # so that they come all at once
+                    self.announce(rows, values)
+                self._announced.pop(_name(rows), None)
+            return self._taken(rows)
+        except CorruptError as error:
+            if self.where.is_far:
+                self._throw_away(error)
+            raise
+
+    def _throw_away(self, error: CorruptError) -> None:
+        """Deletes the copy of a far file that is damaged, so that it is brought again."""
+        for number, file in list(self._mapped.items()):
+            if file.path in str(error):
+                with self._lock, contextlib.suppress(OSError):
+                    self._shelf = None
+                    del self._mapped[number]
+                    self.where.forget(self.files[number])
+                raise CorruptError(
+                    f"{self.where.name}: the copy of {self.files[number].name} on this machine was damaged, "
+                    "and has been deleted; read again to download it"
+                ) from error
+
+    def _taken(self, rows: Ints) -> Block:
+        before = usage()
+        found = self._block(*self._ready(rows))
+        if usage().faults > before.faults:
+            for warmth in self._warmth:  # which of them it was, advice will tell
+                warmth.after_fault()
+        return found
+
+    def _block(self, shelf: Shelf, items: Ints) -> Block:
+        data: list[Data] = []
+        known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
+        for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
+            if column.is_ragged:
+                data.append(self._take_ragged(column, parts, items, _blocks(parts[1], items, known)))
+            else:
+                data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
+        return Block(self.schema, len(items), tuple(data))
+
+    def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> npt.NDArray[Any]:
+        assert column.shape is not None
+        found = part.items.pick(items, self._pool.empty, blocks=blocks)
+        shape = (len(items), *column.shape)
+        return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
+
+    def _take_ragged(self, column: Column, parts: Sequence[Part], items: Ints, blocks: Ints) -> Data:
+        values, offsets, *more = parts
+        low, high = self._ends(column, offsets, items, blocks)
+        lengths = high - low
+        bounds = np.zeros(len(items) + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
+        runs = values.items.runs(low, high)
+        found = None
+        if runs is None:
+            found = values.items.spans(low, high, self._pool.empty).view(column.storage)
+        shapes = None
+        if more:
+            shapes = self._shapes(column, more[0], items, lengths)
+        return Data(found, bounds, shapes, runs=runs, dtype=column.storage, empty=self._pool.empty)
+
+    def _shapes(self, column: Column, part: Part, items: Ints, lengths: Ints) -> Ints:
+        found = part.items.pick(items, self._pool.empty)
+        shapes: Ints = found.view("<i8").reshape(len(items), column.ndim)
+        known = np.where(shapes < 0, 1, shapes)
+        # In floating point, which does not wrap around, before in integers, which are exact.
+        sound = known.astype(float).prod(axis=1) < 2**53
+        if not bool(sound.all() and (known.prod(axis=1) == lengths).all()):
+            raise CorruptError(
+                f"{self.where.name}: the shapes of column {column.name!r} do not fit its values"
+            )
+        return shapes
+
+    def _ends(self, column: Column, part: Part, items: Ints, blocks: Ints) -> tuple[Ints, Ints]:
+        found = part.ends(items, blocks, self._pool.empty)
+        if found is None:
+            raise CorruptError(
+                f"{self.where.name}: the offsets of column {column.name!r} point outside their block"
+            )
+        return found
+
+    # -- reading ahead
+
+    @property
+    def is_cold(self) -> bool:
+        """True as long as rows come from disk, so that announcing them is worth its cost."""
+        for warmth in self._warmth:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
+            if warmth.cold:
+                return True
+        return False
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Asks the kernel to have these rows ready; what is known to be in memory is left out.
+
+        Args:
+            rows: as they will be taken.
+            values: True for the values of ragged columns, whose places must be there first; else all others.
+
+        Raises:
+            CorruptError: a file is missing, cut or damaged.
+        """
+        if not len(rows) or self._is_missing(rows):
+            return
+        shelf, items = self._ready(rows)
+        known: dict[bytes, Ints] = {}
+        scattered = False
+        for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
+            for part in parts:
+                if not part.warmth.cold or values != (column.is_ragged and part.name == "values"):
+                    continue
+                if not values:
+                    scattered |= part.advise(items, _blocks(part, items, known))
+                else:
+                    low, high = self._ends(column, parts[1], items, _blocks(parts[1], items, known))
+                    some = high > low
+                    low, high = low[some], high[some]
+                    scattered |= part.advise(low, part.items.blocks(low), high)
+        if scattered:
+            shelf.scatter()
+        if values:
+            self._announced[_name(rows)] = None
+            while len(self._announced) > _MOST_ANNOUNCED:
+                self._announced.pop(next(iter(self._announced)), None)
+
+    def _is_missing(self, rows: Ints) -> bool:
+        """True if files of these rows are to be brought first; whoever knows the whole order sees to that."""
+        if not self.where.is_far:
+            return False
+        shelf = self._shelf
+        numbers = np.unique(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
+        closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
+        return not all(map(self.where.is_here, closed))
+
+    def probe(self) -> None:
+        """Finds out anew, by the next announcement, whether rows come from disk."""
+        for warmth in self._warmth:
+            warmth.probe()
+
+    # -- opening
+
+    def _ready(self, rows: Ints) -> tuple[Shelf, Ints]:
+        """What the rows are read from, and what they are called there."""
+        shelf = self._shelf
+        if len(self.files) == 1:
+            shelf = shelf or self._open([0])
+            if self._watches:
+                self._look([0])
+            return shelf, rows
+        files = self._numbering.blocks(rows)
+        if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
+            shelf = self._open(np.unique(files).tolist())
+        if len(self.files) > self._most_open:
+            self._reads += 1
+            self._used[files] = self._reads
+        if self._watches:
+            self._look(np.unique(files).tolist())
+        return shelf, rows + shelf.shifts.take(files)
+
+    def _look(self, numbers: Sequence[int]) -> None:
+        """Raises CorruptError if one of these files has been cut: to read it would end the process."""
+        for number in numbers:
+            watch = self._watches.get(number)
+            if watch is not None:
+                watch.look()
+
+    def _open(self, numbers: Sequence[int]) -> Shelf:
+        """The shelf with these files, and some more."""
+        shelf = self._shelf
+        closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
+        self.where.begin(closed)  # several at once, before any is waited for
+        with self._lock:
+            shelf = self._shelf
+            missing = [number for number in numbers if shelf is None or shelf.slots[number] < 0]
+            if shelf is not None and not missing:
+                return shelf
+            # What is read along with them is used as well, and shall not make room for them.
+            self.where.note_use(self.files[number] for number in numbers if number not in missing)
+            new = {number: self._opened(number) for number in missing}
+            if len(self.files) <= self._most_open and not self.where.is_far:
+                self._open_more(new, shelf)
+            gone = set() if shelf is None else self._gone(shelf) - set(numbers)
+            if (
+                shelf is not None
+                and shelf.can_grow
+                and shelf.num_open + len(new) <= self._most_open
+                and not gone
+            ):
+                for number, opened in new.items():
+                    shelf.add(number, opened)
+            else:
+                kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
+                files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}
+                shelf = self._shelf = Shelf(self.schema, self._file_starts, files, self._verify, self._warmth)
+            if len(self._mapped) > self._most_open or gone:
+                files = shelf.files()
+                self._mapped = {number: file for number, file in self._mapped.items() if number in files}
+            return shelf
+
+    def _gone(self, shelf: Shelf) -> set[int]:
+        """Open files that were deleted since, to make room: who still has them mapped keeps their space."""
+        if not self.where.is_far:
+            return set()
+        return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
+
+    def _open_more(self, new: dict[int, Opened], shelf: Shelf | None) -> None:
+        """Opens as many files as are open already, so that a long pass does so only a few times."""
+        wanted = shelf.num_open if shelf is not None else 0
+        for number in range(len(self.files)):
+            if wanted <= 0:
+                return
+            if number not in new and (shelf is None or shelf.slots[number] < 0):
+                try:
+                    new[number] = self._opened(number)
+                except (CorruptError, OSError):
+                    continue  # whoever wants a row of it will hear of it
+                wanted -= 1
+
+    def _kept(self, shelf: Shelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
+        """The files that stay open: all, or if those are too many, what was used last."""
+        files = shelf.files()
+        most = self._most_open - num_new
+        if len(files) > most:
+            latest = sorted(files, key=lambda number: -self._used[number])[: max(0, most // 2)]
+            wanted = {*latest, *numbers}
+            files = {number: opened for number, opened in files.items() if number in wanted}
+        return files
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def _map(self, number: int) -> MappedFile:
+        found = self._mapped.get(number)
+        if found is None:
+            entry = self.files[number]
+            for _ in range(_MOST_BRINGS):
+                path = self.where.path(entry)
+                try:
+                    found = self._mapped[number] = MappedFile(path, entry.nbytes)
+                    watch = Watch.where_needed(path, entry.nbytes)
+                    if watch is not None:
+                        self._watches[number] = watch
+                    return found
+                except CorruptError:
+                    if not self.where.is_far:
+                        raise
+                    # Deleted again, to make room for another; or somebody has changed its size.
+                    self.where.forget(entry)
+            raise RemoteError(
+                f"{self.where.name}: {entry.name} was deleted {_MOST_BRINGS} times before it was opened; "
+                "set a larger cache_bytes"
+            )
+        return found
+
+    def _opened(self, number: int) -> Opened:
+        file, entry = self._map(number), self.files[number]
+        try:
+            extents = self._format_of(entry.format).read_extents(file.data, entry.index, self.schema)
+            check_extents(extents, self.schema, entry.nbytes, entry.rows)
+        except (CorruptError, ValueError) as error:
+            raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
+        names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
+        return Opened(file, extents, names, self.where.is_checked(entry))
+
+    def open_all(self) -> None:
+        """Raises CorruptError unless every file can be opened; reads none of the rows."""
+        for number in range(len(self.files)):
+            self._opened(number)
+            del self._mapped[number]
+
+    def verify_all(self) -> list[str]:
+        """What is damaged, file by file; empty if nothing is. Reads everything."""
+        problems = []
+        for number, entry in enumerate(self.files):
+            try:
+                with self._lock:
+                    was_mapped = number in self._mapped
+                    opened = self._opened(number)
+                    if not was_mapped:
+                        del self._mapped[number]
+                opened.check_all()
+                self._compare_checks(opened, entry)
+            except RemoteError:
+                raise  # that tells nothing of the files
+            except (CorruptError, OSError) as error:
+                problems.append(f"{entry.name}: {error}")
+        return problems
+
+    def _compare_checks(self, opened: Opened, entry: FileEntry) -> None:
+        """Raises CorruptError unless the rows of a file are those that the manifest's checks are of."""
+        total = sum(nbytes for nbytes, _ in entry.checks)
+        if not total or _have_checks(opened, entry):
+            return  # however many rows of nothing it says there are
+        shelf = Shelf(self.schema, np.array([0, entry.rows]), {0: opened}, False, self._warmth)
+        step = max(1, _CHECKED_BYTES * entry.rows // total)
+        found = [(0, 0)] * len(opened.names)
+        for start in range(0, entry.rows, step):
+            block = self._block(shelf, np.arange(start, min(start + step, entry.rows)))
+            found = [
+                (nbytes + data.nbytes, zlib.crc32(data.data, crc))
+                for (nbytes, crc), data in zip(found, block.checked(), strict=True)
+            ]
+        for name, check, expected in zip(opened.names, found, entry.checks, strict=True):
+            if check != expected:
+                raise CorruptError(
+                    f"{opened.file.path}: {name} has {check[0]} bytes of the CRC-32 {check[1]:08x}, "
+                    f"the manifest says {expected[0]} and {expected[1]:08x}; remove the version and build it "
+                    "again"
+                )
+
+
+_UNKNOWN = object()
+
+
+def _have_checks(opened: Opened, entry: FileEntry) -> bool:
+    """True if the blocks, whose own checksums were compared, make up the manifest's checks as they lie."""
+    for name, extent, (nbytes, crc) in zip(opened.names, opened.extents, entry.checks, strict=True):
+        if name.endswith("/offsets") or extent.decode is not None:
+            return False  # what is checked is not what lies there
+        sizes, crcs = extent.nbytes[:, None], extent.crcs[:, None].astype(np.uint32)
+        if int(sizes.sum()) != nbytes or (nbytes and int(crc32_of_all(crcs, sizes)[0]) != crc):
+            return False
+    return True
+
+
+def _name(rows: Ints) -> tuple[int, int, int]:
+    """What an announcement is known by."""
+    return int(rows[0]), int(rows[-1]), len(rows)
+
+
+def _blocks(part: Part, items: Ints, known: dict[bytes, Ints]) -> Ints:
+    cut = part.items.numbering.cut
+    found = known.get(cut)
+    if found is None:
+        found = known[cut] = part.items.blocks(items)
+    return found
+
+
+def _nothing(column: Column) -> Data:
+    values = np.empty((0, *(column.shape or ())), column.storage)
+    if not column.is_ragged:
+        return Data(values)
+    return Data(
+        values, np.zeros(1, np.int64), np.empty((0, column.ndim), np.int64) if column.ndim != 1 else None
+    )

@@ -1,0 +1,239 @@
+"""Positions -> rows or batches, in sequence, over anything that can take rows by number."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order.by_file import Locality, Shuffle, make_order
+from ..order.cursor import Cursor, Run
+from ..order.full import Shard, as_int
+from ..order.position import batches, chunks
+from .announce import announced
+from .readahead import batches_of_read
+
+__all__ = ["Stream", "Window", "read_batches", "windows_of"]
+
+_WINDOW = 256  # rows read at once when they are wanted one by one
+
+
+class RandomAccess(Protocol):
+    """What a stream reads from."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, or None."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
+        """The rows of these numbers, in this order."""
+
+
+def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Sequence[Any]]:
+    """The rows of each batch of numbers; small batches are read several at once."""
+    for window in windows_of(source, batches):
+        try:
+            rows = source.take(window.numbers)
+        except Exception:
+            if len(window.ends) == 1:
+                raise
+            # One of them fails: those before it are delivered all the same.
+            for alone in window.apart():
+                yield source.take(alone.numbers)
+            continue
+        if len(window.ends) == 1:
+            yield rows
+            continue
+        for start, end in window.bounds:
+            yield rows[start:end]
+
+
+class Window(NamedTuple):
+    """Some batches that are read at once."""
+
+    numbers: npt.NDArray[np.int64]
+    ends: list[int]  # of each batch
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Where each batch begins and ends."""
+        return list(zip([0, *self.ends], self.ends, strict=False))
+
+    def apart(self) -> list[Window]:
+        """Each batch as a window of its own."""
+        return [Window(self.numbers[start:stop], [stop - start]) for start, stop in self.bounds]
+
+
+def windows_of(
+    source: RandomAccess,
+    batches: Iterable[npt.NDArray[np.int64]],
+    read_here: bool = True,
+    most: int | None = None,
+) -> Iterator[Window]:
+    """The batches in windows, as they are best read; the source is told of them ahead.
+
+    Args:
+        source: what they will be read from.
+        batches: the rows of each batch.
+        read_here: False if other processes read them.
+        most: batches of a window.
+    """
+    windows: deque[Window] = deque()  # those that `announced` holds back
+
+    def numbers() -> Iterator[npt.NDArray[np.int64]]:
+        left = iter(batches)
+        while True:
+            first = next(left, None)
+            if first is None:
+                return
+            together = batches_of_read(source, len(first))
+            window = [first, *islice(left, min(together, most or together) - 1)]
+            joined = np.concatenate(window) if len(window) > 1 else first
+            windows.append(Window(joined, list(accumulate(map(len, window)))))
+            yield joined
+
+    for _ in announced(source, numbers(), read_here):
+        yield windows.popleft()
+
+
+class _Held:
+    """Lives as long as the generator that holds it."""
+
+
+class Stream:
+    """One epoch of rows per iteration; iterating again is the next epoch, reshuffled. See `DataRef.stream`.
+
+    Attributes:
+        source: what the rows are read from.
+        cursor: where it stands; whoever takes rows of this stream past it reports there.
+    """
+
+    def __init__(
+        self,
+        source: RandomAccess,
+        start_offset: int = 0,
+        shuffle: Shuffle = False,
+        shuffle_seed: int = 0,
+        shard_rank: int = 0,
+        num_shards: int = 1,
+        skip_shuffle_at_epoch_end: bool = False,
+        drop_shard_remainder: bool = False,
+        shuffle_window: int = 8,
+        locality: Locality = "global",
+    ) -> None:
+        shard = Shard(num_shards, shard_rank, "drop" if drop_shard_remainder else "keep")
+        order = make_order(
+            source,
+            shuffle_seed,
+            shuffle,
+            reshuffle=not skip_shuffle_at_epoch_end,
+            window=shuffle_window,
+            locality=locality,
+            num_replicas=shard.num_replicas,
+        )
+        self.source = source
+        self.cursor = Cursor(order, shard, start_offset, source.fingerprint)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        return self.cursor.epoch
+
+    def __len__(self) -> int:
+        """Rows of a whole epoch in this shard."""
+        return self.cursor.shard.count(self.cursor.length)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows(self.cursor.num_begun)
+
+    def _rows(self, made: int) -> Iterator[Any]:
+        run, _held = self._iterating(1, False, made)
+        run.steps_before = None  # rows are no steps
+        for rows in read_batches(self.source, self._numbers(run, _WINDOW)):
+            for row in rows:
+                self._deliver(run)
+                yield row
+        self.cursor.finished(run)
+
+    def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
+        """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
+
+        The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
+        one into tensors without taking it apart, and `batch.block` has its columns as arrays.
+        """
+        return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
+
+    def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[Any]]:
+        run, _held = self._iterating(batch_size, drop_last, made)
+        for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
+            self._deliver(run)
+            yield rows
+        self.cursor.finished(run)
+
+    def _iterating(self, batch_size: int, drop_last: bool, made: int) -> tuple[Run, object]:
+        """An iteration of a generator that was made when `made` had begun; and what that generator holds."""
+        run, held = self.begin(batch_size, drop_last, made), _Held()
+        run.hold(held)
+        self.cursor.warn_of_rows_left_out(run)
+        self.cursor.begun(run)
+        return run, held
+
+    def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Run:
+        """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
+        run = Run(self.cursor, batch_size, drop_last, made=made)
+        if hasattr(self.source, "foresee"):
+            self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
+        return run
+
+    def finish(self, run: Run) -> None:
+        """All rows of an iteration count as delivered, unless the stream has moved on since it began."""
+        cursor = self.cursor
+        if run.generation == cursor.generation and run.start == cursor.begin(run.batch_size, run.drop_last):
+            run.taken = run.num_steps
+            cursor.reached(run)
+            cursor.finished(run)
+
+    def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:
+        return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)
+
+    def _deliver(self, run: Run) -> None:
+        self.cursor.check_generation(run.generation)
+        run.taken += 1
+        self.cursor.reached(run)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""
+        self.cursor.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the last row or batch handed out."""
+        return self.cursor.state_dict()
+
+    def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> dict[str, Any]:
+        """The state after so many batches of this shard, over all epochs since it was made or loaded.
+
+        For consumers that take rows before they are trained on, such as tf.data: count the steps of your
+        loop. Those of iterations that ended early and were begun again do not count.
+
+        Example:
+            >>> stream = Squares().stream(shuffle=True)
+            >>> stream.state_after(steps=3, batch_size=4)["epoch"]  # of 4, 4 and 2 rows
+            1
+        """
+        steps = as_int("steps", steps, low=0)
+        place = self.cursor.ahead(steps, as_int("batch_size", batch_size, low=1), drop_last)
+        return self.cursor.state_at(place)
+
+    def receipt(self) -> dict[str, Any]:
+        """What this shard has delivered, to be put together with the others' by `prove`."""
+        return self.cursor.receipt()
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Continues from a state, of any number of shards; see `ResumableSampler.load_state_dict`."""
+        self.cursor.load_state_dict(state, strict)

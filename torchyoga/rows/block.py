@@ -1,0 +1,564 @@
+"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import SchemaError
+from ..process.buffers import fresh
+from . import leaf as leaves
+from .leaf import Leaf
+from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
+
+__all__ = ["Block", "Collector", "Data", "Rows", "block_of", "interleaved", "joined"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Runs(Protocol):
+    """Runs of bytes that lie somewhere, one a row."""
+
+    nbytes: npt.NDArray[np.int64]
+
+    def slice(self, start: int, stop: int) -> Runs:
+        """Some of them."""
+
+    def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
+        """Writes each into `out` where `starts` says; one after the other by default."""
+
+    def texts(self) -> list[bytes]:
+        """Each as bytes."""
+
+
+class Data:
+    """The rows of one column.
+
+    Fixed: `values` has shape (N, *row). Ragged: row i is `values[offsets[i]:offsets[i + 1]]`, reshaped to the
+    entries of `shapes[i]` (N, ndim) that are not -1, where the column keeps shapes.
+
+    Args:
+        values: or None, if they are still where they lie: then `runs`, which are copied when they are wanted.
+        runs: the values of each row of a ragged column.
+        dtype: of the values in the runs.
+        empty: makes memory for the copies.
+    """
+
+    __slots__ = ("_dtype", "_empty", "_values", "offsets", "runs", "shapes")
+
+    def __init__(
+        self,
+        values: Array | None,
+        offsets: Array | None = None,
+        shapes: Array | None = None,
+        *,
+        runs: Runs | None = None,
+        dtype: np.dtype[Any] | None = None,
+        empty: Callable[[int], Array] | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.shapes = shapes
+        self.runs = runs
+        self._values = values
+        self._dtype = dtype
+        self._empty = empty or fresh
+
+    @property
+    def values(self) -> Array:
+        """The values of all rows."""
+        if self._values is None:
+            assert self.runs is not None
+            assert self.offsets is not None
+            assert self._dtype is not None
+            out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
+            self.runs.copy(out)
+            self._values = out.view(self._dtype)
+        return self._values
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        dtype = self._dtype if self._values is None else self._values.dtype
+        assert dtype is not None
+        return dtype
+
+    def padded(self, width: int, fill: Any) -> Array:
+        """(N, width) the values of each row of a ragged column, cut or filled up."""
+        assert self.offsets is not None
+        num_rows = len(self.offsets) - 1
+        dtype = self.dtype
+        out = self._empty(num_rows * width * dtype.itemsize).view(dtype).reshape(num_rows, width)
+        lengths = np.diff(self.offsets)
+        if self.runs is not None and int(lengths.max(initial=0)) <= width:
+            step = width * dtype.itemsize
+            out[...] = fill
+            self.runs.copy(out.reshape(-1).view(np.uint8), range(0, num_rows * step, max(1, step)))
+            return out
+        out[...] = fill
+        for i, (start, length) in enumerate(zip(self.offsets.tolist(), lengths.tolist())):  # noqa: B905
+            length = min(length, width)
+            out[i, :length] = self.values[start : start + length]
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        values = self._values.nbytes if self._values is not None else int(self.runs.nbytes.sum())  # type: ignore[union-attr]
+        return values + sum(part.nbytes for part in (self.offsets, self.shapes) if part is not None)
+
+    def slice(self, start: int, stop: int) -> Data:
+        """The rows start..stop-1, over the same memory."""
+        if self.offsets is None:
+            return Data(self.values[start:stop])
+        offsets = self.offsets[start : stop + 1]
+        shapes = None if self.shapes is None else self.shapes[start:stop]
+        runs = None if self.runs is None else self.runs.slice(start, stop)
+        values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
+        return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
+
+    def row(self, i: int) -> Array:
+        """The values of one row of a ragged column; the others are not copied for it."""
+        assert self.offsets is not None
+        if self._values is None:
+            return self.slice(i, i + 1).values
+        return self._values[self.offsets[i] : self.offsets[i + 1]]
+
+    def copy(self, out: Array, starts: Iterable[int]) -> None:
+        """Writes the bytes of each row of a ragged column into `out` (uint8) where `starts` says."""
+        if self.runs is not None:
+            self.runs.copy(out, starts)
+            return
+        assert self.offsets is not None
+        data = self.values.reshape(-1).view(np.uint8)
+        ends = itertools.pairwise((self.offsets * self.values.itemsize).tolist())
+        for to, (start, stop) in zip(starts, ends, strict=True):
+            out[to : to + stop - start] = data[start:stop]
+
+    def texts(self) -> list[bytes]:
+        """The bytes of each row of a ragged column."""
+        if self.runs is not None:
+            return self.runs.texts()
+        assert self.offsets is not None
+        data, ends = (
+            self.values.reshape(-1).view(np.uint8).data,
+            (self.offsets * self.values.itemsize).tolist(),
+        )
+        return [bytes(data[start:stop]) for start, stop in itertools.pairwise(ends)]
+
+    def part(self, name: str) -> Array:
+        """One of `Column.parts`."""
+        found = getattr(self, name)
+        assert isinstance(found, np.ndarray)
+        return found
+
+
+@dataclass(frozen=True)
+class Block:
+    """N consecutive or gathered rows, as columns."""
+
+    schema: Schema
+    num_rows: int
+    data: tuple[Data, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(data.nbytes for data in self.data)
+
+    def checked(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes of each part of each column that a manifest's checks are of: for offsets, the lengths."""
+        for column, data in zip(self.schema.columns, self.data, strict=True):
+            for name in column.parts:
+                # Offsets depend on where blocks end; the lengths of rows do not.
+                array = np.diff(data.part(name)) if name == "offsets" else data.part(name)
+                yield np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def slice(self, start: int, stop: int) -> Block:
+        """The rows start..stop-1, over the same memory."""
+        return Block(self.schema, stop - start, tuple(data.slice(start, stop) for data in self.data))
+
+
+def array_of(column: Column, data: Data, i: int) -> Array:
+    """Row `i` of a column as an array over the block's memory."""
+    if data.offsets is None:
+        return data.values[i, ...]  # unlike [i] an array even without dimensions, of the same dtype
+    values = data.row(i)
+    if data.shapes is None:
+        return values
+    return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])
+
+
+def leaf_values(column: Column, data: Data, num_rows: int) -> list[Any]:
+    """All rows of a column, as the values that went in."""
+    if column.kind in ("int", "float", "bool", "complex"):
+        listed: list[Any] = data.values.tolist()
+        return listed
+    if column.kind in ("bytes", "str"):  # straight from where they lie
+        texts = data.texts()
+        return texts if column.kind == "bytes" else list(map(leaves.as_text, texts))
+    return [leaves.decode(column.kind, column.dtype, array_of(column, data, i)) for i in range(num_rows)]
+
+
+class RowTuple(tuple):  # type: ignore[type-arg]
+    """A tuple row that default_collate knows to come from one block."""
+
+
+class RowList(list):  # type: ignore[type-arg]
+    """A list row, likewise."""
+
+
+class RowDict(dict):  # type: ignore[type-arg]
+    """A dict row, likewise."""
+
+
+class RowArray(np.ndarray):
+    """A row that is an array itself, likewise."""
+
+
+class RowTensor(torch.Tensor):
+    """A row that is a tensor itself, likewise."""
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
+
+
+class RowInt(int):
+    """A row that is a number itself, likewise."""
+
+
+class RowFloat(float):
+    """A row that is a number itself, likewise."""
+
+
+class RowStr(str):
+    """A row that is text itself, likewise."""
+
+    __slots__ = ()
+
+
+class RowBytes(bytes):
+    """A row that is bytes itself, likewise."""
+
+
+_MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes}
+
+
+class RowNamed:
+    """Mixed into a namedtuple row, likewise."""
+
+
+ROW_TYPES: tuple[type, ...] = (RowTuple, RowList, RowDict, RowArray, RowTensor, RowNamed, *_MARKED.values())
+
+
+@lru_cache(maxsize=256)
+def _named_row_type(cls: type) -> Any:
+    made: Any = type(cls.__name__, (RowNamed, cls), {"__slots__": (), "__module__": cls.__module__})
+    # Outside this process such a row is what went in.
+    made.__reduce__ = lambda self: (_itself, (plain_row(self),))
+    return made
+
+
+def _itself(row: Any) -> Any:
+    return row
+
+
+def plain_row(row: Any) -> Any:
+    """A row of `Rows` as the exact type that went in."""
+    if isinstance(row, RowNamed):
+        exact_type: Any = type(row).__mro__[2]
+        return tuple.__new__(exact_type, tuple(row))  # type: ignore[arg-type]
+    if type(row) is RowTuple:
+        return tuple(row)
+    if type(row) is RowList:
+        return list(row)
+    if type(row) is RowDict:
+        return dict(row)
+    if type(row) is RowArray:
+        return row.view(np.ndarray)
+    if type(row) is RowTensor:
+        return row.as_subclass(torch.Tensor)
+    for exact, marked in _MARKED.items():
+        if type(row) is marked:
+            return exact(row)
+    return row
+
+
+class Rows(Sequence[Any]):
+    """The rows of a block, made when they are looked at.
+
+    Their top containers are subclasses of what went in, so that `default_collate` finds the whole block
+    through them and never takes it apart; see `adapters/torch.py`.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def __len__(self) -> int:
+        return self.block.num_rows
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return Rows(self.block.slice(start, max(start, stop)))
+            return [self[i] for i in range(start, stop, step)]
+        i = range(len(self))[index]
+        columns = zip(self.block.schema.columns, self.block.data, strict=True)
+        values = (leaves.decode(c.kind, c.dtype, array_of(c, data, i)) for c, data in columns)
+        return _assemble(self.block.schema.tree, values, marked=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows(marked=True)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows>"
+
+    def exact(self) -> list[Any]:
+        """All rows, of exactly the types that went in."""
+        return list(self._rows(marked=False))
+
+    def _rows(self, marked: bool) -> Iterator[Any]:
+        block = self.block
+        columns = [
+            leaf_values(c, data, len(self)) for c, data in zip(block.schema.columns, block.data, strict=True)
+        ]
+        for i in range(len(self)):
+            yield _assemble(block.schema.tree, (column[i] for column in columns), marked)
+
+
+def _assemble(node: Node, values: Iterator[Any], marked: bool = False) -> Any:
+    if node.kind == "leaf":
+        value = next(values)
+        if not marked:
+            return value
+        if type(value) is np.ndarray:
+            return value.view(RowArray)
+        if type(value) is torch.Tensor:
+            return value.as_subclass(RowTensor)
+        return _MARKED.get(type(value), lambda unmarked: unmarked)(value)
+    children = [_assemble(child, values) for child in node.children]
+    if node.kind == "dict":
+        pairs = zip(node.keys, children, strict=True)
+        return RowDict(pairs) if marked else dict(pairs)
+    if node.kind == "tuple":
+        return RowTuple(children) if marked else tuple(children)
+    if node.kind == "list":
+        return RowList(children) if marked else children
+    cls = _named_row_type(node.row_type) if marked else node.row_type
+    return tuple.__new__(cls, children)
+
+
+class Collector:
+    """Gathers rows into a block; learns the schema from the first rows unless it is given.
+
+    A column is ragged if the rows of the first block differ in shape.
+    """
+
+    def __init__(self, schema: Schema | None = None) -> None:
+        self.schema = schema
+        self.nbytes = 0
+        self._tree = schema.tree if schema else None
+        self._rows: list[list[Leaf]] = []
+        self._first: list[Leaf] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: Any, number: int) -> None:
+        """Takes a copy of a row.
+
+        Raises:
+            SchemaError: it does not fit; names the row by `number`, the column, what was expected and found.
+        """
+        try:
+            if self._tree is None:
+                self._tree, found = split(row)
+            else:
+                found = leaves_like(self._tree, row)
+            if self.schema is not None:
+                for column, leaf in zip(self.schema.columns, found, strict=True):
+                    _check_fits(column, leaf)
+            elif self._first is not None:
+                for index, (expected, leaf) in enumerate(zip(self._first, found, strict=True)):
+                    if (expected.kind, expected.dtype) != (leaf.kind, leaf.dtype):
+                        name = _nth_name(self._tree, index)
+                        _refuse(name, f"{expected.kind} {expected.dtype}", f"{leaf.kind} {leaf.dtype}")
+        except SchemaError as error:
+            raise SchemaError(f"row {number} does not fit: {error}") from None
+        self._first = self._first or found
+        self._rows.append(found)
+        self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
+
+    def take(self) -> Block:
+        """The block of all rows added since the last call; at least one."""
+        if self.schema is None:
+            assert self._tree is not None
+            self.schema = _learn(self._tree, self._rows)
+        columns = zip(self.schema.columns, zip(*self._rows, strict=True), strict=True)
+        data = tuple(_data(column, [leaf.array for leaf in leaves_]) for column, leaves_ in columns)
+        block = Block(self.schema, len(self._rows), data)
+        self._rows, self.nbytes = [], 0
+        return block
+
+
+def _nth_name(tree: Node, index: int) -> str:
+    from_tree = _paths(tree, ())
+    return path_name(from_tree[index])
+
+
+def _paths(node: Node, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    if node.kind == "leaf":
+        return [path]
+    keys = node.keys or range(len(node.children))
+    return [
+        found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))
+    ]
+
+
+def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
+    columns = []
+    for path, leaves_ in zip(_paths(tree, ()), zip(*rows, strict=True), strict=True):
+        first = leaves_[0]
+        column = column_of(
+            path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_)
+        )
+        if column.is_ragged:
+            dims = {leaf.array.ndim for leaf in leaves_}
+            ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
+            column = Column(column.name, column.kind, column.dtype, None, ndim)
+        columns.append(column)
+    return Schema(tree, tuple(columns))
+
+
+def _check_fits(column: Column, leaf: Leaf) -> None:
+    shape, ndim = leaf.array.shape, leaf.array.ndim
+    if (leaf.kind, leaf.dtype) != (column.kind, column.dtype):
+        _refuse(column.name, f"{column.kind} {column.dtype}", f"{leaf.kind} {leaf.dtype}")
+    if column.shape is not None and shape != column.shape:
+        advice = (
+            ""
+            if column.kind not in ("ndarray", "tensor")
+            else (f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])")
+        )
+        _refuse(column.name, f"shape {column.shape}", f"shape {shape}{advice}")
+    if column.shape is None and (ndim != 1 if column.ndim == 1 else ndim > column.ndim):
+        expected = "1 dimension" if column.ndim == 1 else f"at most {column.ndim} dimensions"
+        _refuse(column.name, expected, f"shape {shape}")
+
+
+def _refuse(name: str, expected: str, found: str) -> None:
+    raise SchemaError(f"column {name!r}: expected {expected}, found {found}")
+
+
+def _data(column: Column, arrays: list[Array]) -> Data:
+    if column.shape is not None:
+        return Data(np.stack(arrays).astype(column.storage, copy=False))
+    offsets = np.zeros(len(arrays) + 1, "<i8")
+    np.cumsum([array.size for array in arrays], out=offsets[1:])
+    values = np.concatenate([array.reshape(-1) for array in arrays]).astype(column.storage, copy=False)
+    if column.ndim == 1:
+        return Data(values, offsets)
+    shapes = np.full((len(arrays), column.ndim), -1, "<i8")
+    for i, array in enumerate(arrays):
+        shapes[i, : array.ndim] = array.shape
+    return Data(values, offsets, shapes)
+
+
+def block_of(rows: Sequence[Any], schema: Schema | None = None) -> Block:
+    """Rows as a block; of `schema`, or of what they show.
+
+    Raises:
+        SchemaError: a row does not fit; named by its place among these.
+    """
+    if isinstance(rows, Rows):
+        return rows.block
+    collector = Collector(schema)
+    for number, row in enumerate(rows):
+        collector.add(row, number)
+    return collector.take()
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """The rows of several blocks of the same schema, one after the other; at least one block."""
+    if len(blocks) == 1:
+        return blocks[0]
+    first = blocks[0]
+    data = tuple(map(_joined, zip(*(block.data for block in blocks), strict=True)))
+    return Block(first.schema, sum(block.num_rows for block in blocks), data)
+
+
+def _joined(pieces: Sequence[Data]) -> Data:
+    values = np.concatenate([piece.values for piece in pieces])
+    if pieces[0].offsets is None:
+        return Data(values)
+    lengths = [np.diff(piece.part("offsets")) for piece in pieces]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype("<i8")
+    if pieces[0].shapes is None:
+        return Data(values, offsets)
+    return Data(values, offsets, np.concatenate([piece.part("shapes") for piece in pieces]))
+
+
+def interleaved(
+    blocks: Sequence[tuple[npt.NDArray[np.int64], Block]], empty: Callable[[int], Array] = fresh
+) -> Block:
+    """The rows of several blocks of the same schema as one block; at least one block.
+
+    Args:
+        blocks: each with the places at which its rows are to come; all places together are 0..N-1.
+        empty: makes memory for so many bytes.
+
+    Example:
+        >>> one, other = block_of([{"x": 1}, {"x": 2}]), block_of([{"x": 3}])
+        >>> Rows(interleaved([(np.array([0, 2]), one), (np.array([1]), other)])).exact()
+        [{'x': 1}, {'x': 3}, {'x': 2}]
+    """
+    count = sum(block.num_rows for _, block in blocks)
+    places = [found for found, _ in blocks]
+    columns = zip(*(block.data for _, block in blocks), strict=True)
+    data = tuple(_interleaved(list(zip(places, pieces, strict=True)), count, empty) for pieces in columns)
+    return Block(blocks[0][1].schema, count, data)
+
+
+def _interleaved(
+    pieces: Sequence[tuple[npt.NDArray[np.int64], Data]], count: int, empty: Callable[[int], Array]
+) -> Data:
+    first = pieces[0][1]
+    if first.offsets is None:
+        shape = (count, *first.values.shape[1:])
+        values = empty(math.prod(shape) * first.dtype.itemsize).view(first.dtype).reshape(shape)
+        for places, piece in pieces:
+            values[places] = piece.values
+        return Data(values)
+    lengths = np.empty(count, np.int64)
+    for places, piece in pieces:
+        lengths[places] = np.diff(piece.part("offsets"))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype("<i8")
+    out = empty(int(offsets[-1]) * first.dtype.itemsize)
+    for places, piece in pieces:
+        piece.copy(out, (offsets[places] * first.dtype.itemsize).tolist())
+    if first.shapes is None:
+        return Data(out.view(first.dtype), offsets)
+    shapes = np.empty((count, first.shapes.shape[1]), "<i8")
+    for places, piece in pieces:
+        shapes[places] = piece.part("shapes")
+    return Data(out.view(first.dtype), offsets, shapes)
+
+
+def equal_blocks(one: Block, other: Block, rows: Collection[int]) -> bool:
+    """True if both hold the same bytes in these rows."""
+    if one.schema != other.schema or one.num_rows != other.num_rows:
+        return False
+    pairs = list(zip(one.schema.columns, one.data, other.data, strict=True))
+    return all(
+        array_of(c, a, i).shape == array_of(c, b, i).shape
+        and array_of(c, a, i).tobytes() == array_of(c, b, i).tobytes()
+        for c, a, b in pairs
+        for i in rows
+    )

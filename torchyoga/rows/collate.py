@@ -1,0 +1,241 @@
+"""Rows of a block -> tensors: what default_collate gives, and batches of ragged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from .block import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
+from .schema import Column, Node, Schema, split
+
+__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "jagged", "padded"]
+
+_TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
+_TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
+_TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
+
+
+def _collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """What `default_collate` gives for these rows, made from their block without taking it apart."""
+    if not isinstance(batch, Rows):
+        # Somebody has picked the rows out of their batch; they are ordinary rows then.
+        return default_collate([plain_row(row) for row in batch])
+    return _nested(batch.block, partial(_collate_column, num_rows=len(batch)))
+
+
+def _nested(block: Block, leaf: Callable[[Column, Data, bool], Any]) -> Any:
+    """The nesting of the rows over what `leaf` makes of each column; told whether it lies in a dict."""
+    columns = iter(zip(block.schema.columns, block.data, strict=True))
+    return _assembled(block.schema.tree, lambda in_dict: leaf(*next(columns), in_dict))
+
+
+def _assembled(node: Node, leaf: Callable[[bool], Any], in_dict: bool = True) -> Any:
+    if node.kind == "leaf":
+        return leaf(in_dict)
+    children = [_assembled(child, leaf, node.kind == "dict") for child in node.children]
+    if node.kind == "dict":
+        return dict(zip(node.keys, children, strict=True))
+    return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
+
+
+def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Any:
+    ragged = column.is_ragged
+    if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
+        assert data.offsets is not None
+        lengths = np.diff(data.offsets)
+        if (lengths == lengths[0]).all():
+            ragged = False
+    if not ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
+        values = data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
+        return _tensor(values, _bits_dtype(column))
+    listed = leaf_values(column, data, num_rows)
+    # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
+    batch: Any = listed if in_dict else tuple(listed)
+    return default_collate(batch)
+
+
+def _bits_dtype(column: Column) -> torch.dtype | None:
+    """The dtype of tensors that NumPy may only know as bits; None for what is no tensor."""
+    return getattr(torch, column.dtype) if column.kind == "tensor" else None
+
+
+def _tensor(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    tensor = torch.from_numpy(values)
+    return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
+
+
+def _register() -> None:
+    # torch's own extension point: an exact type here comes before everything else default_collate would do.
+    for cls in ROW_TYPES:
+        default_collate_fn_map[cls] = _collate_rows
+
+
+_register()
+
+
+class Collation:
+    """What default_collate makes of some rows of a block, without asking it where no value needs it."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._is_simple = all(
+            not column.is_ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES
+            for column in schema.columns
+        )
+        self._dtypes = list(map(_bits_dtype, schema.columns))
+        leaves = all(child.kind == "leaf" for child in schema.tree.children)
+        self._keys = schema.tree.keys if schema.tree.kind == "dict" and leaves else None
+
+    def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Any]:
+        """The batches of the rows from each place to another."""
+        if not self._is_simple:
+            # The rows of a leaf may be of a type that default_collate does not ask us about.
+            collate: Any = default_collate if self.schema.tree.kind == "leaf" else _collate_rows
+            whole = len(bounds) == 1
+            return [collate(Rows(block if whole else block.slice(*ends))) for ends in bounds]
+        columns = list(zip([data.values for data in block.data], self._dtypes, strict=True))
+        found = []
+        for start, stop in bounds:
+            tensors = [_tensor(values[start:stop], dtype) for values, dtype in columns]
+            if self._keys is not None:
+                found.append(dict(zip(self._keys, tensors, strict=True)))
+            else:
+                found.append(_over(self.schema.tree, iter(tensors)))
+        return found
+
+
+def _over(tree: Node, leaves: Iterator[Any]) -> Any:
+    return _assembled(tree, lambda _: next(leaves))
+
+
+class Jagged(NamedTuple):
+    """A batch of B rows of different lengths: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+    As `torch.nested.nested_tensor_from_jagged(values, offsets)` takes them.
+    """
+
+    values: torch.Tensor  # (elements of all rows,)
+    offsets: torch.Tensor  # (B + 1,) int64
+
+
+class Padded(NamedTuple):
+    """A batch of B rows of different lengths, filled up to the longest."""
+
+    values: torch.Tensor  # (B, longest)
+    lengths: torch.Tensor  # (B,) int64
+
+
+def jagged(rows: Sequence[Any]) -> Any:
+    """A collate function: each ragged column comes as `Jagged`, the others as default_collate gives them.
+
+    Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
+
+    Args:
+        rows: a batch, of a DataRef or of any dataset.
+
+    Example:
+        >>> batch = jagged([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
+        >>> batch["tokens"].values.tolist(), batch["tokens"].offsets.tolist()
+        ([0, 1, 2, 0, 1], [0, 3, 5])
+    """
+
+    def leaf(column: Column, data: Data) -> Any:
+        assert data.offsets is not None
+        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.offsets))
+
+    return _collate_ragged(rows, leaf)
+
+
+def padded(padding: float = 0) -> Callable[[Sequence[Any]], Any]:
+    """A collate function: each ragged column comes as `Padded`, the others as default_collate gives them.
+
+    Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
+
+    Args:
+        padding: what rows are filled up with; ValueError when a batch comes whose values cannot be that.
+
+    Example:
+        >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
+        >>> batch["tokens"].values.tolist(), batch["tokens"].lengths.tolist()
+        ([[0, 1, 2], [0, 1, -1]], [3, 2])
+    """
+    return Padding(padding)
+
+
+class Padding:
+    """A collate function that crosses to worker processes."""
+
+    def __init__(self, padding: float) -> None:
+        self.padding = padding
+
+    def __call__(self, rows: Sequence[Any]) -> Any:
+        """The batch."""
+        return _collate_ragged(rows, self._leaf)
+
+    def _leaf(self, column: Column, data: Data) -> Any:
+        assert data.offsets is not None
+        lengths = np.diff(data.offsets)
+        values = data.padded(int(lengths.max(initial=0)), fill_value(column, self.padding))
+        return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
+
+
+def fill_value(column: Column, padding: float) -> Any:
+    """The padding as a value of the column, as it is stored.
+
+    Raises:
+        ValueError: it has none.
+    """
+    dtype = _bits_dtype(column) or _torch_dtype(column)
+    try:
+        value = torch.tensor(padding, dtype=dtype)
+        fits = dtype.is_floating_point or dtype.is_complex or value.item() == padding
+    except (RuntimeError, OverflowError, TypeError):
+        fits = False
+    if not fits:
+        raise ValueError(f"padding={padding!r} is no value of column {column.name!r}, which is of {dtype}")
+    return value.view(_torch_dtype(column)).numpy()[()]  # its bits, where NumPy has no such type
+
+
+def _torch_dtype(column: Column) -> torch.dtype:
+    """Torch's name of what the column is stored as."""
+    return torch.from_numpy(np.empty(0, column.storage)).dtype
+
+
+def _collate_ragged(rows: Sequence[Any], leaf: Callable[[Column, Data], Any]) -> Any:
+    block = rows.block if isinstance(rows, Rows) else _block_of(rows)
+
+    def collated(column: Column, data: Data, in_dict: bool) -> Any:
+        if column.is_ragged and column.kind in ("ndarray", "tensor") and column.storage.str in _TORCH_TYPES:
+            return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
+        return _collate_column(column, data, in_dict, block.num_rows)
+
+    return _nested(block, collated)
+
+
+def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
+    return [torch.as_tensor(row) for row in leaf_values(column, data, num_rows)]
+
+
+def _block_of(rows: Sequence[Any]) -> Block:
+    """Rows of any dataset as a block; those of one dimension are ragged, even if all happen to be as long."""
+    if not rows:
+        raise ValueError("a batch of no rows cannot be collated")
+    plain = [plain_row(row) for row in rows]
+    found = [split(row)[1] for row in plain]
+    first = Schema.of(plain[0])
+    names = [
+        column.name
+        for column, leaves in zip(first.columns, zip(*found, strict=True), strict=True)
+        if column.kind in ("ndarray", "tensor")
+        and (column.ndim == 1 or any(leaf.array.shape != column.shape for leaf in leaves))
+    ]
+    collector = Collector(Schema.of(plain[0], ragged=names))
+    for number, row in enumerate(plain):
+        collector.add(row, number)
+    return collector.take()

@@ -1,0 +1,238 @@
+"""One leaf of a row: the kind of value it was, and the NumPy array that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..errors import CorruptError, SchemaError
+
+__all__ = [
+    "MOST_DIMENSIONS",
+    "Leaf",
+    "decode",
+    "encode",
+    "is_ragged_kind",
+    "is_too_large",
+    "is_valid",
+    "storage_dtype",
+]
+
+# Of a row: NumPy has 64, before its version 2 it had 32, and rows side by side are one more.
+MOST_DIMENSIONS = 31 if np.__version__.startswith("1.") else 63
+_LARGEST_ROW = 2**40  # bytes
+
+# torch types that NumPy lacks are kept as their bits.
+_BIT_DTYPES = {
+    "bfloat16": "<u2",
+    "float8_e4m3fn": "|u1",
+    "float8_e4m3fnuz": "|u1",
+    "float8_e5m2": "|u1",
+    "float8_e5m2fnuz": "|u1",
+}
+_TORCH_DTYPES = {
+    "bool": "|b1",
+    "uint8": "|u1",
+    "int8": "|i1",
+    "uint16": "<u2",
+    "int16": "<i2",
+    "uint32": "<u4",
+    "int32": "<i4",
+    "uint64": "<u8",
+    "int64": "<i8",
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+    "complex64": "<c8",
+    "complex128": "<c16",
+    **_BIT_DTYPES,
+}
+_PYTHON_DTYPES = {"bool": "|b1", "int": "<i8", "float": "<f8", "complex": "<c16", "none": "|u1"}
+_UNBIND = "keep a list of its tensors, .unbind(), or each as a row of its own: rows may differ in shape"
+_TEXT_KINDS = {"str", "bytes", "numpy.str", "numpy.bytes"}
+
+
+class Leaf(NamedTuple):
+    """A value on its way into a column."""
+
+    kind: str  # what it was: "ndarray", "tensor", "scalar", "int", "str", ...
+    dtype: str  # a NumPy dtype string, or a torch dtype name for tensors
+    array: np.ndarray[Any, Any]  # its own copy of the data, of storage_dtype(kind, dtype)
+
+
+def storage_dtype(kind: str, dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype in which values of this kind lie on disk."""
+    return np.dtype(_TORCH_DTYPES[dtype] if kind == "tensor" else dtype)
+
+
+def is_ragged_kind(kind: str) -> bool:
+    """True for text and bytes, whose length always varies."""
+    return kind in _TEXT_KINDS
+
+
+def is_valid(kind: str, dtype: str) -> bool:
+    """True if `kind` and `dtype` name something that `encode` can make: what a manifest may ask for."""
+    if kind in _TEXT_KINDS:
+        return dtype == "|u1"
+    if kind in _PYTHON_DTYPES:
+        return dtype == _PYTHON_DTYPES[kind]
+    if kind == "tensor":
+        return dtype in _TORCH_DTYPES
+    return kind in ("ndarray", "scalar") and _is_plain_dtype(dtype)
+
+
+def _is_plain_dtype(text: str) -> bool:
+    try:
+        dtype = np.dtype(text)
+    except (TypeError, ValueError, SyntaxError):
+        return False
+    return dtype.str == text and dtype.kind in "biufcmMSU" and dtype.itemsize > 0
+
+
+def is_too_large(itemsize: int, shape: Iterable[int]) -> bool:
+    """True for rows of this shape that no machine holds; zeros count as ones, as in NumPy's own limits."""
+    return itemsize * prod(max(extent, 1) for extent in shape) >= _LARGEST_ROW
+
+
+def encode(value: Any) -> Leaf:
+    """The leaf that holds a copy of `value`.
+
+    Raises:
+        SchemaError: values of this type cannot be kept; the message says what to turn them into.
+    """
+    cls = type(value)
+    if cls is np.ndarray or cls is np.memmap:
+        return _encode_array("ndarray", value)
+    if cls is torch.Tensor:
+        return _encode_tensor(value)
+    if cls is int:
+        try:
+            return Leaf("int", "<i8", np.array(value, "<i8"))
+        except OverflowError:
+            raise SchemaError(
+                f"an int of {value.bit_length()} bits does not fit 64 bits; keep it as str or bytes"
+            ) from None
+    if cls is float:
+        return Leaf("float", "<f8", np.array(value, "<f8"))
+    if cls is bool:
+        return Leaf("bool", "|b1", np.array(value, "|b1"))
+    if cls is str:
+        return Leaf("str", "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
+    if cls is bytes:
+        return Leaf("bytes", "|u1", np.frombuffer(value, "|u1"))
+    if value is None:
+        return Leaf("none", "|u1", np.empty(0, "|u1"))
+    if cls is complex:
+        return Leaf("complex", "<c16", np.array(value, "<c16"))
+    if cls is np.str_:
+        return Leaf("numpy.str", "|u1", np.frombuffer(value.encode("utf-8", "surrogatepass"), "|u1"))
+    if cls is np.bytes_:
+        return Leaf("numpy.bytes", "|u1", np.frombuffer(bytes(value), "|u1"))
+    if isinstance(value, np.generic):
+        return _encode_array("scalar", np.asarray(value))
+    raise SchemaError(f"a value of type {_type_name(cls)} cannot be kept; {_advice(value)}")
+
+
+def _encode_array(kind: str, value: np.ndarray[Any, Any]) -> Leaf:
+    dtype = value.dtype
+    if not _is_plain_dtype(dtype.str) or dtype.fields is not None:
+        advice = (
+            "turn structured arrays into a dict of arrays"
+            if dtype.fields
+            else "use a numeric dtype, str or bytes"
+        )
+        raise SchemaError(f"an array of dtype {dtype} cannot be kept; {advice}")
+    _refuse_size(dtype.itemsize, value.shape)
+    return Leaf(kind, dtype.str, np.array(value, order="C", copy=True, subok=False))
+
+
+def _refuse_size(itemsize: int, shape: tuple[int, ...]) -> None:
+    if len(shape) > MOST_DIMENSIONS:
+        raise SchemaError(
+            f"{len(shape)} dimensions cannot be kept, a row may have {MOST_DIMENSIONS}; reshape it"
+        )
+    if is_too_large(itemsize, shape):
+        raise SchemaError(f"a row of shape {shape} is too large; make several rows of it")
+
+
+def _encode_tensor(value: torch.Tensor) -> Leaf:
+    name = str(value.dtype).removeprefix("torch.")
+    if value.is_nested:
+        raise SchemaError(f"a nested tensor cannot be kept; {_UNBIND}")
+    if value.layout is not torch.strided or name not in _TORCH_DTYPES:
+        raise SchemaError(
+            f"a tensor of {value.dtype}, {value.layout} cannot be kept; {_tensor_advice(value)}"
+        )
+    if value.is_meta:
+        raise SchemaError("a tensor on the device 'meta' has no values to keep; make it on another device")
+    if value.requires_grad:
+        raise SchemaError(
+            "a tensor that requires grad cannot be kept, for its gradients would be lost; keep its values: "
+            ".detach()"
+        )
+    _refuse_size(value.dtype.itemsize, tuple(value.shape))
+    value = value.cpu().resolve_conj().resolve_neg()
+    if name in _BIT_DTYPES:
+        value = value.contiguous().view(torch.uint16 if _BIT_DTYPES[name] == "<u2" else torch.uint8)
+    return Leaf("tensor", name, np.array(value.numpy(), order="C", copy=True))
+
+
+def _tensor_advice(value: torch.Tensor) -> str:
+    if value.is_quantized:
+        return "make it numeric, .dequantize(), or keep .int_repr() and its scale"
+    if value.layout is not torch.strided:
+        return "make it dense, .to_dense(), or keep its parts"
+    near = torch.complex64 if value.dtype.is_complex else torch.float32
+    return f"use .to({near}), or .view(torch.uint8) for its bits"
+
+
+def decode(kind: str, dtype: str, array: np.ndarray[Any, Any]) -> Any:
+    """The value that `encode` was given, over the memory of `array` where it is an array or a tensor."""
+    if kind == "ndarray":
+        return array
+    if kind == "tensor":
+        tensor = torch.from_numpy(array)
+        return tensor.view(getattr(torch, dtype)) if dtype in _BIT_DTYPES else tensor
+    if kind in ("int", "float", "bool", "complex"):
+        return array.item()
+    if kind == "scalar":
+        return array[()]
+    if kind == "none":
+        return None
+    data = array.tobytes()
+    if kind == "bytes":
+        return data
+    if kind == "numpy.bytes":
+        return np.bytes_(data)
+    return as_text(data) if kind == "str" else np.str_(as_text(data))
+
+
+def as_text(data: bytes) -> str:
+    """What `encode` made of a text, as text; CorruptError if it is none."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"a text is no UTF-8: {error}; remove the version and build it again") from error
+
+
+def _type_name(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _advice(value: Any) -> str:
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        return _UNBIND
+    if isinstance(value, torch.Tensor):
+        plain = ".detach().as_subclass" if value.requires_grad else ".as_subclass"
+        return f"tensor subclasses lose their type: use {plain}(torch.Tensor)"
+    if isinstance(value, np.ndarray) and hasattr(value, "mask"):
+        return "array subclasses lose their meaning: keep .data and .mask as two arrays"
+    if isinstance(value, np.ndarray):
+        return "array subclasses lose their meaning: use numpy.asarray"
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return "turn it into an array with numpy.asarray"
+    return "rows are made of dict, tuple, list, namedtuple, arrays, tensors, numbers, str, bytes and None"

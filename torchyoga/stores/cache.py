@@ -1,0 +1,368 @@
+"""A folder of this machine that keeps files of stores: shared by all its processes, bounded in bytes.
+
+<folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
+<folder>/parts/<key>         on its way; what is there already is kept if the download is interrupted
+<folder>/locks/<key>.lock    held by whoever downloads it; the kernel frees it when that process dies
+<folder>/checking/<token>/   a cache for one check, whose lock is held as long as it is under way
+<folder>/building/           versions being built for a store
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import math
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import filelock
+
+from ..errors import RemoteError, YogaError
+from ..files.regular import check_regular
+from ..files.root import Entry, Root
+
+__all__ = ["Cache", "default_folder"]
+
+_log = logging.getLogger("torchyoga")
+_NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
+_LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
+_ROOM_SECONDS = 600.0  # to wait for others that make room
+_FORGOTTEN_SECONDS = 86400.0  # after which a download that nobody went on with is deleted
+_MOST_BRINGS = 20  # of a file that other processes keep deleting
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What is called otherwise is somebody else's, for a cache may be any folder of the user's. The second part is
+# that of another name of a file, while it is held.
+_KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.(mdb|h5)")
+_LOCK = re.compile(r"([0-9a-f]{32}\.(mdb|h5)|checking-[0-9a-f]{16})\.lock")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+
+
+def default_folder() -> Path:
+    """Where the user's caches are kept on this system."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(base or "~/.cache").expanduser() / "torchyoga"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The folder. All methods may be called by any number of threads and processes.
+
+    What is deleted to make room stays readable for whoever has it mapped. Nothing is written or deleted
+    through links, and no link is taken for a file.
+
+    Attributes:
+        folder: where it is; made when something is first kept.
+        limit: bytes to keep, or None for as many as the disk holds; the files that are on their way, or that
+            are wanted at once, come on top.
+        shared: the group may read and write it; else nobody but the user may do either.
+        within: the cache is this folder below `folder`.
+    """
+
+    folder: Path
+    limit: int | None = None
+    shared: bool = False
+    within: str = ""
+
+    @property
+    def root(self) -> Root:
+        """Where everything is written and deleted."""
+        return Root(self.folder, self.shared, private=True, within=self.within)
+
+    def path(self, kind: str, key: str) -> Path:
+        """Where a file lies, or would lie, in one of the folders."""
+        return Path(self.folder, self.within, kind, key)
+
+    def find(self, key: str) -> Path | None:
+        """The file, which counts as used now; None if it is not there, CorruptError if it is no file."""
+        path = self.path("files", key)
+        if not self.has(key):
+            return None
+        try:
+            if os.utime in os.supports_follow_symlinks:
+                os.utime(path, follow_symlinks=False)
+            else:
+                os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            pass  # it may only be read, which is enough
+        return path
+
+    def has(self, key: str) -> bool:
+        """True if the file is there; CorruptError if something else is."""
+        return self._is_there("files", key)
+
+    def _is_there(self, kind: str, key: str) -> bool:
+        path = self.path(kind, key)
+        try:
+            mode = os.lstat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise self._advised(error) from error
+        check_regular(path, mode)
+        return True
+
+    def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
+        """The file; if it is not there, `download` writes it, while others that want it wait.
+
+        Args:
+            key: its name here.
+            nbytes: its size.
+            download: writes, or goes on writing, the file at a path, and checks it.
+            what: the file, for messages.
+
+        Raises:
+            OSError: the disk is full, and nothing is left here that could be deleted; or the folder cannot be
+                written.
+            YogaError: there are links in it.
+            RemoteError: another process downloads it, and nothing has come for ten minutes; or others delete
+                it again and again.
+        """
+        self._is_there("parts", key)
+        for _ in range(_MOST_BRINGS):
+            found = self.find(key)
+            if found is not None:
+                return found
+            with self._lock(key, what) as is_held:
+                if is_held and not self.has(key):
+                    self._download(key, nbytes, download, what)
+                    return self._keep(key, f"parts/{key}")
+        raise RemoteError(
+            f"{what} was deleted {_MOST_BRINGS} times from {self.folder} before it could be opened; set a "
+            "larger cache_bytes"
+        )
+
+    def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
+        self.make("parts")
+        self.make_room(nbytes)
+        for _ in range(len(self._files("files")) + 1):  # each try but the last deletes one
+            try:
+                download(self.path("parts", key))
+                return
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                if error.errno == errno.EFBIG or not self._delete_oldest():
+                    full = error
+                    break
+                full = error
+        self._delete(f"parts/{key}")  # it would only keep the disk full
+        raise OSError(
+            full.errno,
+            f"no space left for {what} ({nbytes / 1e6:.0f} MB); make room there, or choose another cache_dir",
+            str(self.folder),
+        ) from full
+
+    def part(self, key: str) -> BinaryIO:
+        """What is here of a file on its way, opened for reading and for writing at its end."""
+        with self._advising():
+            return self.root.reopen(f"parts/{key}")
+
+    def drop(self, key: str) -> None:
+        """Deletes a file, and what is here of it on its way."""
+        self._delete(f"files/{key}")
+        self._delete(f"parts/{key}")
+
+    @contextlib.contextmanager
+    def held(self, key: str) -> Iterator[Path]:
+        """Another name of a file, which stays whatever is deleted; FileNotFoundError if the file is gone."""
+        stem, _, suffix = key.partition(".")
+        name = f"{stem}-{secrets.token_hex(4)}.{suffix}"
+        self.make("parts")
+        with self._advising():
+            self.root.link(f"files/{key}", f"parts/{name}")
+        try:
+            yield self.path("parts", name)
+        finally:
+            self._delete(f"parts/{name}")
+
+    def adopt(self, key: str, name: str) -> None:
+        """Moves a finished file in, if it fits; `name` is where it lies in the folder."""
+        found = self.root.find(name)
+        if found is None or (self.limit is not None and found.nbytes > self.limit):
+            return
+        self.make_room(found.nbytes)
+        self._keep(key, name)
+
+    def _keep(self, key: str, name: str) -> Path:
+        self.make("files")
+        with self._advising():
+            os.utime(self.root.path / name)
+            self.root.move(name, f"files/{key}")
+        self.make_room(0, spared=key)  # others may have come in the meantime
+        return self.path("files", key)
+
+    def make_room(self, nbytes: int, spared: str | None = None) -> None:
+        """Deletes what was not used for longest, but for one file, until so many more bytes fit."""
+        for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
+            self._delete(f"parts/{entry.name}")
+        if self.limit is None:
+            return
+        with self._only_one("room"):
+            files = self._files("files")
+            total = sum(entry.nbytes for entry in files)
+            for entry in files:
+                if total + nbytes <= self.limit:
+                    return
+                if entry.name != spared and self._delete(f"files/{entry.name}"):
+                    total -= entry.nbytes
+
+    def _delete_oldest(self) -> bool:
+        """False if there is nothing to delete."""
+        return any(self._delete(f"files/{entry.name}") for entry in self._files("files"))
+
+    def _delete(self, name: str) -> bool:
+        """False if it cannot be deleted, as what is open on Windows, or what is behind a link."""
+        try:
+            return self.root.unlink(name)
+        except (OSError, YogaError):
+            return False
+
+    def _files(self, kind: str, before: float = math.inf) -> list[Entry]:
+        """What is kept, the oldest first."""
+        found = (entry for entry in self.root.scan(kind) if entry.is_file and _KEY.fullmatch(entry.name))
+        return sorted(
+            (entry for entry in found if entry.written < before),
+            key=lambda entry: (entry.written, entry.nbytes, entry.name),
+        )
+
+    # -- for checks
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Cache]:
+        """An empty cache of its own, deleted at the end, or if this process dies by the next that comes."""
+        self.tidy()
+        token = secrets.token_hex(8)
+        with self._only_one(f"checking-{token}"):  # first: what nobody holds is tidied up
+            self.make(f"checking/{token}")
+            try:
+                yield Cache(self.folder, 0, self.shared, f"{self.within}/checking/{token}".lstrip("/"))
+            finally:
+                self._delete_scratch(token)
+
+    def tidy(self) -> list[str]:
+        """Deletes what checks have left that no living process goes on with; returns the names."""
+        removed = []
+        with contextlib.suppress(OSError, YogaError):  # it is somebody else's, or behind a link
+            tokens = [e.name for e in self.root.scan("checking") if _TOKEN.fullmatch(e.name) and e.is_folder]
+            for token in tokens:
+                with (
+                    contextlib.suppress(OSError, YogaError),  # so is a lock that another holds
+                    self._only_one(f"checking-{token}", seconds=0),
+                ):
+                    self._delete_scratch(token)
+                    removed.append(f"checking/{token}")
+            for entry in self.root.scan("locks"):
+                if _LOCK.fullmatch(entry.name):
+                    self._tidy_lock(entry.name.removesuffix(".lock"))
+        return removed
+
+    def _tidy_lock(self, name: str) -> None:
+        """Deletes a lock of what is not here, unless somebody holds it."""
+        with contextlib.suppress(OSError, YogaError):
+            if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts")):
+                # Whoever waits for it meanwhile sees that it is gone, and makes another.
+                with self._only_one(name, seconds=0):
+                    self.root.unlink(f"locks/{name}.lock")
+
+    def _delete_scratch(self, token: str) -> None:
+        root = self.root.at(f"checking/{token}")
+        with contextlib.suppress(OSError, YogaError):
+            for kind in ("files", "parts", "locks"):
+                for entry in root.scan(kind):
+                    root.unlink(f"{kind}/{entry.name}")
+                root.rmdir(kind)
+            if self.root.rmdir(f"checking/{token}"):
+                self.root.unlink(f"locks/checking-{token}.lock")
+
+    # -- folders and locks
+
+    def make(self, name: str) -> None:
+        """Makes a folder in it; OSError says what to do if that is not allowed."""
+        with self._advising():
+            self.root.make(name)
+
+    @contextlib.contextmanager
+    def _advising(self) -> Iterator[None]:
+        """Says what to do where the system refuses."""
+        try:
+            yield
+        except (YogaError, TimeoutError, FileNotFoundError):
+            raise
+        except OSError as error:
+            raise self._advised(error) from error
+
+    def _advised(self, error: OSError) -> OSError:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return type(error)(
+            error.errno, f"cannot keep files here ({reason}); pass another cache_dir", str(self.folder)
+        )
+
+    @contextlib.contextmanager
+    def _lock(self, key: str, what: str) -> Iterator[bool]:
+        """Holds the lock of a key; gives False, without it, once somebody else has brought the file."""
+        lock = self._filelock(key)
+        started = moved = time.monotonic()
+        notice, size = _NOTICE_SECONDS, -1
+        while True:
+            try:
+                self._acquire(lock, 0.5)
+                break
+            except filelock.Timeout:
+                now = time.monotonic()
+                if self.has(key):
+                    yield False
+                    return
+                part = self.root.find(f"parts/{key}")
+                found = -1 if part is None else part.nbytes
+                if found != size:
+                    size, moved = found, now
+                if now - moved > _LONGEST_STANDSTILL:
+                    raise RemoteError(
+                        f"another process downloads {what}, but nothing has come for {now - moved:.0f} s; "
+                        f"stop it (it holds {lock.lock_file})"
+                    ) from None
+                if now - started > notice:
+                    _log.warning(
+                        "waiting for another process, which downloads %s (%.0f s)", what, now - started
+                    )
+                    notice *= 2
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
+    def _only_one(self, name: str, seconds: float = _ROOM_SECONDS) -> Iterator[None]:
+        lock = self._filelock(name)
+        try:
+            self._acquire(lock, seconds)
+        except filelock.Timeout:
+            raise RemoteError(f"{lock.lock_file} is held by another process; stop that one") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _acquire(self, lock: filelock.BaseFileLock, seconds: float) -> None:
+        with self._advising():
+            lock.acquire(timeout=seconds, poll_interval=0.02)
+
+    def _filelock(self, name: str) -> filelock.BaseFileLock:
+        self.make("locks")
+        with self._advising():
+            return filelock.FileLock(self.root.touch(f"locks/{name}.lock"), thread_local=False)

@@ -1,0 +1,257 @@
+"""Published versions under ids, wherever they are kept."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..errors import CorruptError, NotFoundError, YogaError
+from ..reading.reader import Reader
+from ..versions.location import MANIFEST, Files, is_foreign
+from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
+from ..versions.staging import Staging
+
+__all__ = ["MOST_NAMED", "Held", "Seen", "Versions", "nearest", "opening", "sealed", "some"]
+
+Held = Callable[[FileEntry], AbstractContextManager[str]]
+MOST_NAMED = 10  # in a message
+
+
+def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
+    """The text of a manifest that is to be published, once all that readers do with it has been done.
+
+    Args:
+        manifest: of the version.
+        held: gives each of its files at a path; None if they have been opened already.
+
+    Raises:
+        CorruptError: the text is read as something else, or a file cannot be opened.
+    """
+    text = manifest.to_bytes()
+    if Manifest.from_bytes(text) != manifest:
+        raise CorruptError("the manifest would be read as another one; nothing was published")
+    if held is not None:
+        for entry in manifest.files:
+            with opening(manifest, held)(entry):
+                pass
+    return text
+
+
+def opening(manifest: Manifest, held: Held) -> Held:
+    """`held`, but with a CorruptError for a file of the version that readers could not open."""
+
+    @contextmanager
+    def opened(entry: FileEntry) -> Iterator[str]:
+        assert manifest.schema is not None, "a version with files has a schema"
+        with held(entry) as path:
+            folder, name = os.path.split(path)
+            Reader(folder, manifest.schema, [replace(entry, name=name)]).open_all()
+            yield path
+
+    return opened
+
+
+class Seen(NamedTuple):
+    """A published version as somebody has seen it, who may replace that one and no other.
+
+    Attributes:
+        build: of its manifest; None if that is damaged.
+        tag: by which the store tells the manifest from any other that is put there; None if it cannot.
+    """
+
+    build: str | None
+    tag: str | None = None
+
+
+class Versions(ABC):
+    """What a directory and a store behind a URL have in common."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Where they are kept, for messages."""
+
+    @abstractmethod
+    def where(self, id: str, version: str) -> str:
+        """Where a version lies, published or not, for messages."""
+
+    @abstractmethod
+    def files(self, manifest: Manifest) -> Files:
+        """The files of a version."""
+
+    @abstractmethod
+    def fresh(self, manifest: Manifest) -> AbstractContextManager[Files]:
+        """The files of a version as they are where they are kept, whatever this machine has of them."""
+
+    @abstractmethod
+    def published(self) -> list[tuple[str, str]]:
+        """All published (id, version), sorted."""
+
+    @abstractmethod
+    def versions(self, id: str) -> list[str]:
+        """The published versions of an id, sorted."""
+
+    @abstractmethod
+    def lock(self, id: str, version: str, timeout: float = -1) -> AbstractContextManager[None]:
+        """Holds the writer's lock of a version; waits while another holds it.
+
+        Raises:
+            YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
+                as it takes.
+        """
+
+    @abstractmethod
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if something lies where a version is to be that torchyoga has not written."""
+
+    @abstractmethod
+    def seen(self, id: str, version: str) -> Seen | None:
+        """What is published there now, to be replaced; None if nothing is."""
+
+    @abstractmethod
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
+        """A place to build a version in, with what an interrupted build has left there. Hold the lock.
+
+        What may be replaced is settled before anything is built: None if nothing may.
+        """
+
+    @abstractmethod
+    def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
+        """Makes the staged files the version that `manifest` describes, and returns it. Hold the lock.
+
+        Raises:
+            ExistsError: another has published it since it was staged.
+        """
+
+    @abstractmethod
+    def receive(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None = None,
+        progress: bool | None = None,
+    ) -> Manifest:
+        """Publishes a version with copies of its files; `held` gives each at a path. Hold the lock."""
+
+    @abstractmethod
+    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+        """Removes a version; NotFoundError if there is none."""
+
+    @abstractmethod
+    def clean(self, grace: float) -> list[str]:
+        """Removes what no version needs and nobody has touched for `grace` seconds; returns the names."""
+
+    @abstractmethod
+    def sizes(self, manifest: Manifest) -> dict[str, int]:
+        """What lies beside the manifest of a version: names and bytes."""
+
+    @abstractmethod
+    def read_manifest(self, id: str, version: str) -> bytes | None:
+        """The text of a manifest, None if there is none; CorruptError if it is too large."""
+
+    def find(self, id: str, version: str) -> Manifest | None:
+        """The manifest, or None if the version is not published; CorruptError as below."""
+        where, text = self.where(id, version), self.read_manifest(id, version)
+        if text is None:
+            return None
+        try:
+            manifest = Manifest.from_bytes(text)
+        except CorruptError as error:
+            advice = "remove the version and build it again"
+            if not is_like_manifest(text):
+                advice = "if it is not torchyoga's, move it away; else remove the version and build it again"
+            raise CorruptError(f"{where}: {error}; {advice}") from error
+        if (manifest.id, manifest.version) != (id, version):
+            raise CorruptError(
+                f"{where} belongs to {manifest.id!r} {manifest.version!r}; it was moved here by hand"
+            )
+        return manifest
+
+    def manifest(self, id: str, version: str) -> Manifest:
+        """The manifest of a published version.
+
+        Raises:
+            NotFoundError: it is not published; says which versions are.
+            CorruptError: its manifest is damaged.
+        """
+        found = self.find(id, version)
+        if found is None:
+            if there := self.like(id, version):
+                what = f"its versions are {some(there)}"
+            elif ids := self.ids_like(id):
+                what = f"the storage holds {some(ids)}"
+            else:
+                what = "the storage holds nothing"
+            raise NotFoundError(
+                f"{id!r} has no version {version!r} in {self.name}: {what}. Submit it, or fetch one of these"
+            )
+        return found
+
+    def like(self, id: str, version: str) -> list[str]:
+        """Published versions of an id, those most like this one first; of many only some."""
+        return nearest(version, self.versions(id))
+
+    def ids_like(self, id: str) -> list[str]:
+        """Ids, those most like this one first; of many only some."""
+        return nearest(id, {found for found, _ in self.published()})
+
+    def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
+        """YogaError if a name in the folder of a version is of somebody else's file, as `others` are.
+
+        What is published there later would be damaged by them, and what is removed would take them along.
+        """
+        names = list(names)
+        found = sorted({*others, *filter(is_foreign, names)})
+        try:
+            text = self.read_manifest(id, version) or b""
+            # Beside data files of ours it is ours, whatever a damage has made of it.
+            is_ours = is_like_manifest(text) or any(map(is_data_file, names))
+        except CorruptError:  # nothing that we would have written
+            is_ours = False
+        if not is_ours:
+            found.append(MANIFEST)
+        if found:
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            raise YogaError(
+                f"{self.where(id, version)} holds what torchyoga has not written: "
+                f"{', '.join(map(repr, found[:MOST_NAMED]))}{more}. Nothing was changed; move it elsewhere, "
+                "or choose another version"
+            )
+
+    def check_files(self, manifest: Manifest) -> list[str]:
+        """What differs between a manifest and what lies beside it, both ways; empty if nothing does."""
+        there = self.sizes(manifest)
+        named = {file.name: file.nbytes for file in manifest.files}
+        # A publication that was cut off, or readers on Windows, may leave files of another build behind. They
+        # are no damage, and the next publication deletes them.
+        problems = [
+            f"{name} is not named in the manifest"
+            for name in sorted(there.keys() - named.keys())
+            if not manifest.is_of_another_build(name)
+        ]
+        for name, nbytes in named.items():
+            if name not in there:
+                problems.append(f"{name} is missing")
+            elif there[name] != nbytes:
+                problems.append(f"{name} has {there[name]} bytes, the manifest says {nbytes}")
+        return problems
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """A few names, sorted; of more, twice as many as a message holds, those most like a name first."""
+    found = sorted(names)
+    if len(found) <= MOST_NAMED:
+        return found
+    close = difflib.get_close_matches(name, found, MOST_NAMED)
+    return [*close, *(other for other in found if other not in close)][: 2 * MOST_NAMED]
+
+
+def some(names: Sequence[str]) -> str:
+    """Names for a message, not more than it holds."""
+    more = len(names) - MOST_NAMED
+    return f"{list(names)}" if more <= 0 else f"{list(names[:MOST_NAMED])} and more"

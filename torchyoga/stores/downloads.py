@@ -1,0 +1,431 @@
+"""The files of a version in a store, brought into the cache when they are wanted, or some time before."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import json
+import logging
+import math
+import threading
+import time
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError, NotFoundError, RemoteError
+from ..files.checksum import crc32_of
+from ..formats.contract import FORMATS, format_named
+from ..process.forks import renew_in_children
+from ..process.warned import warn_user
+from ..reading.reader import Reader
+from ..rows.schema import Schema
+from ..versions.location import MANIFEST, Progress
+from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest
+from .cache import Cache
+from .local import transfer_bar
+from .objects import Found, Remote
+
+__all__ = ["Downloads"]
+
+Ints = npt.NDArray[np.int64]
+_log = logging.getLogger("torchyoga")
+_AT_ONCE = 4  # files
+_RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
+_MOST_BRINGS = 20  # of a file that is deleted again and again before it can be read
+_TRIES = 3  # of a file that arrives damaged
+_AHEAD_SHARE = 4  # of the cache's bound, a file is brought that much before it is wanted
+_POLL = 0.02  # seconds
+
+
+class Downloads:
+    """The files of one version, in a folder of a store.
+
+    Pickles by the URL; see `Remote` for its options.
+
+    Args:
+        remote: the store.
+        folder: of the version in it.
+        cache: where the files are kept on this machine.
+        schema: of the version, by which files without a checksum of their own are checked.
+    """
+
+    is_far = True
+
+    def __init__(self, remote: Remote, folder: str, cache: Cache, schema: Schema | None) -> None:
+        self._schema = schema
+        self._remote = remote
+        self._folder = folder
+        self._cache = cache
+        self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is asked for often
+        self._listed: dict[str, Found] | None = None
+        self._renew()
+        renew_in_children(self)
+
+    def _renew(self) -> None:
+        """Forgets the threads, and what they were asked for."""
+        self._lock, self._listing = threading.Lock(), threading.Lock()
+        self._wanted: deque[tuple[FileEntry, Future[None]]] = deque()
+        self._under_way: dict[str, Future[None]] = {}
+        self._threads = 0
+        self._plan: object = None
+        self._brought: set[str] = set()
+        self._checked: set[str] = set()
+        self._has_warned = False
+
+    def __reduce__(self) -> Any:
+        return Downloads, (self._remote, self._folder, self._cache, self._schema)
+
+    @property
+    def name(self) -> str:
+        """The URL of the version."""
+        return self._remote.where(self._folder)
+
+    def manifest(self) -> bytes:
+        """The text of the manifest there is now."""
+        try:
+            return self._remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"{self.name} has been removed since this DataRef was made; fetch or build it again"
+            ) from None
+
+    def key(self, entry: FileEntry) -> str:
+        """What a file is called in the cache: no other file, or place, has the same."""
+        known = self._keys.get(id(entry))
+        if known is None or known[0] is not entry:
+            what = f"{self.name}/{json.dumps(entry.to_json(), sort_keys=True)}"
+            hashed = blake2b(what.encode(), digest_size=16).hexdigest()
+            known = self._keys[id(entry)] = entry, f"{hashed}{Path(entry.name).suffix}"
+        return known[1]
+
+    def is_here(self, entry: FileEntry) -> bool:
+        """True if the file is in the cache."""
+        return self._cache.has(self.key(entry))
+
+    def path(self, entry: FileEntry) -> str:
+        """Where the file lies in the cache; waits until it does.
+
+        Raises:
+            NotFoundError: the version was removed or overwritten in the meantime.
+            CorruptError: the file in the store is damaged.
+            RemoteError: the store cannot be reached.
+            OSError: the disk is full.
+        """
+        return self._brought_to(entry, self._warn_of_small_cache)
+
+    def _brought_to(self, entry: FileEntry, warn: Callable[[], None] | None = None) -> str:
+        key = self.key(entry)
+        for _ in range(_MOST_BRINGS):
+            was_here = key in self._brought
+            found = self._cache.find(key)
+            if found is not None:
+                return str(found)
+            if was_here and warn is not None:
+                warn()
+            self._asked(entry, first=True).result()
+        raise self._deleted(entry)
+
+    def _deleted(self, entry: FileEntry) -> RemoteError:
+        return RemoteError(
+            f"{self.name}/{entry.name} was deleted {_MOST_BRINGS} times from {self._cache.folder} before it "
+            "could be read; set a larger cache_bytes"
+        )
+
+    def _warn_of_small_cache(self) -> None:
+        limit = self._cache.limit
+        if limit is not None and not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"{self.name}: files are downloaded again while they are waited for, because the cache keeps "
+                f"{limit / 1e6:.0f} MB; set cache_bytes to the size of the dataset to download each file "
+                "once, or shuffle='block' to do so about once an epoch"
+            )
+
+    def is_checked(self, entry: FileEntry) -> bool:
+        """True if this process has just brought it."""
+        return self.key(entry) in self._checked
+
+    def begin(self, entries: Iterable[FileEntry]) -> None:
+        """Begins to bring files, several at once, in this order; whoever wants one hears of errors."""
+        for entry in entries:
+            if not self.is_here(entry):
+                self._asked(entry)
+
+    def note_use(self, entries: Iterable[FileEntry]) -> None:
+        """Files that are open are being read."""
+        for entry in entries:
+            self._cache.find(self.key(entry))
+
+    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+        """Brings every file of a version; ValueError if the cache cannot keep them all."""
+        limit = self._cache.limit
+        if limit is not None and manifest.nbytes > limit:
+            raise ValueError(
+                f"{self.name} has {manifest.nbytes} bytes, but the cache keeps cache_bytes={limit}; set at "
+                "least that, or leave download=True out"
+            )
+        with transfer_bar(manifest, f"downloading {self.name}", progress) as bar:
+            self.begin(manifest.files)
+            for entry in manifest.files:
+                self.path(entry)
+                bar.update(entry.nbytes)
+        missing = [entry for entry in manifest.files if not self.is_here(entry)]
+        if missing:
+            raise OSError(
+                errno.ENOSPC,
+                f"{len(missing)} of {len(manifest.files)} files of {self.name} had to be deleted again to "
+                "make room; make room there, or choose another cache_dir",
+                str(self._cache.folder),
+            )
+
+    @contextlib.contextmanager
+    def held(self, entry: FileEntry) -> Iterator[str]:
+        """A path of the file that stays, whatever the cache deletes meanwhile."""
+        key = self.key(entry)
+        with contextlib.ExitStack() as stack:
+            for _ in range(_MOST_BRINGS):
+                self._brought_to(entry)
+                with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
+                    path = stack.enter_context(self._cache.held(key))
+                    break
+            else:
+                raise self._deleted(entry)
+            yield str(path)
+
+    def forget(self, entry: FileEntry) -> None:
+        """Deletes the file from the cache."""
+        self._cache.drop(self.key(entry))
+
+    # -- ahead of time
+
+    def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
+        """Brings files ahead of time, on a thread, as far as the cache has room."""
+        plan = self._plan = object()
+        self._brought.clear()  # to bring a file again in another epoch is no waste
+        if not all(map(self.is_here, entries)):
+            # What threads would import: a child that is forked meanwhile has it half imported for good.
+            import numpy.ma  # noqa: F401  # as `unique` does
+
+            for name in {entry.format for entry in entries} & set(FORMATS):
+                format_named(name)
+            work = partial(self._follow, plan, entries, order, progress)
+            thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
+            _planning.add(thread)
+            thread.start()
+
+    def _follow(
+        self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress
+    ) -> None:
+        limit = self._cache.limit
+        most = math.inf if limit is None else limit // _AHEAD_SHARE
+        ahead: deque[tuple[int, int]] = deque()  # row that wants a file first, and its bytes
+        planned: set[int] = set()
+        row = 0
+        for numbers in order:
+            distinct, firsts = np.unique(numbers, return_index=True)
+            for place in np.argsort(firsts).tolist():
+                number, first = int(distinct[place]), row + int(firsts[place])
+                if number in planned:
+                    continue
+                planned.add(number)
+                nbytes = entries[number].nbytes
+                while ahead and sum(size for _, size in ahead) + nbytes > most:
+                    reached = progress()
+                    if reached is None or self._plan is not plan or _ending.is_set():
+                        return
+                    if ahead[0][0] > reached:
+                        time.sleep(_POLL)
+                    while ahead and ahead[0][0] <= reached:
+                        ahead.popleft()
+                if self._plan is not plan or _ending.is_set():
+                    return
+                ahead.append((first, nbytes))
+                if not self.is_here(entries[number]):
+                    self._asked(entries[number])
+            row += len(numbers)
+            if len(planned) == len(entries):
+                return
+
+    # -- threads
+
+    def _asked(self, entry: FileEntry, first: bool = False) -> Future[None]:
+        """A download that is under way, or begins."""
+        key = self.key(entry)
+        with self._lock:
+            future = self._under_way.get(key)
+            if future is None:
+                self._begin_thread()
+                future = Future()
+                (self._wanted.appendleft if first else self._wanted.append)((entry, future))
+                self._under_way[key] = future
+            elif first:
+                for index, (_, waiting) in enumerate(self._wanted):
+                    if waiting is future:
+                        del self._wanted[index]
+                        self._wanted.appendleft((entry, future))
+                        break
+            return future
+
+    def _begin_thread(self) -> None:
+        """Unless there are enough; before anything waits for it, for it may fail. It waits for the lock."""
+        if self._threads < _AT_ONCE:
+            try:
+                threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
+            except RuntimeError:  # the system allows no more
+                if not self._threads:
+                    raise
+            else:
+                self._threads += 1
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._threads -= 1
+                    return
+                entry, future = self._wanted.popleft()
+            error: BaseException | None = None
+            try:
+                self._bring(entry)
+            except BaseException as found:
+                error = found
+            with self._lock:
+                self._under_way.pop(self.key(entry), None)
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+    def _bring(self, entry: FileEntry) -> None:
+        key = self.key(entry)
+        self._check_size(entry)  # before room is made for it
+        self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
+        self._brought.add(key)
+
+    def _download(self, entry: FileEntry, path: Path) -> None:
+        """Writes a file, from where it ends, and checks it."""
+        name, key = f"{self._folder}/{entry.name}", self.key(entry)
+        for _ in range(_TRIES):
+            with self._cache.part(key) as file:
+                crc = self._append(name, entry, file)
+            problem = self._problem(entry, crc, path)
+            if problem is None:
+                self._checked.add(key)
+                return
+            _log.warning("%s arrived damaged; downloading it again", self._remote.where(name))
+            self._cache.drop(key)
+        raise CorruptError(
+            f"{self._remote.where(name)} is damaged: {problem}; remove the version and publish it again"
+        )
+
+    def _problem(self, entry: FileEntry, crc: int, path: Path) -> str | None:
+        if entry.crc is not None:
+            return None if crc == entry.crc else f"its CRC-32 is {crc:08x}, the manifest says {entry.crc:08x}"
+        assert self._schema is not None, "a version with files has a schema"
+        # Uploaded by other tools: its blocks have checksums.
+        found = Reader(str(path.parent), self._schema, [replace(entry, name=path.name)]).verify_all()
+        return found[0] if found else None
+
+    def _check_size(self, entry: FileEntry) -> None:
+        name = f"{self._folder}/{entry.name}"
+        found = self._files_there().get(entry.name)
+        if found is None:
+            found = self._remote.find_one(name)
+        if found is None:
+            self._say_what_happened(entry)
+        elif found.nbytes not in (None, entry.nbytes):
+            raise CorruptError(
+                f"{self._remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
+                "remove the version and publish it again"
+            )
+
+    def _files_there(self) -> dict[str, Found]:
+        """What the store has of the version: one request for all files rather than one for each."""
+        with self._listing:
+            if self._listed is None:
+                try:
+                    self._listed = self._remote.find(self._folder)
+                except RemoteError:
+                    self._listed = {}  # who may read need not be allowed to list
+            return self._listed
+
+    def _say_what_happened(self, entry: FileEntry) -> None:
+        text = self.manifest()
+        if entry.name.encode() in text:
+            raise CorruptError(
+                f"{self.name}/{entry.name} is missing though its manifest names it; remove the version and "
+                "publish it again"
+            )
+        raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
+
+    def _append(self, name: str, entry: FileEntry, file: BinaryIO) -> int:
+        """Writes what is missing; returns the CRC-32 of all."""
+        part = _Part(file)
+        if part.at > entry.nbytes:
+            part.restart()
+        try:
+            if self._remote.streams and part.at < entry.nbytes:
+                self._remote.stream(name, part, entry.nbytes)
+            while part.at < entry.nbytes:
+                bounds = [
+                    (start, min(start + _RUN, entry.nbytes))
+                    for start in range(part.at, min(part.at + _RUNS * _RUN, entry.nbytes), _RUN)
+                ]
+                runs = self._remote.read_ranges(name, bounds, entry.nbytes)
+                if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
+                    part.restart()
+                for run in runs:
+                    part.add(run)
+        except FileNotFoundError:
+            self._say_what_happened(entry)
+            raise
+        file.flush()
+        return part.crc
+
+
+class _Part:
+    """A file on its way, at its end.
+
+    Attributes:
+        at: how many bytes it has; `crc`: their CRC-32.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        file.seek(0)
+        self._file = file
+        self.crc, self.at = crc32_of(file)
+
+    def add(self, piece: bytes) -> None:
+        """Appends bytes."""
+        self._file.write(piece)
+        self.crc, self.at = zlib.crc32(piece, self.crc), self.at + len(piece)
+
+    def restart(self) -> None:
+        """Begins anew."""
+        self._file.truncate(0)
+        self._file.seek(0)
+        self.crc = self.at = 0
+
+
+_planning: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_ending = threading.Event()
+
+
+@atexit.register
+def _stop_planning() -> None:
+    """No thread may be within NumPy when the interpreter goes."""
+    _ending.set()
+    for thread in tuple(_planning):
+        thread.join(5)

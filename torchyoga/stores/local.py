@@ -1,0 +1,422 @@
+"""A local directory of finished versions: stage, publish, list, remove, check; and the writer's lock.
+
+<root>/<id>/<version>/manifest.json          written last: without it there is no version
+<root>/<id>/<version>/<build>-00000.mdb      its data files
+<root>/.staging/<id>/<version>/              a build under way, or an interrupted one
+<root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from ..errors import CorruptError, YogaError
+from ..files.regular import read_regular
+from ..files.root import Entry, Root, beside
+from ..process.progress import progress_bar
+from ..versions.location import MANIFEST, Folder
+from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file, is_like_manifest
+from ..versions.names import decoded, encoded
+from ..versions.staging import Staging
+from .contract import Held, Seen, Versions, sealed
+
+__all__ = ["Store", "transfer_bar"]
+
+_log = logging.getLogger("torchyoga")
+_NOTICE_SECONDS = 5.0  # how long to wait for another builder in silence
+_COPY_BYTES = 2**20
+_TRIES = 20  # to make a lock in a folder that others tidy away while it is empty
+_HELD: set[tuple[int, int, str]] = set()  # locks: by which process and thread, and where
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Store(Versions):
+    """The versions under one root directory. Reading takes no locks and writes nothing.
+
+    Links below the root are read through, and nothing is written or deleted through them.
+
+    Args:
+        root: the directory; a `Root` if others than its owner may write or nobody else may read.
+    """
+
+    def __init__(self, root: Path | Root) -> None:
+        self._root = root if isinstance(root, Root) else Root(root)
+
+    @property
+    def root(self) -> Path:
+        """The directory."""
+        return self._root.path
+
+    def directory(self, id: str, version: str) -> Path:
+        """Where a version lies, published or not."""
+        return self.root / encoded("id", id) / encoded("version", version)
+
+    @property
+    def name(self) -> str:
+        """The root directory."""
+        return str(self.root)
+
+    def where(self, id: str, version: str) -> str:
+        """The directory of a version."""
+        return str(self.directory(id, version))
+
+    def files(self, manifest: Manifest) -> Folder:
+        """The directory of a version."""
+        return Folder(self.where(manifest.id, manifest.version))
+
+    @contextlib.contextmanager
+    def fresh(self, manifest: Manifest) -> Iterator[Folder]:
+        """The directory of a version."""
+        yield self.files(manifest)
+
+    def read_manifest(self, id: str, version: str) -> bytes | None:
+        """The text of a manifest."""
+        path = self.directory(id, version) / MANIFEST
+        try:
+            return read_regular(path, LARGEST_MANIFEST)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def published(self) -> list[tuple[str, str]]:
+        """All published (id, version), sorted."""
+        return sorted((id, version) for id in _decoded_names(self.root) for version in self.versions(id))
+
+    def versions(self, id: str) -> list[str]:
+        """The published versions of an id, sorted."""
+        names = _decoded_names(self.root / encoded("id", id))
+        return sorted(version for version in names if (self.directory(id, version) / MANIFEST).is_file())
+
+    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+        """Removes a version; who has it open keeps it."""
+        folder = _folder(id, version)
+        with self.lock(id, version, timeout):
+            if not (self.root / folder / MANIFEST).is_file():
+                self.manifest(id, version)  # says what there is
+            self.check_place(id, version)
+            self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
+            self._delete(folder, keep=set())
+            self._root.rmdir(folder)
+            Staging(self._root.at(f".staging/{folder}")).clear()
+
+    def _delete(self, folder: str, keep: set[str]) -> None:
+        for entry in self._root.scan(folder):
+            if _is_own(entry) and entry.name not in keep:
+                self._root.unlink(f"{folder}/{entry.name}")
+
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if what lies where a version is to be is not ours, or behind a link."""
+        folder = _folder(id, version)
+        names = [e.name if e.is_file else f"{e.name}/" for e in self._root.scan(folder)]
+        new = beside(MANIFEST)
+        is_ours = new not in names or is_like_manifest(self._root.read(f"{folder}/{new}", LARGEST_MANIFEST))
+        self.refuse_foreign(id, version, names, others=[] if is_ours else [new])
+
+    def sizes(self, manifest: Manifest) -> dict[str, int]:
+        """What lies in the directory of a version beside its manifest; hidden files are not asked for."""
+        found = {}
+        with (
+            contextlib.suppress(FileNotFoundError),
+            os.scandir(self.where(manifest.id, manifest.version)) as names,
+        ):
+            for entry in names:
+                if entry.name not in (MANIFEST, beside(MANIFEST)) and not entry.name.startswith("."):
+                    with contextlib.suppress(FileNotFoundError):
+                        found[entry.name] = _size(entry)
+        return found
+
+    @contextlib.contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        """Holds the writer's lock, which the kernel frees when its holder dies."""
+        name = f".locks/{_folder(id, version)}"
+        here = os.getpid(), threading.get_ident(), str(self.root / name)
+        if here in _HELD:
+            raise YogaError(
+                f"{id!r} {version!r} is being built by this very call, which would wait for itself; choose "
+                "another id or version for what is built on the way"
+            )
+        lock = self._lock_at(name)
+        started, notice = time.monotonic(), _NOTICE_SECONDS
+        while True:
+            left = timeout - (time.monotonic() - started) if timeout >= 0 else notice
+            try:
+                lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
+                break
+            except (FileNotFoundError, FileExistsError):  # its folder is being tidied away
+                lock = self._lock_at(name)
+            except filelock.Timeout:
+                waited = time.monotonic() - started
+                holder = self._told(f"{name}.holder") or "another process"
+                if 0 <= timeout <= waited:
+                    raise YogaError(
+                        f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; "
+                        "wait longer, or stop that process"
+                    ) from None
+                _log.warning(
+                    "waiting for %s, which builds %r %r (%.0f s so far)", holder, id, version, waited
+                )
+                notice = min(2 * notice, 60.0)
+        _HELD.add(here)
+        try:
+            told = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
+            # A full disk must not prevent `remove`.
+            with contextlib.suppress(OSError), self._root.create_anew(f"{name}.holder") as file:
+                file.write(told.encode())
+            yield
+        finally:
+            _HELD.discard(here)
+            lock.release()
+
+    def _lock_at(self, name: str) -> filelock.BaseFileLock:
+        folder = name.rpartition("/")[0]
+        for left in reversed(range(_TRIES)):
+            self._root.make(folder)
+            try:
+                path = self._root.touch(f"{name}.lock")
+                return filelock.FileLock(path, self._root.file_mode, thread_local=False)
+            except FileNotFoundError:
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _told(self, name: str) -> str:
+        try:
+            return self._root.read(name, 10_000).decode(errors="replace")[:200]
+        except (OSError, YogaError):
+            return ""
+
+    def seen(self, id: str, version: str) -> Seen | None:
+        """What is published there now; the lock keeps it so."""
+        try:
+            found = self.find(id, version)
+        except CorruptError:
+            return Seen(None)
+        return None if found is None else Seen(found.build)
+
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
+        """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
+        staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
+        staging.root.make()
+        return staging
+
+    def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
+        """Moves the staged files in place.
+
+        The manifest is replaced in one step: a reader sees the version before or the version after, or none
+        if there was none.
+        """
+        folder = _folder(manifest.id, manifest.version)
+        text = sealed(manifest, Folder(str(staging.path)).held)
+        self._root.make(folder)
+        self.check_place(manifest.id, manifest.version)
+        # What may need space comes first, so that a full disk leaves the version as it was.
+        self._root.prepare(f"{folder}/{MANIFEST}", text)
+        for file in manifest.files:
+            self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
+        self._root.sync(folder)
+        self._root.commit(f"{folder}/{MANIFEST}")
+        for parent in (folder.partition("/")[0], ""):  # they may be new too
+            self._root.sync(parent)
+        # Of the version before, or of a publication that was cut off: nothing names it any more.
+        with contextlib.suppress(OSError):
+            self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
+        staging.clear()
+        return manifest
+
+    def receive(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None = None,
+        progress: bool | None = None,
+    ) -> Manifest:
+        """Copies the files; those that an interrupted copy has brought already are kept."""
+        staging = self.stage(manifest.id, manifest.version)
+        staging.keep_only(manifest.files)
+        arrived = {entry.name: entry.nbytes for entry in staging.root.scan()}
+        try:
+            with transfer_bar(manifest, f"copying to {self.name}", progress) as bar:
+                for entry in manifest.files:
+                    if arrived.get(entry.name) != entry.nbytes:
+                        self._copy(staging.root, entry, held)
+                    bar.update(entry.nbytes)
+            return self.publish(staging, manifest)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            staging.clear()  # something must change before this can go on
+            raise OSError(
+                error.errno,
+                f"copying failed ({error.strerror or error}); free some space and try again",
+                self.name,
+            ) from error
+
+    def _copy(self, to: Root, entry: FileEntry, held: Held) -> None:
+        part = f"{entry.name.partition('.')[0]}.part"
+        try:
+            with held(entry) as path, open(path, "rb") as source, to.create_anew(part) as target:
+                shutil.copyfileobj(source, target, _COPY_BYTES)
+                target.flush()
+                os.fsync(target.fileno())
+            to.move(part, entry.name)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                to.unlink(part)
+            raise
+
+    def clean(self, grace: float) -> list[str]:
+        """Removes builds that nobody went on with, and files that were left beside a version."""
+        before, removed = time.time() - grace, []
+        for id, version in self._folders(".staging"):
+            name = f".staging/{_folder(id, version)}"
+            if self._is_forgotten(name, before):
+                with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
+                    if self._is_forgotten(name, before):
+                        Staging(self._root.at(name)).clear()
+                        removed.append(name)
+        for id, version in self._folders(""):
+            with contextlib.suppress(YogaError, PermissionError):
+                if not self._forgotten(id, version, before):
+                    continue
+                with self.lock(id, version, timeout=0):
+                    for name in self._forgotten(id, version, before):
+                        if self._root.unlink(name):
+                            removed.append(name)
+        for entry in self._listed(".staging"):
+            if entry.is_folder:
+                self._root.at(f".staging/{entry.name}").remove_empty()
+        self._clean_folders(before)
+        self._clean_locks(before)
+        return sorted(removed)
+
+    def _clean_folders(self, before: float) -> None:
+        """Deletes what is empty."""
+        ids = [entry for entry in self._listed("") if entry.is_folder and decoded(entry.name) is not None]
+        for outer in ids:
+            for inner in self._listed(outer.name):
+                name, version = f"{outer.name}/{inner.name}", decoded(inner.name)
+                is_old = inner.is_folder and version is not None and inner.written < before
+                if is_old and not self._listed(name):
+                    # Held, so that nobody publishes there meanwhile.
+                    id = str(decoded(outer.name))
+                    with contextlib.suppress(YogaError, PermissionError), self.lock(id, str(version), 0):
+                        self._root.rmdir(name)
+                        self._drop_lock(id, str(version))
+            if outer.written < before:
+                with contextlib.suppress(PermissionError):
+                    self._root.rmdir(outer.name)
+
+    def _clean_locks(self, before: float) -> None:
+        """Deletes the locks of versions that are gone, unless somebody holds them."""
+        for outer in self._listed(".locks"):
+            id = decoded(outer.name)
+            if not outer.is_folder or id is None:
+                continue
+            entries = {entry.name: entry for entry in self._listed(f".locks/{outer.name}") if entry.is_file}
+            for name, entry in entries.items():
+                stem, version = name.removesuffix(".lock"), decoded(name.removesuffix(".lock"))
+                used = entries.get(f"{stem}.holder", entry).written
+                if stem == name or version is None or used >= before or self._is_there(id, version):
+                    continue
+                with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
+                    self._drop_lock(id, version)
+            with contextlib.suppress(PermissionError):
+                self._root.rmdir(f".locks/{outer.name}")
+
+    def _drop_lock(self, id: str, version: str) -> None:
+        """Deletes the lock that is held of a version that is gone."""
+        if not self._is_there(id, version):
+            # Whoever waits for it sees that it is gone, and makes another.
+            for suffix in (".holder", ".lock"):
+                self._root.unlink(f".locks/{_folder(id, version)}{suffix}")
+
+    def _is_there(self, id: str, version: str) -> bool:
+        """True if a version, or a build of it, has a folder, as far as that may be known."""
+        folder = _folder(id, version)
+        try:
+            return any(self._root.find(name) is not None for name in (folder, f".staging/{folder}"))
+        except (YogaError, PermissionError):
+            return True
+
+    def _folders(self, base: str) -> list[tuple[str, str]]:
+        """Ids and versions whose folders lie below a folder, and are no links."""
+        found = []
+        for outer in self._listed(base):
+            id = decoded(outer.name)
+            if outer.is_folder and id is not None:
+                inner = self._listed(f"{base}/{outer.name}".lstrip("/"))
+                names = [decoded(entry.name) for entry in inner if entry.is_folder]
+                found += [(id, version) for version in names if version is not None]
+        return found
+
+    def _listed(self, name: str) -> list[Entry]:
+        """What lies in a folder; nothing if it lies behind a link, or may not be read."""
+        try:
+            return self._root.scan(name)
+        except (YogaError, PermissionError):
+            return []
+
+    def _is_forgotten(self, name: str, before: float) -> bool:
+        """True if nothing in a folder of a build was written since."""
+        there = self._root.find(name)
+        return there is not None and all(entry.written < before for entry in [there, *self._root.scan(name)])
+
+    def _forgotten(self, id: str, version: str, before: float) -> list[str]:
+        """Old files of ours in the folder of a version that its manifest does not name."""
+        folder = _folder(id, version)
+        old = [
+            entry
+            for entry in self._root.scan(folder)
+            if _is_own(entry) and entry.name != MANIFEST and entry.written < before
+        ]
+        if not old:
+            return []
+        text = self.read_manifest(id, version) or b""
+        # Most versions have nothing beside them, which is seen without taking the manifest apart.
+        if all(f'"{entry.name}"'.encode() in text for entry in old):
+            return []
+        try:
+            manifest = self.find(id, version)
+        except CorruptError:  # what belongs to it nobody can tell
+            return []
+        named = {file.name for file in manifest.files} if manifest is not None else set()
+        return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]
+
+
+def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Any:
+    """A progress bar over the bytes of a version; None shows it on a terminal only."""
+    return progress_bar(progress, manifest.nbytes, what, "B", unit_scale=True)
+
+
+def _decoded_names(directory: Path) -> list[str]:
+    try:
+        names = [path.name for path in directory.iterdir() if path.is_dir()]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    return [found for name in names if (found := decoded(name)) is not None]
+
+
+def _folder(id: str, version: str) -> str:
+    return f"{encoded('id', id)}/{encoded('version', version)}"
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except OSError:  # a link that leads nowhere
+        return entry.stat(follow_symlinks=False).st_size
+
+
+def _is_own(entry: Entry) -> bool:
+    return entry.is_file and (is_data_file(entry.name) or entry.name in (MANIFEST, beside(MANIFEST)))

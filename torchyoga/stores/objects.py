@@ -1,0 +1,838 @@
+"""A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and tried again."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import difflib
+import errno
+import json
+import logging
+import os
+import random
+import re
+import secrets
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from itertools import islice
+from multiprocessing.context import get_spawning_popen
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+from ..errors import CorruptError, RemoteError
+from ..process.forks import renew_in_children
+
+__all__ = ["Found", "Remote", "Sink", "is_url"]
+
+T = TypeVar("T")
+_log = logging.getLogger("torchyoga")
+_TRIES = 6
+_BUSY_TRIES = 20  # of a server that answers, but that it cannot now
+_BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
+_PATIENCE = 60.0  # seconds that a call may take, whatever it carries
+_LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
+_DELETIONS = 8  # at once
+_ALL_PAGES = 100_000  # of a thousand names each; a listing that is longer has no end
+_MOST_PAGES = 5  # of those, to find some that are like another
+_PIECE = 2**20  # bytes
+_SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
+_EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+_S3_CONFIG = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
+_READ_ONLY = {"http", "https", "github", "zip", "tar"}
+_CONDITIONAL = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
+# What trying again will not change.
+_FINAL = (
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+    ImportError,
+)
+_FINAL_NAMES = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "ParamValidationError"}
+_FINAL_ERRNOS = {errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG, errno.EDQUOT}
+
+
+class Found(NamedTuple):
+    """What is under a name: its size in bytes, and when it was written by the store's own clock, in seconds;
+    None where the store does not say."""
+
+    nbytes: int | None
+    written: float | None
+
+
+class Sink(Protocol):
+    """Where what is read goes, piece by piece."""
+
+    at: int  # bytes so far
+
+    def add(self, piece: bytes) -> None:
+        """The next bytes."""
+
+    def restart(self) -> None:
+        """What came so far does not count."""
+
+
+def is_url(text: str) -> bool:
+    """True for what is behind a URL, False for a directory of this machine."""
+    return "://" in text and not text.lower().startswith(("file://", "local://"))
+
+
+class Remote:
+    """Bytes under names, in the folder behind a URL.
+
+    It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
+    without its options, which may hold credentials, unless a process is being started with it; whoever loads
+    such a pickle elsewhere takes the options last used there for the URL, or the environment's.
+
+    Args:
+        url: such as s3://bucket/prefix.
+        options: of fsspec's filesystem; never written anywhere.
+
+    Raises:
+        ValueError: the URL holds a password.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.password is not None or parts.query:
+            raise ValueError("a URL with a password or query would be seen in messages; use storage_options")
+        self.protocol = parts.scheme.lower()
+        _refuse_unknown(self.protocol)
+        if self.protocol in _CONDITIONAL - {"memory"} | {"http", "https"} and not parts.netloc:
+            raise ValueError(f"{url!r} names no {'host' if 'http' in self.protocol else 'bucket'}")
+        self.url = f"{self.protocol}://{url.partition('://')[2].rstrip('/')}"
+        self._options = dict(options or {})
+        self._token = secrets.token_hex(8)
+        self._ignores_conditions = False
+        self._filesystem: tuple[Any, str] | None = None
+        self._lock = threading.Lock()
+        self._remember()
+        renew_in_children(self)
+
+    def _remember(self) -> None:
+        if self._options:
+            _OPTIONS[self._token] = _OPTIONS[self._place] = self._options
+
+    @property
+    def _place(self) -> str:
+        """A bucket or a host."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def __reduce__(self) -> Any:
+        return _remade, (self.url, self._token, self._options if get_spawning_popen() is not None else None)
+
+    def _renew(self) -> None:
+        """Leaves the connections to the parent.
+
+        They are kept, for when they are collected they are closed, and that takes them out of the epoll set
+        that the parent still waits with.
+        """
+        _INHERITED.append(self._filesystem)
+        self._filesystem = None
+        self._lock = threading.Lock()
+        if "fsspec.asyn" in sys.modules:
+            sys.modules["fsspec.asyn"].reset_lock()  # fsspec itself forgets all but its lock
+
+    def __repr__(self) -> str:
+        return f"Remote({self.url!r})"
+
+    @property
+    def is_conditional(self) -> bool:
+        """True if this store, as far as is known, can create in one step what is not there yet."""
+        return self.protocol in _CONDITIONAL and not self._ignores_conditions
+
+    def _is_unlisted(self, error: Exception) -> bool:
+        """True for a web server that lists no folders."""
+        return self.protocol in ("http", "https") and bool(_statuses(error) & {"401", "403", "405"})
+
+    @property
+    def _is_s3(self) -> bool:
+        return self.protocol in ("s3", "s3a")
+
+    def where(self, name: str) -> str:
+        """The URL of a name, for messages."""
+        return f"{self.url}/{name}" if name else self.url
+
+    # -- reading
+
+    def read(self, name: str, limit: int) -> bytes:
+        """All that is under a name.
+
+        Raises:
+            FileNotFoundError: nothing is.
+            CorruptError: it is more than `limit` bytes.
+            RemoteError: the store cannot be reached or refuses.
+        """
+
+        def read() -> bytes:
+            fs, path = self._at(name)
+            try:
+                # One more than allowed, without asking for the size first.
+                return bytes(self._run(fs, "cat_file", path, start=0, end=limit + 1, seconds=5 * _PATIENCE))
+            except Exception as error:
+                if _is_beyond(error):
+                    return b""  # nothing of an empty object is within any range
+                raise
+
+        found = self._tried(f"read {self.where(name)}", read)
+        if len(found) > limit:
+            raise self._too_large(name, limit)
+        return found
+
+    def _too_large(self, name: str, limit: int) -> CorruptError:
+        return CorruptError(
+            f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+        )
+
+    def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
+        """All that is under a name, and by what the store tells it from whatever is put there later.
+
+        That is None for a store that has no such thing, or cannot replace by it; see `replace`.
+
+        Raises:
+            FileNotFoundError: nothing is.
+            CorruptError: it is more than `limit` bytes.
+            RemoteError: the store cannot be reached or refuses.
+        """
+        if self._is_s3 and self.is_conditional:
+
+            def read() -> tuple[bytes, str | None]:
+                fs, path = self._at(name)
+                found: tuple[bytes, str | None] = self._awaited(fs, _got_from_s3(fs, path, limit + 1))
+                return found
+
+            data, tag = self._tried(f"read {self.where(name)}", read)
+            if len(data) > limit:
+                raise CorruptError(
+                    f"{self.where(name)} is larger than {limit} bytes; that is not what belongs there"
+                )
+            return data, tag
+        if self.protocol in ("gs", "gcs"):
+            for _ in range(_TRIES):
+                before, data = self._generation(name), self.read(name, limit)
+                if before == self._generation(name):
+                    return data, before
+            raise RemoteError(f"{self.where(name)} is replaced again and again while it is read; try again")
+        data = self.read(name, limit)
+        return data, blake2b(data).hexdigest() if self.protocol == "memory" else None
+
+    def _generation(self, name: str) -> str:
+        def ask() -> str:
+            fs, path = self._at(name)
+            return str(self._run(fs, "info", path)["generation"])
+
+        return self._tried(f"read {self.where(name)}", ask)
+
+    def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
+        """Runs of bytes of what is under a name, all at once.
+
+        Args:
+            name: what to read.
+            bounds: first byte of each run, and the one after its last.
+            nbytes: of all that is under the name.
+
+        Raises:
+            FileNotFoundError: nothing is under that name.
+            RemoteError: it cannot be read, or the answers stay shorter than what was asked for.
+
+        A server that knows no ranges sends everything; then that is the only run.
+        """
+        total = sum(stop - start for start, stop in bounds)
+
+        def read() -> list[bytes]:
+            fs, path = self._at(name)
+            starts, stops = map(list, zip(*bounds, strict=True))
+            found = self._run(
+                fs,
+                "cat_ranges",
+                [path] * len(bounds),
+                starts,
+                stops,
+                on_error="return",
+                seconds=_seconds(total),
+            )
+            for run in found:
+                if isinstance(run, BaseException):
+                    raise run
+            if len(found[0]) == nbytes:
+                return [bytes(found[0])]
+            runs: list[bytes] = found
+            for run, (start, stop) in zip(runs, bounds, strict=True):
+                if len(run) != stop - start:
+                    raise ConnectionError(f"{len(run)} bytes came where {stop - start} were asked for")
+            return runs
+
+        return self._tried(f"read {self.where(name)}", read)
+
+    @property
+    def streams(self) -> bool:
+        """True if a file comes best in one answer: not every web server knows ranges."""
+        return self.protocol in ("http", "https")
+
+    def stream(self, name: str, sink: Sink, nbytes: int) -> None:
+        """Reads all that is under a name, from where the sink is, a piece at a time; where `streams`.
+
+        Args:
+            name: what to read.
+            sink: takes the pieces; begins anew if the server sends all of it, whatever was asked for.
+            nbytes: of all that is under the name.
+
+        Raises:
+            FileNotFoundError: nothing is under that name.
+            RemoteError: it cannot be read, or the answers stay shorter or longer than that.
+        """
+
+        def read() -> None:
+            fs, path = self._at(name)
+            self._awaited(fs, _streamed(fs, path, sink), _seconds(nbytes - sink.at))
+            if sink.at != nbytes:
+                raise ConnectionError(f"{sink.at} of {nbytes} bytes came")
+
+        self._tried(f"read {self.where(name)}", read)
+
+    def find(self, folder: str = "") -> dict[str, Found]:
+        """Everything under a folder, at any depth, by its name within the folder; empty if there is none."""
+
+        def find() -> dict[str, Any]:
+            fs, path = self._at(folder)
+            if self.protocol not in ("http", "https"):
+                found: dict[str, Any] = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
+                return found
+            try:
+                return _linked(fs, path)
+            except Exception as error:
+                if self._is_unlisted(error):
+                    return {}
+                raise
+
+        try:
+            if self._is_s3:
+                infos, _ = self._listed(folder)
+            else:
+                infos = self._tried(f"list {self.where(folder)}", find)
+        except FileNotFoundError:
+            return {}
+        return {name: _found(infos[path]) for path, name in self._within(folder, infos) if name}
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Names of the folders in a folder, sorted; of very many the first few thousand."""
+
+        def find() -> list[str]:
+            fs, path = self._at(folder)
+            try:
+                infos = self._run(fs, "ls", path, detail=True, seconds=10 * _PATIENCE)
+            except Exception as error:
+                if self._is_unlisted(error):
+                    return []
+                raise
+            return [info["name"] for info in infos if info["type"] == "directory"]
+
+        try:
+            if self._is_s3:
+                _, paths = self._listed(folder, "/", _MOST_PAGES)
+            elif "//" in self.url.partition("://")[2]:  # which some filesystems' `ls` leaves out
+                return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
+            else:
+                paths = self._tried(f"list {self.where(folder)}", find)
+        except FileNotFoundError:
+            return []
+        found = {name.strip("/") for _, name in self._within(folder, paths)}
+        return sorted(found)[: 1000 * _MOST_PAGES]
+
+    def _within(self, folder: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """The paths below a folder, and their names within it."""
+        fs, path = self._at(folder)
+        base = fs._strip_protocol(path).rstrip("/") + "/"
+        return ((path, self._decoded(path.removeprefix(base))) for path in paths if path.startswith(base))
+
+    def _listed(
+        self, folder: str, delimiter: str = "", most: int | None = None
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Objects and folders below one in S3, all or those in so many pages of a thousand.
+
+        One request a page, each tried by itself: s3fs would ask a second time where nothing is, begin anew
+        where one page fails, and leave out empty names.
+        """
+        bucket, _, prefix = self._at(folder)[1].partition("/")
+        asked: dict[str, Any] = {
+            "Bucket": bucket,
+            "Prefix": f"{prefix}/" if prefix else "",
+            "Delimiter": delimiter,
+        }
+
+        def ask() -> Any:
+            return self._run(self._at(folder)[0], "call_s3", "list_objects_v2", **asked)
+
+        found: dict[str, Any] = {}
+        folders: list[str] = []
+        for _ in range(_ALL_PAGES if most is None else most):
+            page = self._tried(f"list {self.where(folder)}", ask)
+            found |= {f"{bucket}/{info['Key']}": info for info in page.get("Contents", [])}
+            folders += [f"{bucket}/{info['Prefix']}" for info in page.get("CommonPrefixes", [])]
+            if not page.get("IsTruncated"):
+                return found, folders
+            asked["ContinuationToken"] = page["NextContinuationToken"]
+        if most is None:
+            raise RemoteError(f"cannot list {self.url}: its listing has no end; is that the right URL?")
+        return found, folders
+
+    def find_one(self, name: str) -> Found | None:
+        """What is under one name; None if nothing is."""
+
+        def find() -> Found:
+            fs, path = self._at(name)
+            return _found(self._run(fs, "info", path))
+
+        try:
+            return self._tried(f"read {self.where(name)}", find)
+        except FileNotFoundError:
+            return None
+
+    # -- writing
+
+    def create(self, name: str, data: bytes) -> None:
+        """Puts bytes under a name, only if nothing is there, in one step where `is_conditional`.
+
+        Data that nobody else would write tells a lost reply from a lost race.
+
+        Raises:
+            FileExistsError: something else is there.
+            RemoteError: it cannot be written.
+        """
+
+        def create() -> None:
+            fs, path = self._at(name)
+            if self.is_conditional:
+                try:
+                    self._run(fs, "pipe_file", path, data, mode="create", seconds=_seconds(len(data)))
+                    return
+                except NotImplementedError:
+                    _log.warning("%s cannot create conditionally; see docs/remote.md", self.url)
+            if self.find_one(name) is not None:
+                raise FileExistsError(path)
+            self._run(fs, "pipe_file", path, data, seconds=_seconds(len(data)))
+
+        self._prepare(name)
+        try:
+            self._tried(f"write {self.where(name)}", create)
+        except FileExistsError:
+            there = self.find_one(name)
+            if there is None or there.nbytes not in (None, len(data)) or self.read(name, len(data)) != data:
+                raise
+
+    def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
+        """Puts bytes under a name, in place of what `read_tagged` gave and of nothing else.
+
+        In one step where there is a tag; where there is none, `is_seen` is asked before each try, and another
+        may come in between. Data that nobody else would write tells a lost reply from a lost
+        race.
+
+        Raises:
+            FileExistsError: something else is there, or nothing.
+            RemoteError: it cannot be written.
+        """
+
+        def replace() -> None:
+            if tag is None and not is_seen():
+                raise FileExistsError(name)
+            try:
+                put()
+            except Exception as error:
+                is_gone = isinstance(error, FileNotFoundError) and not _names_bucket(error)
+                if is_gone or _statuses(error) & {"412", "PreconditionFailed"}:
+                    raise FileExistsError(name) from error  # it is not what was to be replaced
+                raise
+
+        def put() -> None:
+            fs, path = self._at(name)
+            seconds = _seconds(len(data))
+            if self._is_s3 and tag is not None:
+                # In one piece, for only that is done under a condition.
+                self._run(fs, "pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
+            elif self.protocol in ("gs", "gcs") and tag is not None:
+                self._awaited(fs, _put_into_gcs(fs, path, data, tag), seconds)
+            elif self.protocol == "memory" and tag is not None:
+                with _MEMORY:
+                    if blake2b(fs.cat_file(path)).hexdigest() != tag:
+                        raise FileExistsError(path)
+                    fs.pipe_file(path, data)
+            else:
+                self._run(fs, "pipe_file", path, data, seconds=seconds)
+
+        self._prepare(name)
+        if tag is not None and not is_seen():  # servers that pass over conditions need not say so
+            raise FileExistsError(self.where(name))
+        try:
+            self._tried(f"write {self.where(name)}", replace)
+        except FileExistsError:
+            there = self.find_one(name)
+            if there is None or there.nbytes not in (None, len(data)) or self.read(name, len(data)) != data:
+                raise
+
+    def check_conditional(self, name: str, data: bytes) -> None:
+        """Finds out whether the store keeps its word, by creating what is there already."""
+
+        def create() -> bool:
+            fs, path = self._at(name)
+            try:
+                self._run(fs, "pipe_file", path, data, mode="create")
+            except (FileExistsError, NotImplementedError) as error:
+                return isinstance(error, FileExistsError)
+            return False
+
+        if self.is_conditional:
+            self._ignores_conditions = not self._tried(f"write {self.where(name)}", create)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Puts bytes under a name, in place of what is there; RemoteError if that cannot be done."""
+
+        def write() -> None:
+            fs, path = self._at(name)
+            self._run(fs, "pipe_file", path, data, seconds=_seconds(len(data)))
+
+        self._prepare(name)
+        self._tried(f"write {self.where(name)}", write)
+
+    def upload(self, path: str, name: str) -> None:
+        """Puts a file of this machine under a name; RemoteError if that cannot be done."""
+        nbytes = os.stat(path).st_size
+
+        def upload() -> None:
+            fs, there = self._at(name)
+            self._run(fs, "put_file", path, there, seconds=_seconds(nbytes))
+
+        self._prepare(name)
+        for _ in range(_TRIES):
+            # Two requests, each tried by itself: of a server that refuses every second one, both get through.
+            self._tried(f"write {self.where(name)}", upload)
+            found = self.find_one(name)
+            if found is not None and found.nbytes in (None, nbytes):
+                return
+        arrived = "nothing" if found is None else f"{found.nbytes} of {nbytes} bytes"
+        raise RemoteError(f"cannot write {self.where(name)}: {arrived} arrived, {_TRIES} times; try again")
+
+    def now(self) -> float | None:
+        """What the store says that it is o'clock, in seconds; None if it does not."""
+        name = f".leases/clock-{secrets.token_hex(8)}"
+        self.write(name, b"")
+        try:
+            found = self.find_one(name)
+            return None if found is None else found.written
+        finally:
+            self.delete([name])
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Removes what is under these names, some at once; what is not there is no error."""
+
+        def delete(name: str) -> None:
+            fs, path = self._at(name)
+            with contextlib.suppress(FileNotFoundError):
+                self._tried(f"remove {self.where(name)}", lambda: self._run(fs, "rm_file", path))
+
+        left = iter(names)
+        for name in islice(left, 1):
+            delete(name)  # whatever hinders one hinders all
+        with ThreadPoolExecutor(_DELETIONS, thread_name_prefix="torchyoga remove") as pool:
+            deque(pool.map(delete, left), maxlen=0)
+
+    def abort_uploads(self, before: float, is_ours: Callable[[str], bool]) -> list[str]:
+        """Ends uploads in parts that were begun before a time and never finished.
+
+        Args:
+            before: in seconds, by the store's clock.
+            is_ours: tells of a name under this URL whether it may be ended.
+        """
+
+        def abort() -> list[str]:
+            fs, path = self._at("")
+            if not hasattr(fs, "list_multipart_uploads"):
+                return []
+            bucket, _, prefix = path.partition("/")
+            prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+            ended = []
+            for upload in self._run(fs, "list_multipart_uploads", bucket) or []:
+                key, begun = upload["Key"], _seconds_of(upload.get("Initiated"))
+                is_meant = key.startswith(prefix) and is_ours(key.removeprefix(prefix))
+                if is_meant and begun is not None and begun < before:
+                    wanted = {"Bucket": bucket, "Key": key, "UploadId": upload["UploadId"]}
+                    self._run(fs, "call_s3", "abort_multipart_upload", **wanted)
+                    ended.append(key.removeprefix(prefix))
+            return ended
+
+        return self._tried(f"list the uploads of {self.url}", abort)
+
+    def refuse_read_only(self) -> None:
+        """RemoteError if nothing can be written, whatever the credentials."""
+        if self.protocol in _READ_ONLY:
+            raise RemoteError(
+                f"{self.url} can only be read; publish to where you may write, and copy from there"
+            )
+
+    def _prepare(self, name: str) -> None:
+        self.refuse_read_only()
+        if self.protocol in _CONDITIONAL - {"memory"}:
+            return  # object stores have no folders
+
+        def make() -> None:
+            fs, path = self._at(name)
+            self._run(fs, "makedirs", path.rpartition("/")[0], exist_ok=True)
+
+        self._tried(f"write {self.where(name)}", make)
+
+    # -- calls
+
+    def _at(self, name: str) -> tuple[Any, str]:
+        """The filesystem of this process, and the path of a name in it."""
+        found = self._filesystem
+        if found is None:
+            with self._lock:
+                found = self._filesystem
+                if found is None:
+                    found = self._filesystem = self._made()
+        fs, base = found
+        return fs, f"{base}/{self._encoded(name)}" if name else base
+
+    def _made(self) -> tuple[Any, str]:
+        import fsspec
+
+        options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
+        if self._is_s3:
+            # Else s3fs, botocore and aiohttp each try again what the others have tried again.
+            options["config_kwargs"] = {**_S3_CONFIG, **options.get("config_kwargs", {})}
+        try:
+            fs, path = fsspec.core.url_to_fs(self.url, **options)
+            fs.retries = 1  # of s3fs, likewise
+        except ImportError as error:
+            extra = _EXTRAS.get(self.protocol)
+            hint = f"pip install 'torchyoga[{extra}]'" if extra else str(error)
+            raise ImportError(f"{self.protocol}:// needs a package that is not installed; {hint}") from error
+        return fs, path.rstrip("/")
+
+    def _encoded(self, name: str) -> str:
+        return quote(name) if self.protocol in ("http", "https") else name
+
+    def _decoded(self, name: str) -> str:
+        return unquote(name) if self.protocol in ("http", "https") else name
+
+    def _awaited(self, fs: Any, coroutine: Any, seconds: float = _PATIENCE) -> Any:
+        """What a coroutine gives in the filesystem's own loop."""
+        import fsspec.asyn
+
+        async def wait() -> Any:
+            return await coroutine
+
+        return fsspec.asyn.sync(fs.loop, wait, timeout=seconds)
+
+    def _run(self, fs: Any, method: str, *args: Any, seconds: float = _PATIENCE, **kwargs: Any) -> Any:
+        """Calls a method of the filesystem; bounded in time if it is an asynchronous one."""
+        import fsspec.asyn
+
+        coroutine = getattr(fs, f"_{method}", None)
+        if getattr(fs, "async_impl", False) and coroutine is not None:
+            return fsspec.asyn.sync(fs.loop, coroutine, *args, timeout=seconds, **kwargs)
+        return getattr(fs, method)(*args, **kwargs)
+
+    def _tried(self, what: str, call: Callable[[], T]) -> T:
+        """What the call gives, tried a few times, with growing pauses between."""
+        started = time.monotonic()
+        for tries in range(1, max(_TRIES, _BUSY_TRIES) + 1):
+            try:
+                return call()
+            except Exception as error:
+                if _is_final(error):
+                    is_missing = isinstance(error, FileNotFoundError)
+                    if is_missing and (what.startswith("write") or _names_bucket(error)):
+                        raise RemoteError(f"cannot {what}: {_told(error)}. Is the bucket there?") from error
+                    if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
+                        raise
+                    raise RemoteError(f"cannot {what}: {_told(error)}{_hint(error)}") from error
+                most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
+                if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
+                    is_busy = most == _BUSY_TRIES
+                    hint = "It is busy." if is_busy else "Is the store there, and its endpoint right?"
+                    raise RemoteError(
+                        f"cannot {what}: {_told(error)} (tried {tries} times). {hint} Try again; what has "
+                        "been done so far is kept"
+                    ) from error
+                pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
+                _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)
+                time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+
+async def _streamed(fs: Any, path: str, sink: Sink) -> None:
+    """What a web server sends of a file, from where the sink is."""
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
+        fs._raise_not_found_for_status(answer, path)
+        begin = re.match(rf"bytes {sink.at}-", answer.headers.get("Content-Range", ""))
+        if answer.status != 206 or begin is None:
+            sink.restart()
+        async for piece in answer.content.iter_chunked(_PIECE):
+            sink.add(piece)
+
+
+async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:
+    """At most so many bytes of an object, and its ETag."""
+    bucket, key, _ = fs.split_path(path)
+    found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
+    async with found["Body"] as body:
+        return await body.read(most), found["ETag"]
+
+
+async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> None:
+    """Replaces an object of that generation only."""
+    bucket, key, _ = fs.split_path(path)
+    # Two parts, for what is uploaded alone some servers take without looking at conditions.
+    boundary = secrets.token_hex(16)
+    head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': key})}\r\n"
+    head += f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+    await fs._call(
+        "POST",
+        f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
+        uploadType="multipart",
+        ifGenerationMatch=generation,
+        headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+        data=head.encode() + data + f"\r\n--{boundary}--".encode(),
+        json_out=True,
+    )
+
+
+_MEMORY = threading.Lock()  # of what lies in this process
+_OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
+_INHERITED: list[Any] = []
+
+
+def _refuse_unknown(protocol: str) -> None:
+    """ValueError if fsspec knows no such stores."""
+    import fsspec
+
+    known = fsspec.available_protocols()
+    if re.fullmatch(r"[a-z0-9+.-]+", protocol) and protocol not in known:
+        like = difflib.get_close_matches(protocol, known, 3, 0.4) or ["s3", "gs", "az", "https", "memory"]
+        raise ValueError(f"nobody knows {protocol}:// URLs; did you mean one of {like}?")
+
+
+def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
+    found = Remote(url, options)
+    found._token = token
+    found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
+    found._remember()
+    return found
+
+
+def _seconds(nbytes: int) -> float:
+    return _PATIENCE + nbytes / _SLOWEST
+
+
+def _linked(fs: Any, path: str) -> dict[str, Any]:
+    """What an HTTP server's pages of links lead to, three folders down, as far as it lies below."""
+    found, folders = {}, [path.rstrip("/") + "/"]
+    for _ in range(4):
+        deeper = []
+        for folder in folders:
+            for info in fs.ls(folder, detail=True):
+                name = info["name"]
+                if not name.startswith(folder) or name == folder or "?" in name:
+                    continue
+                if name.endswith("/"):
+                    deeper.append(name)
+                else:
+                    found[name] = info
+        folders = deeper
+    return found
+
+
+def _found(info: Mapping[str, Any]) -> Found:
+    size = info.get("size", info.get("Size"))
+    keys = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
+    times = (_seconds_of(info[key]) for key in keys if info.get(key) is not None)
+    return Found(
+        None if size is None else int(size), next((found for found in times if found is not None), None)
+    )
+
+
+def _seconds_of(value: Any) -> float | None:
+    if isinstance(value, datetime.datetime):
+        known = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
+        return known.timestamp()
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return _seconds_of(datetime.datetime.fromisoformat(value.replace("Z", "+00:00")))
+        except ValueError:
+            return None
+    return None
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in _FINAL_ERRNOS:
+        return True
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(names & _FINAL_NAMES) or (isinstance(error, _FINAL) and "Timeout" not in type(error).__name__)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _statuses(error: BaseException) -> set[str]:
+    """What the server has answered, as far as its client tells."""
+    found = set()
+    for cause in _causes(error):
+        status = getattr(cause, "status", None)
+        found.add(str(getattr(cause, "code", "") if status is None else status))
+        response = getattr(cause, "response", None)
+        if isinstance(response, Mapping):
+            found.add(str(response.get("Error", {}).get("Code")))
+    return found
+
+
+def _is_beyond(error: Exception) -> bool:
+    """True if nothing was within the range that was asked for."""
+    is_told = isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error.args[-1])
+    return is_told or bool(_statuses(error) & {"416", "InvalidRange"})
+
+
+def _names_bucket(error: Exception) -> bool:
+    return bool(_statuses(error) & {"NoSuchBucket", "ContainerNotFound"})
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _hint(error: Exception) -> str:
+    if "RequestTimeTooSkewed" in _statuses(error):
+        return ". This machine's clock is more than 15 minutes off that of the store; set it"
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & _FINAL_NAMES:
+        return ". Pass storage_options to Storage, or set the environment variables of the store's client"
+    if isinstance(error, PermissionError):
+        return ". The credentials do not allow it; pass others in storage_options"
+    return ""

@@ -1,0 +1,396 @@
+"""Finished versions behind a URL: built on this machine, published there once, read from anywhere.
+
+<url>/<id>/<version>/manifest.json           created last, if it is not there: without it there is no version
+<url>/<id>/<version>/<build>-00000.mdb       its data files
+<url>/.leases/<id>/<version>/00000001.json   who builds it; see `lease`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+from ..errors import CorruptError, ExistsError, RemoteError, YogaError
+from ..files.checksum import crc32_of
+from ..files.root import beside
+from ..versions.location import MANIFEST, Folder
+from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
+from ..versions.names import decoded, encoded
+from ..versions.staging import Staging
+from .cache import Cache
+from .contract import MOST_NAMED, Held, Seen, Versions, nearest, opening, sealed
+from .downloads import Downloads
+from .lease import Lease
+from .local import Store, transfer_bar
+from .objects import Found, Remote
+
+__all__ = ["Mirror"]
+
+_log = logging.getLogger("torchyoga")
+_UPLOADS = 4  # files at once
+_FOREVER = 2.0**31  # seconds
+_MANIFESTS = (MANIFEST, beside(MANIFEST))
+_OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
+_OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files beside a manifest without any are not its own
+
+
+class Mirror(Versions):
+    """The versions under a URL. Reading takes no locks and writes nothing there.
+
+    Args:
+        remote: the store.
+        cache: where this machine keeps what it has read and what it builds.
+        lease_seconds: a builder without a sign of life for so long counts as dead.
+    """
+
+    def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
+        self._remote = remote
+        self._cache = cache
+        self._lease_seconds = lease_seconds
+        key = blake2b(remote.url.encode(), digest_size=8).hexdigest()
+        self._local = Store(cache.root.at(f"building/{key}"))
+        self._leases: dict[tuple[str, str], Lease] = {}
+        self._has_warned = False
+
+    @property
+    def name(self) -> str:
+        """The URL."""
+        return self._remote.url
+
+    def where(self, id: str, version: str) -> str:
+        """The URL of a version."""
+        return self._remote.where(self._folder(id, version))
+
+    def _folder(self, id: str, version: str) -> str:
+        return f"{encoded('id', id)}/{encoded('version', version)}"
+
+    # -- reading
+
+    def read_manifest(self, id: str, version: str) -> bytes | None:
+        """The text of a manifest; RemoteError if the store cannot be reached."""
+        try:
+            return self._remote.read(f"{self._folder(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
+        except FileNotFoundError:
+            return None
+
+    def files(self, manifest: Manifest) -> Downloads:
+        """The files of a version, brought when they are wanted."""
+        return Downloads(
+            self._remote, self._folder(manifest.id, manifest.version), self._cache, manifest.schema
+        )
+
+    @contextlib.contextmanager
+    def fresh(self, manifest: Manifest) -> Iterator[Downloads]:
+        """The files of a version, downloaded again one by one."""
+        with self._cache.scratch() as scratch:
+            yield Downloads(
+                self._remote, self._folder(manifest.id, manifest.version), scratch, manifest.schema
+            )
+
+    def published(self) -> list[tuple[str, str]]:
+        """All published (id, version), sorted; costs one listing of everything."""
+        found = (name.split("/") for name in self._remote.find())
+        pairs = [
+            (decoded(parts[0]), decoded(parts[1]))
+            for parts in found
+            if len(parts) == 3 and parts[2] == MANIFEST
+        ]
+        return sorted((id, version) for id, version in pairs if id is not None and version is not None)
+
+    def versions(self, id: str) -> list[str]:
+        """The published versions of an id, sorted."""
+        found = (name.split("/") for name in self._remote.find(encoded("id", id)))
+        versions = [decoded(parts[0]) for parts in found if len(parts) == 2 and parts[1] == MANIFEST]
+        return sorted(version for version in versions if version is not None)
+
+    def like(self, id: str, version: str) -> list[str]:
+        """Published versions of an id, those most like this one first; costs few requests, however many."""
+        folder = encoded("id", id)
+        names = (decoded(name) for name in self._remote.folders(folder))
+        found = (
+            name
+            for name in nearest(version, (name for name in names if name is not None))
+            if self._remote.find_one(f"{folder}/{encoded('version', name)}/{MANIFEST}") is not None
+        )
+        return [*islice(found, MOST_NAMED + 1)]
+
+    def ids_like(self, id: str) -> list[str]:
+        """Ids, those most like this one first; costs few requests, however many there are."""
+        names = (decoded(name) for name in self._remote.folders())
+        return nearest(id, (name for name in names if name is not None))
+
+    def sizes(self, manifest: Manifest) -> dict[str, int]:
+        """What lies beside a manifest, but for hidden files; a store that does not list is asked for each."""
+        folder = self._folder(manifest.id, manifest.version)
+        found: dict[str, Found | None] = {**self._remote.find(folder)}
+        for entry in manifest.files:
+            if entry.name not in found or found[entry.name].nbytes is None:  # type: ignore[union-attr]
+                found[entry.name] = self._remote.find_one(f"{folder}/{entry.name}")
+        known = {entry.name: entry.nbytes for entry in manifest.files}
+        return {
+            name: known.get(name, 0) if there.nbytes is None else there.nbytes
+            for name, there in found.items()
+            if there is not None and name not in _MANIFESTS and not name.startswith(".")
+        }
+
+    # -- writing
+
+    @contextlib.contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        """Holds the lock of this machine, and the lease in the store."""
+        self._remote.refuse_read_only()
+        self._cache.make("building")  # says what to do if that is not allowed
+        folder = f".leases/{self._folder(id, version)}"
+        what = f"building {id!r} {version!r} in {self.name}"
+        patience = timeout if timeout >= 0 else _FOREVER
+        with (
+            self._local.lock(id, version, timeout),
+            Lease(self._remote, folder, what, self._lease_seconds, patience) as lease,
+        ):
+            self._leases[id, version] = lease
+            self._warn_of_weak_stores()
+            try:
+                yield
+            finally:
+                del self._leases[id, version]
+
+    def check_place(self, id: str, version: str) -> None:
+        """YogaError if something lies there that torchyoga has not written."""
+        self.refuse_foreign(id, version, self._remote.find(self._folder(id, version)))
+
+    def seen(self, id: str, version: str) -> Seen | None:
+        """What is published there now."""
+        try:
+            text, tag = self._remote.read_tagged(f"{self._folder(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
+        except FileNotFoundError:
+            return None
+        try:
+            return Seen(Manifest.from_bytes(text).build, tag)
+        except CorruptError:
+            return Seen(None, tag)
+
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
+        """A place on this machine; an interrupted build is continued only here."""
+        return replace(self._local.stage(id, version), replaces=replaces)
+
+    def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
+        """Uploads the files, then creates the manifest."""
+        assert staging.replaces is None or isinstance(staging.replaces, Seen)
+        published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
+        files = self.files(published)
+        for file in published.files:  # what was built here need not be downloaded
+            with contextlib.suppress(OSError, YogaError):
+                self._cache.adopt(files.key(file), f"{staging.root.within}/{file.name}")
+        staging.clear()
+        return published
+
+    def receive(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None = None,
+        progress: bool | None = None,
+    ) -> Manifest:
+        """Uploads the files; those that an interrupted copy has brought already are kept."""
+        return self._put(manifest, held, replaces, progress)
+
+    def _put(
+        self,
+        manifest: Manifest,
+        held: Held,
+        replaces: Seen | None,
+        progress: bool | None,
+    ) -> Manifest:
+        id, version = manifest.id, manifest.version
+        sealed(manifest)
+        held = opening(manifest, held)
+        folder = self._folder(id, version)
+        there = self._remote.find(folder)
+        self.refuse_foreign(id, version, there)
+        with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
+            entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
+        published = replace(manifest, files=entries)
+        name, text = f"{folder}/{MANIFEST}", sealed(published)
+        if not manifest.files and any(map(is_data_file, there)):
+            # `clean` takes the files of a single build for those of the manifest, which these are not.
+            self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
+        try:
+            if replaces is None:
+                self._remote.create(name, text)
+            else:
+                self._remote.replace(name, text, replaces.tag, partial(self._is_seen, id, version, replaces))
+        except FileExistsError as error:
+            raise ExistsError(
+                f"{id!r} {version!r} was published in {self.name} by another in the meantime; fetch that"
+            ) from error
+        self._check_there(published, text)
+        return published
+
+    def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
+        """True if what is to be replaced is what was seen, as far as that can be told without a tag."""
+        return self.seen(id, version) == expected
+
+    def _check_there(self, manifest: Manifest, text: bytes) -> None:
+        """Takes a manifest back whose files somebody has removed, for he took its builder for dead."""
+        folder = self._folder(manifest.id, manifest.version)
+        there = self._remote.find(folder) if manifest.files else {}
+        missing = [file.name for file in manifest.files if file.name not in there]
+        if missing and self._remote.find_one(f"{folder}/{missing[0]}") is None:
+            if self.read_manifest(manifest.id, manifest.version) == text:
+                self._remote.delete([f"{folder}/{MANIFEST}"])
+            raise YogaError(
+                f"{len(missing)} files of {manifest.id!r} {manifest.version!r} were removed from {self.name} "
+                "while it was published, by clean or by remove; nothing was published, submit it again"
+            )
+
+    def _uploaded(
+        self, folder: str, files: Sequence[FileEntry], held: Held, there: dict[str, Found], bar: Any
+    ) -> Iterator[FileEntry]:
+        """Uploads the files, some at once; gives the entry of each with its CRC-32."""
+        pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="torchyoga upload")
+        waiting: deque[Future[FileEntry]] = deque()
+        try:
+            for entry in files:
+                waiting.append(pool.submit(self._upload, folder, entry, held, there, bar))
+                if len(waiting) >= 2 * _UPLOADS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _upload(
+        self, folder: str, entry: FileEntry, held: Held, there: dict[str, Found], bar: Any
+    ) -> FileEntry:
+        with held(entry) as path:
+            with open(path, "rb") as file:
+                crc, _ = crc32_of(file)
+            if entry.crc not in (None, crc):
+                raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
+            found = there.get(entry.name)
+            if found is None or found.nbytes != entry.nbytes:  # its name is that build's alone
+                self._remote.upload(path, f"{folder}/{entry.name}")
+        bar.update(entry.nbytes)
+        return replace(entry, crc=crc)
+
+    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+        """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""
+        with self.lock(id, version, timeout):
+            folder = self._folder(id, version)
+            names = self._remote.find(folder)
+            if MANIFEST not in names:
+                self.manifest(id, version)  # says what there is
+            self.refuse_foreign(id, version, names)
+            seen = self.seen(id, version)
+            self._leases[id, version].check()
+            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS if name in names)
+            # What another is about to publish stays.
+            ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
+            data = [name for name in names if is_data_file(name) and name.startswith(ours)]
+            self._remote.delete(f"{folder}/{name}" for name in data)
+            self._local.stage(id, version).clear()
+
+    def clean(self, grace: float) -> list[str]:
+        """Removes what builds and uploads have left, or what was replaced, unless one is under way."""
+        now = self._remote.now()
+        if now is None:
+            raise RemoteError(
+                f"{self.name} does not say when files were written; remove what is left by hand"
+            )
+        before = now - grace
+        folders: dict[str, dict[str, Found]] = {}
+        for name, there in self._remote.find().items():
+            folder, _, file = name.rpartition("/")
+            folders.setdefault(folder, {})[file] = there
+        removed = []
+        silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
+        for folder, names in folders.items():
+            claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
+            if folder.partition("/")[0] == ".leases":
+                if all(_is_before(there, silent) for there in claims.values()):
+                    # The last one stays: who held it shall not find its number given to another.
+                    last = max((name for name in claims if not name.startswith("clock")), default="")
+                    removed += [f"{folder}/{name}" for name in claims if name != last]
+            elif self._forgotten(folder, names, before):
+                removed += self._clean_version(folder, before)
+        self._remote.delete(name for name in removed if name.startswith(".leases/"))
+        uploads = self._remote.abort_uploads(before, _is_of_version)
+        return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
+
+    def _clean_version(self, folder: str, before: float) -> list[str]:
+        """Looks again, while nobody builds the version, and removes what is forgotten in its folder."""
+        id, _, version = folder.partition("/")
+        try:
+            with self.lock(str(decoded(id)), str(decoded(version)), timeout=0):
+                removed = self._forgotten(folder, self._remote.find(folder), before)
+                self._remote.delete(removed)
+                return removed
+        except RemoteError:
+            raise
+        except YogaError:
+            return []  # somebody has begun to build it
+
+    def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
+        """Files in the folder of a version that its manifest does not name, if both are old enough."""
+        parts = [decoded(part) for part in folder.split("/")]
+        if len(parts) != 2 or parts[0] is None or parts[1] is None:
+            return []
+        data = {name: there for name, there in names.items() if is_data_file(name)}
+        old = {name for name, there in data.items() if _is_before(there, before)}
+        if old and MANIFEST in names:
+            if not _is_before(names[MANIFEST], before):
+                return []  # whoever has the manifest before this one may still be reading
+            if _is_one_build(data, names[MANIFEST]):
+                return []
+            try:
+                manifest = self.find(parts[0], parts[1])
+            except CorruptError:  # what belongs to it nobody can tell
+                return []
+            if manifest is None:
+                return []
+            old -= {file.name for file in manifest.files}
+        return [f"{folder}/{name}" for name in names if name in old]
+
+    def _warn_of_weak_stores(self) -> None:
+        if not self._remote.is_conditional and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s cannot create a file only if it is not there: two machines that build one version at "
+                "the same moment may both publish it, and the later one wins",
+                self.name,
+            )
+
+
+def _is_before(found: Found, time: float) -> bool:
+    return found.written is not None and found.written < time
+
+
+def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
+    """True for the files of one build, none missing, and the manifest that was written after them: its own.
+
+    So nobody need read all the manifests of a store to find the few that have other files beside them.
+    """
+    numbers = sorted(int(name[17:].partition(".")[0]) for name in data)
+    return (
+        len({name[:16] for name in data}) == 1
+        and numbers == list(range(len(numbers)))
+        and manifest.written is not None
+        and not any(there.written is None or there.written > manifest.written for there in data.values())
+    )
+
+
+def _is_of_version(name: str) -> bool:
+    """True for the name of a data file, or of a manifest, in the folder of a version."""
+    id, _, rest = name.partition("/")
+    version, _, file = rest.partition("/")
+    is_ours = is_data_file(file) or file == MANIFEST
+    return is_ours and decoded(id) is not None and decoded(version) is not None

@@ -1,0 +1,297 @@
+"""What a version is: its schema, its files and how many rows each holds; to and from JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError
+from ..files.checksum import crc32_of_all
+from ..process.lazy import cached_property
+from ..rows.schema import Schema
+from .info import plain
+
+__all__ = [
+    "FORMAT_VERSION",
+    "LARGEST_MANIFEST",
+    "FileEntry",
+    "FunctionEntry",
+    "Manifest",
+    "digest",
+    "fingerprint_of",
+    "is_data_file",
+    "is_like_manifest",
+    "is_token",
+]
+
+FORMAT_VERSION = 1
+LARGEST_MANIFEST = 256 * 2**20  # bytes
+# An element of an object or a list has a line of its own in what `to_bytes` writes: a long text of shorter
+# ones is none of ours, and would take minutes.
+_ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
+_TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
+# Of files of the formats; of one on its way; of what a store keeps in the place of those that were replaced.
+_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.(mdb|h5|part|replaced)", re.ASCII)
+# Keys are sorted, so this is how all that `to_bytes` writes begins, and the last of it to be seen when cut.
+_BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One data file of a version.
+
+    Attributes:
+        name: within the version's directory.
+        format: which of `torchyoga.formats.contract` wrote it.
+        rows: how many rows it holds; `nbytes`: its size.
+        index: where the format keeps its table of blocks.
+        checks: for each part of each column, bytes and CRC-32 of all rows of the file, whatever the blocks.
+        crc: CRC-32 of the whole file, for those who bring it from elsewhere; None if nobody noted it.
+    """
+
+    name: str
+    format: str
+    rows: int
+    nbytes: int
+    index: dict[str, Any]
+    checks: tuple[tuple[int, int], ...]
+    crc: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        found = {**vars(self), "checks": [list(check) for check in self.checks]}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @staticmethod
+    def from_json(data: Any) -> FileEntry:
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        numbers = {key: data[key] for key in ("rows", "nbytes")}
+        checks = tuple((size, crc) for size, crc in data["checks"])
+        every = [*numbers.values(), *(number for check in checks for number in check), data.get("crc", 0)]
+        if not all(type(number) is int and 0 <= number < 2**62 for number in every):
+            raise ValueError(f"counts and sizes must be ints of at least 0, found {numbers!r:.80}")
+        if any(crc >= 2**32 for crc in (*(crc for _, crc in checks), data.get("crc", 0))):
+            raise ValueError("a CRC-32 has 32 bits")
+        if not isinstance(data["name"], str) or not is_data_file(data["name"]):
+            raise ValueError(f"not the name of a data file: {data['name']!r:.80}")
+        if not isinstance(data["format"], str) or not isinstance(data["index"], dict):
+            raise TypeError("format must be a str and index a dict")
+        return FileEntry(
+            name=data["name"],
+            format=data["format"],
+            index=data["index"],
+            checks=checks,
+            crc=data.get("crc"),
+            **numbers,
+        )
+
+
+@dataclass(frozen=True)
+class FunctionEntry:
+    """The function that made a version, as `cacheable` noted it.
+
+    Attributes:
+        code: a digest of how it is written; None if nobody had its source.
+        salt: goes into the digests of arguments, so that those of two versions cannot be compared.
+        arguments: a digest of each argument that does not choose the version, by name.
+    """
+
+    code: str | None
+    salt: str
+    arguments: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dict(vars(self))
+
+    @staticmethod
+    def from_json(data: Any) -> FunctionEntry:
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        code, salt, arguments = data["code"], data["salt"], data["arguments"]
+        if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
+            raise ValueError("digests of a function and its arguments must be 32 hex digits")
+        return FunctionEntry(code, salt, arguments)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A published version. `build` is a random token that tells apart two builds of the same version."""
+
+    id: str
+    version: str
+    build: str
+    created: str
+    schema: Schema | None  # None for a dataset without rows, whose look nobody has seen
+    fingerprint: str
+    files: tuple[FileEntry, ...] = field(default=())
+    info: dict[str, Any] = field(default_factory=dict)
+    function: FunctionEntry | None = None
+
+    @cached_property
+    def file_starts(self) -> npt.NDArray[np.int64]:
+        """(files + 1,) the first row of each file, and the number of rows."""
+        return np.concatenate([[0], np.cumsum([file.rows for file in self.files])]).astype(np.int64)
+
+    @cached_property
+    def num_rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.nbytes for file in self.files)
+
+    def is_of_another_build(self, name: str) -> bool:
+        """True for the name of a data file that another build of this version has written."""
+        return is_data_file(name) and not name.startswith(f"{self.build}-")
+
+    def to_bytes(self) -> bytes:
+        """The text of `manifest.json`, with its own checksum."""
+        content = {
+            "torchyoga": FORMAT_VERSION,
+            "id": self.id,
+            "version": self.version,
+            "build": self.build,
+            "created": self.created,
+            "rows": self.num_rows,
+            "fingerprint": self.fingerprint,
+            "schema": self.schema.to_json() if self.schema else None,
+            "files": [file.to_json() for file in self.files],
+            **({"info": self.info} if self.info else {}),
+            **({"function": self.function.to_json()} if self.function else {}),
+        }
+        return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
+
+    @staticmethod
+    def from_bytes(text: bytes) -> Manifest:
+        """The manifest that `to_bytes` wrote.
+
+        Raises:
+            CorruptError: it is cut, changed, of a later format, or no manifest at all.
+        """
+        try:
+            content = _plain_data(text)
+            if not isinstance(content, dict) or type(content.get("torchyoga")) is not int:
+                raise ValueError("it is no manifest of torchyoga")
+            if content["torchyoga"] != FORMAT_VERSION:
+                raise ValueError(
+                    f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads "
+                    f"{FORMAT_VERSION}; update torchyoga"
+                )
+            if content.pop("checksum", None) != digest(content):
+                raise ValueError("its checksum does not match its content")
+            texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
+            if not all(isinstance(value, str) and value.encode() for value in texts.values()):
+                raise TypeError("id, version, build, created and fingerprint must be text")
+            if not is_token(texts["build"]):
+                raise ValueError(f"not the name of a build: {texts['build']!r:.80}")
+            schema = None if content["schema"] is None else Schema.from_json(content["schema"])
+            manifest = Manifest(
+                schema=schema,
+                files=tuple(map(FileEntry.from_json, content["files"])),
+                info=plain(content.get("info", {})),
+                function=FunctionEntry.from_json(content["function"]) if "function" in content else None,
+                **texts,
+            )
+            if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
+                raise ValueError(f"its files hold {manifest.num_rows} rows, it says {content['rows']!r:.40}")
+            if manifest.files and schema is None:
+                raise ValueError("it has files but no schema")
+            if len({file.name for file in manifest.files}) < len(manifest.files):
+                raise ValueError("it names a file twice")
+            if schema is not None:
+                _refuse_other_sizes(schema, manifest.files)
+            if manifest.fingerprint != fingerprint_of(schema, manifest.files):
+                raise ValueError("its fingerprint is not that of its schema and the checks of its files")
+            return manifest
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise CorruptError(f"the manifest is damaged: {error}") from error
+
+
+def is_token(build: Any) -> bool:
+    """True for what a build is called by."""
+    return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
+
+
+def _plain_data(text: bytes) -> Any:
+    """What a text of JSON says; ValueError if it says something twice, or too much, or no JSON at all."""
+    most = max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES)
+    # What is within texts does not count, but is seldom worth looking for.
+    if _elements(text) > most and (elements := _elements(_TEXTS.sub(b"", text))) > most:
+        raise ValueError(f"it has {elements} elements in {len(text)} bytes")
+    return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+
+
+def _elements(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _checks_of(files: Sequence[FileEntry], num_parts: int) -> npt.NDArray[np.int64]:
+    """(files, parts, 2) the checks of all files; ValueError if some file has another number of them."""
+    if any(len(file.checks) != num_parts for file in files):
+        raise ValueError(f"a file has not the {num_parts} checks of its schema")
+    found = np.array([file.checks for file in files], np.int64).reshape(len(files), num_parts, 2)
+    # In floating point, which does not wrap around.
+    if not bool((found[:, :, 0].astype(float).sum(axis=0) < 2**61).all()):
+        raise ValueError("the sizes in the checks of its files are too large")
+    return found
+
+
+def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
+    """Raises ValueError unless the checks of each file are of as many bytes as its rows need."""
+    sizes = _checks_of(files, schema.num_parts)[:, :, 0]
+    rows = np.array([file.rows for file in files], np.int64)
+    names = [(column, name) for column in schema.columns for name in column.parts]
+    item_bytes = [size for column in schema.columns for size in column.part_bytes]
+    for (column, name), nbytes, size in zip(names, sizes.T, item_bytes, strict=True):
+        items = nbytes // max(1, size)
+        sound = (items * size == nbytes).all()
+        if size and not (column.is_ragged and name == "values"):
+            sound = sound and (items == rows).all()
+        if not sound:
+            raise ValueError(f"the checks of {column.name}/{name} are not of as many bytes as its rows have")
+
+
+def is_data_file(name: str) -> bool:
+    """True for a name that builds give to data files; none leads out of its folder."""
+    return bool(_FILE_NAME.fullmatch(name))
+
+
+def is_like_manifest(text: bytes) -> bool:
+    """True for a manifest, sound, cut or lost in a crash; False for somebody else's file of that name."""
+    return bool(not text.strip(b"\0 \r\n") or _BEGIN.match(text) or re.search(rb'"torchyoga":\s*[0-9]', text))
+
+
+def digest(content: Any) -> str:
+    """A checksum of plain data, whatever the order of its keys; ValueError if a number in it is none."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
+    """A name for the content: the same for the same rows, whatever the files, blocks and format."""
+    found = _checks_of(files, schema.num_parts if schema else 0)
+    crcs = crc32_of_all(found[:, :, 1].astype(np.uint32), found[:, :, 0])
+    checks = list(zip(found[:, :, 0].sum(axis=0).tolist(), crcs.tolist(), strict=True)) if files else []
+    return digest([schema.to_json() if schema else None, sum(file.rows for file in files), checks])

@@ -1,0 +1,91 @@
+"""A build under way: its files, and the list of those that are finished."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import YogaError
+from ..files.root import Root
+from .manifest import FileEntry, digest, is_data_file
+
+__all__ = ["Staging"]
+
+_PROGRESS = "progress.json"
+_LARGEST = 256 * 2**20  # bytes of the note
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The files of a build under way, and the list of those that are finished.
+
+    What others have put beside them stays there.
+
+    Attributes:
+        root: where they are.
+        replaces: what may be replaced, as the store has told it; None if nothing may.
+    """
+
+    root: Root
+    replaces: object = None
+
+    @property
+    def path(self) -> Path:
+        """The folder of the files."""
+        return self.root.path
+
+    def load(self) -> dict[str, Any]:
+        """What `save` noted last; empty if nothing is to be continued.
+
+        Raises:
+            CorruptError: something else than a file has its name.
+        """
+        try:
+            text = self.root.read(_PROGRESS, _LARGEST)
+        except FileNotFoundError:
+            return {}
+        try:
+            found = json.loads(text)
+            sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
+            return found if sound else {}
+        except (ValueError, RecursionError):
+            return {}
+
+    def save(self, progress: dict[str, Any]) -> None:
+        """Notes finished, synced files, in one step."""
+        self.root.sync()
+        content = {**progress, "checksum": digest(progress)}
+        self.root.write(_PROGRESS, json.dumps(content).encode())
+
+    def new_file(self, name: str) -> str:
+        """The path of a new, empty file."""
+        self.root.create_anew(name).close()
+        return str(self.path / name)
+
+    def keep_only(self, files: Sequence[FileEntry]) -> None:
+        """Deletes what earlier builds have written, but these files and the note."""
+        named = {file.name for file in files} | {_PROGRESS}
+        for entry in self.root.scan():
+            if entry.name not in named and _is_own(entry.name):
+                self.root.unlink(entry.name)
+
+    def free_bytes(self) -> int:
+        """Bytes left on this disk."""
+        return shutil.disk_usage(self.path).free
+
+    def clear(self) -> None:
+        """Deletes what builds have written, and the folder if nothing else is in it."""
+        with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
+            for entry in self.root.scan():
+                if _is_own(entry.name):
+                    self.root.unlink(entry.name)
+            self.root.remove_empty()
+
+
+def _is_own(name: str) -> bool:
+    return is_data_file(name) or name.startswith(_PROGRESS)
