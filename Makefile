@@ -7,9 +7,10 @@ DEMO_STAMP := $(VENV)/.installed-demo
 TRAINERS_STAMP := $(VENV)/.installed-trainers
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
-LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py tests/versions/test_manifest.py \
-	tests/adapters/test_hdf5.py tests/adapters/test_arrays.py tests/adapters/test_torch.py tests/rows/test_block.py \
-	tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py tests/views/test_mapped.py tests/process/test_forks.py
+LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py \
+	tests/versions/test_manifest.py tests/adapters/test_hdf5.py tests/adapters/test_arrays.py tests/adapters/test_torch.py \
+	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
+	tests/views/test_mapped.py tests/process/test_forks.py
 # What each needs; the demo is for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from kinds import KINDS, N, outcome
+from kinds import KINDS, N, Pair, outcome
 from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
 
 import torchyoga as yoga
