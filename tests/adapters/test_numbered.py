@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import torchyoga as yoga
 from torchyoga.adapters.numbered import NumberedBatches, sample_of
 from torchyoga.adapters.pool import Pool
-from torchyoga.order.full import Order, Shard
-from torchyoga.order.position import Place
+from torchyoga.order.full import Order
+from torchyoga.order.place import Place
+from torchyoga.order.shard import Shard
 from torchyoga.testing import assert_rows_equal
 
 

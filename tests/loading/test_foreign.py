@@ -11,7 +11,7 @@ import torch
 
 from torchyoga.loading.foreign import END, Drawing, Foreign, SamplerError
 from torchyoga.loading.seeding import OwnGenerators
-from torchyoga.order.position import Place
+from torchyoga.order.place import Place
 
 
 class Drawn:

@@ -12,9 +12,11 @@ import pytest
 
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
-from torchyoga.order.cursor import Cursor, Run
-from torchyoga.order.full import Order, Shard
-from torchyoga.order.position import taken
+from torchyoga.order.cursor import Cursor
+from torchyoga.order.full import Order
+from torchyoga.order.iteration import Iteration
+from torchyoga.order.place import taken
+from torchyoga.order.shard import Shard
 
 STYLES = ("plain", "ddp", "tutorial", "lightning", "counts anew", "peeks first", "peeks and binds")
 SOAK = 500_000
@@ -49,11 +51,11 @@ class Job:
             self.cursors.append(cursor)
         self.counter = 0 if self.style == "counts anew" else self.cursors[0].epoch
 
-    def begin(self) -> list[tuple[Run, Iterator]]:
+    def begin(self) -> list[tuple[Iteration, Iterator]]:
         found = []
         for cursor in self.cursors:
             made, iterator = cursor.num_begun, Iterator()
-            run = Run(cursor, self.size, self.drop_last, self.in_order, made)
+            run = cursor.iteration(self.size, self.drop_last, self.in_order, made)
             run.hold(iterator)
             cursor.begun(run)
             found.append((run, iterator))
@@ -117,7 +119,7 @@ class Job:
         self.story.ended(epoch, self)
         return None
 
-    def check_in_step(self, states: list[Any], runs: list[tuple[Run, Iterator]]) -> None:
+    def check_in_step(self, states: list[Any], runs: list[tuple[Iteration, Iterator]]) -> None:
         assert len({state["epoch"] for state in states}) == 1, f"ranks have fallen apart: {states}"
         if self.in_order and states[0]["share"] is None:
             assert all(state == states[0] for state in states)
@@ -149,9 +151,9 @@ class Story:
 
     def has_steps(self, job: Job) -> bool:
         """True if `next(iter(loader))` gives a batch on every rank; else their programs end."""
-        return all(Run(cursor, job.size, job.drop_last).num_steps for cursor in job.cursors)
+        return all(cursor.iteration(job.size, job.drop_last).num_steps for cursor in job.cursors)
 
-    def train(self, epoch: int, run: Run, number: int, rank: int, job: Job) -> None:
+    def train(self, epoch: int, run: Iteration, number: int, rank: int, job: Job) -> None:
         ranges = taken(run.start, run.shard, self.length, number * job.size, (number + 1) * job.size)
         count = run.shard.count(self.length, run.start.position, rank)
         rows = [position for some in ranges for position in some][: max(count - number * job.size, 0)]

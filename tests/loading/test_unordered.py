@@ -12,9 +12,10 @@ import pytest
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.loading.ranks import check_same
-from torchyoga.order.cursor import Cursor, Run
-from torchyoga.order.full import Order, Shard
-from torchyoga.order.position import taken
+from torchyoga.order.cursor import Cursor
+from torchyoga.order.full import Order
+from torchyoga.order.place import taken
+from torchyoga.order.shard import Shard
 
 LENGTH, BATCH = 61, 4
 FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolist())
@@ -129,7 +130,7 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
     """18 rows on 2 ranks: batches of 4, 4 and 1 on each."""
     for remainder in ("keep", "drop", "pad"):
         cursors = [Cursor(Order(18, 1), Shard(2, rank, remainder)) for rank in (0, 1)]  # type: ignore[arg-type]
-        runs = [Run(cursor, 4, in_order=False) for cursor in cursors]
+        runs = [cursor.iteration(4, in_order=False) for cursor in cursors]
         for run, came in zip(runs, ([0, 2], [0, 1]), strict=True):
             for step in came:
                 run.deliver(step)
@@ -141,8 +142,8 @@ def test_ranks_of_which_one_has_its_short_last_batch_early() -> None:
             resumed = Cursor(Order(18, 1), Shard(2, rank, remainder))  # type: ignore[arg-type]
             resumed.load_state_dict(state)
             with pytest.raises(StateError, match=r"batches of 4 rows; .* Found batch_size=2"):
-                Run(resumed, 2)
-            assert Run(resumed, 4).num_steps == 1
+                resumed.iteration(2)
+            assert resumed.iteration(4).num_steps == 1
 
 
 def test_all_orders_in_which_few_batches_can_come() -> None:
@@ -152,7 +153,7 @@ def test_all_orders_in_which_few_batches_can_come() -> None:
             shard = Shard(world, rank, "keep")
             for order in itertools.permutations(range(shard.steps(length, 0, size, False))):
                 cursor = Cursor(Order(length, 1), shard)
-                run = Run(cursor, size, in_order=False)
+                run = cursor.iteration(size, in_order=False)
                 mine = [i for r in taken(run.start, shard, length, 0, length) for i in r if i < length]
                 came: list[int] = []
                 for step in order[:-1]:

@@ -17,8 +17,9 @@ from infiles import SIZES, InFiles
 from randomness import Statistics, together
 
 from torchyoga.order.by_file import BlockOrder, _layout, equal_runs, make_order
-from torchyoga.order.full import Order, Shard
-from torchyoga.order.position import Place, batches, chunks
+from torchyoga.order.full import Order
+from torchyoga.order.place import Place, batches, chunks
+from torchyoga.order.shard import Shard
 
 KINDS: list[Any] = ["block", True, False]
 

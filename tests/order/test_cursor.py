@@ -9,9 +9,11 @@ import pytest
 
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
-from torchyoga.order.cursor import Cursor, Run
-from torchyoga.order.full import Order, Shard
+from torchyoga.order.cursor import Cursor
+from torchyoga.order.full import Order
+from torchyoga.order.iteration import Iteration
 from torchyoga.order.proof import prove
+from torchyoga.order.shard import Shard
 
 
 def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
@@ -20,7 +22,7 @@ def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **s
 
 def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
     """An iteration that begins now delivers all before `position`."""
-    run = Run(one, batch_size, drop_last)
+    run = one.iteration(batch_size, drop_last)
     run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
     run.report()
     assert run.place.position == position
@@ -44,7 +46,7 @@ def test_asking_changes_nothing() -> None:
 
 def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     one = cursor()
-    run = Run(one)
+    run = one.iteration()
     run.taken = 9
     run.report()
     assert one.state_dict()["position"] == 9
@@ -172,7 +174,7 @@ def test_bad_offsets_are_refused() -> None:
 def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
     one = cursor(100, num_replicas=2)
     assert one.steps_under_way(5, False) == 10
-    run = Run(one, 5)
+    run = one.iteration(5)
     run.taken = 4
     run.report()
     assert one.steps_under_way(5, False) == 10
@@ -182,7 +184,7 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
         other = cursor(100, num_replicas=world)
         other.load_state_dict(state)
         assert other.steps_under_way(size, False) == steps
-        run = Run(other, size)
+        run = other.iteration(size)
         run.taken = 1
         run.report()
         last = steps == 5  # its last batch ends the epoch
@@ -291,15 +293,15 @@ class Held:
     """An iterator that somebody may hold."""
 
 
-def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Run:
-    run = Run(one, size, made=one.num_begun, **options)
+def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
+    run = one.iteration(size, made=one.num_begun, **options)
     if holder is not None:
         run.hold(holder)
     one.begun(run)
     return run
 
 
-def deliver(run: Run, steps: int) -> None:
+def deliver(run: Iteration, steps: int) -> None:
     for _ in range(steps):
         run.deliver(run.taken)
     run.report()
@@ -325,7 +327,7 @@ def test_a_first_batch_that_was_looked_at_comes_again_once() -> None:
 def test_iterators_side_by_side_are_not_looks() -> None:
     one = cursor(20)
     made = one.num_begun
-    deliver(Run(one, 2, made=made), 1)
+    deliver(one.iteration(2, made=made), 1)
     assert one.begin(2, made=made)[:2] == (1, 0)  # made before the first had moved: zip(loader, loader)
     assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
 

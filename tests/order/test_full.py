@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from randomness import parities, together
 
 import torchyoga.order.full
-from torchyoga.order.full import ORDER_VERSION, Order, Shard, keyed_bytes
-from torchyoga.order.position import Place, batches, chunks
+from torchyoga.order.full import ORDER_VERSION, Order, keyed_bytes
+from torchyoga.order.place import Place, batches, chunks
+from torchyoga.order.shard import Shard
 
 POLICIES = ("keep", "drop", "pad")
 

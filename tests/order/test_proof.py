@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
-from torchyoga.order.full import Shard
-from torchyoga.order.position import Place, taken
+from torchyoga.order.place import Place, taken
 from torchyoga.order.proof import PRIME, prove, weight, weight_of_share, weight_until
+from torchyoga.order.shard import Shard
 
 
 def one_by_one(positions: Any) -> int:

@@ -15,9 +15,9 @@ import torch
 from ..errors import CorruptError, StateError
 from ..loading.trainers import told_by_keras
 from ..order.by_file import Shuffle
-from ..order.cursor import Run
 from ..order.full import as_int
-from ..order.position import Place
+from ..order.iteration import Iteration
+from ..order.place import Place
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
 from .keras_sequence import as_dataref
@@ -106,7 +106,7 @@ def make_keras_dataset(
 class _Pass:
     """One pass over the batches of an epoch, from wherever it began."""
 
-    def __init__(self, run: Run, steps: int, is_trained_on: bool = True) -> None:
+    def __init__(self, run: Iteration, steps: int, is_trained_on: bool = True) -> None:
         self.run = run
         self.is_trained_on = is_trained_on
         self.start = run.start
@@ -195,7 +195,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             return
         self._follow()
         batches = self._batches
-        run = Run(self._stream.cursor, batches.batch_size, batches.drop_last)
+        run = self._stream.cursor.iteration(batches.batch_size, batches.drop_last)
         start = run.start
         told = told_by_keras()
         self._pass = _Pass(run, batches.steps(start), is_trained_on=told is None or told[0])

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..errors import SchemaError
 from ..order.by_file import AnyOrder
-from ..order.full import Shard
-from ..order.position import Place, positions
+from ..order.place import Place, positions
+from ..order.shard import Shard
 from ..rows.block import Block, Data, block_of
 from ..rows.collate import fill_value
 from ..rows.schema import Column, Node, Schema

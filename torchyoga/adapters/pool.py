@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 from typing import Any
 
 from ..order.full import as_int
-from ..order.position import Place
+from ..order.place import Place
 from .numbered import NumberedBatches
 
 __all__ = ["Pool"]

@@ -17,9 +17,9 @@ from ..build import BlockSource
 from ..compound import RaggedParts, SparseParts, StringParts
 from ..errors import SchemaError, StateError
 from ..loading.trainers import epochs_without_length, is_keras_building
-from ..order.cursor import Run
 from ..order.full import as_int
-from ..order.position import batches
+from ..order.iteration import Iteration
+from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream, windows_of
@@ -334,7 +334,7 @@ class _Epochs:
         self._stream, self._export = stream, export
         self._batch_size, self._drop_last = batch_size, drop_last
         self._one_epoch = one_epoch
-        first = Run(stream.cursor, batch_size or 1, drop_last)
+        first = stream.cursor.iteration(batch_size or 1, drop_last)
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
@@ -363,7 +363,7 @@ class _Epochs:
                 at, count = self._given_up
                 self._given_up = run.start, count + 1 if at == run.start else 1
 
-    def _tasks(self, run: Run) -> Iterator[Task[tuple[int, tuple[Any, ...]]]]:
+    def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Any, ...]]]]:
         for window in windows_of(self._stream.source, self._numbers(run), most=1):
             yield Task(partial(self._read, window.numbers), 1)
 
@@ -371,7 +371,7 @@ class _Epochs:
         block = block_of(self._stream.source.take(rows), self._export.schema)
         return len(rows), self._export.arrays(block)
 
-    def _numbers(self, run: Run) -> Iterator[npt.NDArray[np.int64]]:
+    def _numbers(self, run: Iteration) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each block; the last part is apart."""
         step, order = run.batch_size, self._stream.cursor.order
         at_once = self._export.rows_at_once // step * step or step
@@ -382,20 +382,20 @@ class _Epochs:
             given += len(rows)
             yield from (some for some in (rows[: cuts[0]], rows[cuts[0] : cuts[1]]) if len(some))
 
-    def _num_most(self, run: Run) -> int:
+    def _num_most(self, run: Iteration) -> int:
         """The rows of an iteration before its last part."""
         if self._batch_size is not None:
             return max(0, run.num_steps - 1) * self._batch_size
         # They may be batched with `drop_remainder`, nobody says how, and Keras leaves what that drops.
         return run.num_steps - max(1, min(_MOST_LEFT, run.num_steps // 2))
 
-    def _finish(self, run: Run) -> bool:
+    def _finish(self, run: Iteration) -> bool:
         """Counts an iteration; returns that it need not be counted any more."""
         with self._lock:
             self._stream.finish(run)
         return False
 
-    def _check(self, run: Run) -> None:
+    def _check(self, run: Iteration) -> None:
         """Raises StateError if an iteration that begins so is not what the dataset has promised, or Keras
         would cut it short; warns of what the user cannot want."""
         start, first = run.start, self._start

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from ..errors import StateError
-from ..order.position import Place
+from ..order.place import Place
 from .generators import generators_of, put_back, written
 from .seeding import OwnGenerators
 

@@ -29,9 +29,10 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..errors import StateError
 from ..order.by_file import Locality, Shuffle
-from ..order.cursor import Run
-from ..order.full import Remainder, as_int
+from ..order.full import as_int
+from ..order.iteration import Iteration
 from ..order.proof import Proof
+from ..order.shard import Remainder
 from ..process.background import Ahead, Task
 from ..process.buffers import placing
 from ..process.warned import warn_user
@@ -222,7 +223,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         self._idle_ring: Ring | None = None
         self._taken_from_lightning: Any = None  # states that are not to be taken again
         self._turn = 0  # of those who use persistent workers, one after the other
-        self._latest: Run | None = None  # the iteration that has begun last
+        self._latest: Iteration | None = None  # the iteration that has begun last
         self._has_warned = False  # of other random numbers than a state's
         # If no row needs Python, torch's machinery would cost more than reading.
         is_quick = num_workers == 0 and not is_single and not self.seed_rows
@@ -293,7 +294,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         self._is_accelerated = value
         # gather_for_metrics lays the batches of all ranks end to end and cuts off what `pad` has added.
         cursor, run = self._plan.sampler.cursor, self.batch_size or 1
-        cursor.shard = replace(cursor.shard, run=run if value else 1)
+        cursor.shard = replace(cursor.shard, run_length=run if value else 1)
 
     @property
     def total_batch_size(self) -> int:
@@ -365,7 +366,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         device = accelerate_device() if self._is_accelerated else None
         return Delivery(self, iter if device is None or device.type == "cpu" else partial(Moving, device))
 
-    def _begin(self, made: int | None = None) -> Run:
+    def _begin(self, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
         plan, sampler = self._plan, self._plan.sampler
         if self._is_accelerated and plan.is_unordered and sampler.num_replicas > 1:
@@ -395,7 +396,7 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
                 "the state with strict=False"
             )
 
-    def _start(self, run: Run) -> Any:
+    def _start(self, run: Iteration) -> Any:
         self._plan.run = run
         try:
             found = super().__iter__()
@@ -546,7 +547,7 @@ class _Plan:
         together: int | None,
     ) -> None:
         self.sampler = sampler
-        self.run: Run | None = None  # the iteration that they are for
+        self.run: Iteration | None = None  # the iteration that they are for
         self.is_unordered = False
         self.is_single = is_single  # single rows, no batches of them
         self.seen_by: Any = None  # is told the rows of each batch
@@ -568,7 +569,7 @@ class _Plan:
         assert self.run is not None
         return self.run.start.epoch
 
-    def _indices(self, run: Run) -> Iterator[Any]:
+    def _indices(self, run: Iteration) -> Iterator[Any]:
         sampler, epoch = self.sampler, run.start.epoch
         firsts = sampler._firsts(run)
         if self.is_single:
@@ -586,7 +587,7 @@ class _Plan:
             yield _Job(window, begun, sampler.cursor.order.seed, epoch, key, slot, number)
             step += len(window.ends)
 
-    def windows(self, run: Run, read_here: bool = True, most: int | None = None) -> Iterator[Window]:
+    def windows(self, run: Iteration, read_here: bool = True, most: int | None = None) -> Iterator[Window]:
         """The batches in windows, as they are read."""
         # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
         # batches travel together, for every journey costs as much as reading some of them.
@@ -594,7 +595,7 @@ class _Plan:
             return windows_of(self.source, self.batches(run), read_here, most)
         return (Window(batch, [_size(batch)]) for batch in self.batches(run))
 
-    def batches(self, run: Run) -> Iterator[Any]:
+    def batches(self, run: Iteration) -> Iterator[Any]:
         """The rows of each batch from the start of an iteration."""
         seen: list[list[Any]] = []
         if self.seen_by is not None:
@@ -617,7 +618,7 @@ class Delivery(Iterator[Any]):
         self._batches: Iterator[Any] | None = None
         self._numbers: deque[int] | None = None  # of the batches that come, if they come in any order
         self._made = loader._plan.sampler.clock()
-        self._run: Run | None = None
+        self._run: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
         self._process = self._steps = 0
         self._over = False
@@ -669,7 +670,7 @@ class Delivery(Iterator[Any]):
         """Begins behind so many batches, which somebody has trained on before: they count as delivered."""
         self._begin(steps)
 
-    def _begin(self, skipped: int = 0) -> tuple[Run, Iterator[Any]]:
+    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Any]]:
         if self._over:
             raise StopIteration
         loader, run = self._loader, self._run
@@ -705,13 +706,13 @@ class Delivery(Iterator[Any]):
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
         return _state_after(self._loader._plan.sampler, self._run, steps)
 
-    def _leave_out(self, run: Run) -> None:
+    def _leave_out(self, run: Iteration) -> None:
         """Who goes on after batches that failed has left them out."""
         for step in self._failed:
             run.lose(step)
         self._failed.clear()
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: Iteration) -> None:
         self._over = True
         self._batches = None  # ends the workers, if they are not persistent
         sampler = self._loader._plan.sampler
@@ -725,7 +726,7 @@ class Delivery(Iterator[Any]):
         if state is not None:
             state._remove_dataloader(self._loader)
 
-    def _tell_accelerate(self, run: Run) -> None:
+    def _tell_accelerate(self, run: Iteration) -> None:
         loader, state = self._loader, gradient_state()
         loader.end_of_dataloader = False
         loader.remainder = loader._plan.sampler.rows_in_last_step(run) % loader.total_batch_size
@@ -734,7 +735,7 @@ class Delivery(Iterator[Any]):
             state._add_dataloader(loader)
 
 
-def _state_after(sampler: ResumableSampler | Replay, run: Run, steps: int) -> dict[str, Any]:
+def _state_after(sampler: ResumableSampler | Replay, run: Iteration, steps: int) -> dict[str, Any]:
     """The state after so many batches of an iteration."""
     run.cursor.check_generation(run.generation)
     found = run.after(as_int("steps", steps, low=0))

@@ -18,8 +18,10 @@ import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.cursor import UNKNOWN, Cursor, Run
-from ..order.full import ORDER_VERSION, Order, Shard
+from ..order.cursor import UNKNOWN, Cursor
+from ..order.full import ORDER_VERSION, Order
+from ..order.iteration import Iteration
+from ..order.shard import Shard
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from .foreign import END, Drawing, Foreign, SamplerError, SetEpoch, Start, as_keys, as_rows, numbers
@@ -35,12 +37,6 @@ _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
 _PLACES = 32  # bits of a row's place in its batch
 _KEYS = ("version", "sampler", "seed", "epoch", "steps", "length", "fingerprint")
 _SAME = ("sampler", "batch_size", "drop_last", "num_replicas", "length", "fingerprint")
-
-
-class _DrawnRun(Run):
-    """An iteration, and where its indices are drawn."""
-
-    drawing: Drawing
 
 
 def is_plain(sampler: Any, dataset: Any) -> bool | None:
@@ -193,7 +189,7 @@ class Replay:
         in_order: bool = True,
         made: int | None = None,
         looked_at: bool = False,
-    ) -> Run:
+    ) -> Iteration:
         """An iteration that begins now; see `ResumableSampler._begin`. It counts its own batches."""
         self._settle()
         self._latest = None
@@ -214,23 +210,22 @@ class Replay:
             self.cursor.begun(run)
         return run
 
-    def _batches(self, run: Run, source: Any) -> Iterator[Any]:
+    def _batches(self, run: Iteration, source: Any) -> Iterator[Any]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
         for batch in self._rows(run):
             yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
 
-    def _rows(self, run: Run) -> Iterator[Any]:
+    def _rows(self, run: Iteration) -> Iterator[Any]:
         """The same, as the sampler gives it."""
-        assert isinstance(run, _DrawnRun)
         for number in numbers(run.start):
-            run.drawing.forget(run.place)
-            found = run.drawing.batch(number)
-            self._fit(run.drawing)
+            _drawing(run).forget(run.place)
+            found = _drawing(run).batch(number)
+            self._fit(_drawing(run))
             if found is END:
                 return
             yield found
 
-    def _firsts(self, run: Run) -> Iterator[int]:
+    def _firsts(self, run: Iteration) -> Iterator[int]:
         """For each of these batches a number that no other batch of the epoch has, on any rank.
 
         Those that follow it, one for each of the batch's rows, are no other's either.
@@ -238,7 +233,7 @@ class Replay:
         world, rank = self._ranks.now()
         return ((number * world + rank) << _PLACES for number in numbers(run.start))
 
-    def rows_in_last_step(self, run: Run) -> int:
+    def rows_in_last_step(self, run: Iteration) -> int:
         """0: nothing is added to the last batches of an epoch that should be cut off."""
         return 0
 
@@ -262,10 +257,9 @@ class Replay:
         self._settle()
         return self._written(self.cursor.state_dict(), self._drawing, late=False)
 
-    def _state_of(self, run: Run) -> dict[str, Any]:
+    def _state_of(self, run: Iteration) -> dict[str, Any]:
         """The state after what an iteration has delivered."""
-        assert isinstance(run, _DrawnRun)
-        return self._written(self.cursor.state_of(run), run.drawing, late=True)
+        return self._written(self.cursor.state_of(run), _drawing(run), late=True)
 
     def _written(self, found: dict[str, Any], drawing: Drawing | None, late: bool) -> dict[str, Any]:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
@@ -448,30 +442,30 @@ class Replay:
 
     # -- drawing
 
-    def _drawn_run(self, in_order: bool, made: int | None, counts: bool) -> _DrawnRun:
+    def _drawn_run(self, in_order: bool, made: int | None, counts: bool) -> Iteration:
         cursor = self.cursor
-        run = _DrawnRun(cursor, 1, False, in_order, made)
+        run = cursor.iteration(1, False, in_order, made)
         if counts:
             cursor.warn_of_rows_left_out(run)
         while True:
             # What was drawn before may be wanted once more.
             start = self._start if self._start and self._start.epoch == run.start.epoch else None
-            run.drawing = self._drawing = self._drawing_of(run.start.epoch, start)
-            self._start = run.drawing.open()
-            run.drawing.forget(run.start)
-            if not run.start.position or run.drawing.batch(next(numbers(run.start))) is not END:
+            run.source = self._drawing = self._drawing_of(run.start.epoch, start)
+            self._start = _drawing(run).open()
+            _drawing(run).forget(run.start)
+            if not run.start.position or _drawing(run).batch(next(numbers(run.start))) is not END:
                 break
             # The state was saved before anybody knew that this was the end of the epoch.
-            cursor.resize(run.drawing.drawn)
-            again = _DrawnRun(cursor, 1, False, in_order, made)
+            cursor.resize(_drawing(run).drawn)
+            again = cursor.iteration(1, False, in_order, made)
             if again.start == run.start:
                 break
             run = again
         run.counts = counts
-        self._fit(run.drawing)
+        self._fit(_drawing(run))
         return run
 
-    def _looked(self, in_order: bool, made: int | None) -> _DrawnRun:
+    def _looked(self, in_order: bool, made: int | None) -> Iteration:
         """An iteration of which one batch is drawn, and nothing moves."""
         cursor, start, latest = self.cursor, self._start, self._drawing
         is_under_way = latest is not None and latest.drawn > latest.start.number and not latest.has_ended
@@ -483,8 +477,8 @@ class Replay:
         length, states = cursor.length, self._foreign.generators()
         try:
             run = self._drawn_run(in_order, made, counts=False)
-            run.drawing.batch(next(numbers(run.start)))
-            run.drawing.has_ended = True  # no more of it
+            _drawing(run).batch(next(numbers(run.start)))
+            _drawing(run).has_ended = True  # no more of it
         finally:
             cursor.resize(length)
             self._foreign.put_back(states)
@@ -556,3 +550,9 @@ def _followed(sampler: Any, follower: Any) -> None:
         except AttributeError:  # it has no room for that; the loader's own set_epoch is there
             return
     own.followers.add(follower)
+
+
+def _drawing(run: Iteration) -> Drawing:
+    """Where the indices of an iteration are drawn."""
+    assert isinstance(run.source, Drawing)
+    return run.source

@@ -16,10 +16,12 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 
 from ..errors import StateError
 from ..order.by_file import BlockOrder, Locality, Shuffle, make_order
-from ..order.cursor import Cursor, Run
-from ..order.full import Remainder, Shard, as_int
-from ..order.position import batches, chunks, first_positions
+from ..order.cursor import Cursor
+from ..order.full import as_int
+from ..order.iteration import Iteration
+from ..order.place import batches, chunks, first_positions
 from ..order.proof import Proof, prove
+from ..order.shard import Remainder, Shard
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..versions.location import Progress
@@ -315,7 +317,7 @@ class ResumableSampler(DistributedSampler[int]):
         progress: Progress | None = None,
         made: int | None = None,
         looked_at: bool = False,
-    ) -> Run:
+    ) -> Iteration:
         """An iteration that begins now.
 
         Args:
@@ -332,14 +334,14 @@ class ResumableSampler(DistributedSampler[int]):
         cursor = self._located()
         self._check_length()
         if looked_at or is_only_looked_at():
-            run = Run(cursor, batch_size, drop_last, in_order, made)
+            run = cursor.iteration(batch_size, drop_last, in_order, made)
             run.counts = False
             return run
         self._warn_of_trainers()
         cursor.fix_seed()
         if is_one_of_several():
             cursor.take_seed(0)  # it was drawn before this process was told of the others
-        run = Run(cursor, batch_size, drop_last, in_order, made)
+        run = cursor.iteration(batch_size, drop_last, in_order, made)
         run.may_be_left = is_evaluated()
         cursor.warn_of_rows_left_out(run)
         cursor.begun(run)
@@ -365,24 +367,24 @@ class ResumableSampler(DistributedSampler[int]):
         now, whole = self.num_steps(batch_size, drop_last), cursor.steps(batch_size, drop_last)
         return max(now, whole, resumed.steps_under_way(batch_size, drop_last))
 
-    def rows_in_last_step(self, run: Run) -> int:
+    def rows_in_last_step(self, run: Iteration) -> int:
         """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
         return run.rows_in_last_step
 
-    def _batches(self, run: Run, source: Any) -> Iterator[npt.NDArray[np.int64]]:
+    def _batches(self, run: Iteration, source: Any) -> Iterator[npt.NDArray[np.int64]]:
         """The rows of each batch from the start of an iteration."""
         return batches(self.cursor.order, run.shard, run.start, run.batch_size, run.drop_last)
 
-    def _rows(self, run: Run) -> Iterator[int]:
+    def _rows(self, run: Iteration) -> Iterator[int]:
         """The same rows, one by one."""
         for found in chunks(self.cursor.order, run.shard, run.start):
             yield from found.tolist()
 
-    def _firsts(self, run: Run) -> Iterator[int]:
+    def _firsts(self, run: Iteration) -> Iterator[int]:
         """The position at which each of these batches begins."""
         return first_positions(run.shard, self.cursor.length, run.start, run.batch_size)
 
-    def _state_of(self, run: Run) -> dict[str, Any]:
+    def _state_of(self, run: Iteration) -> dict[str, Any]:
         """The state after what an iteration has delivered."""
         return self.cursor.state_of(run)
 
@@ -525,7 +527,7 @@ class _Handed:
         self.sampler = sampler
         self.over = False
         self.reported = 0  # rows that the cursor knows of
-        self._run: Run | None = None  # once it has begun
+        self._run: Iteration | None = None  # once it has begun
         self._handed: Any = iter(())  # the list iterator under way
         self._rows: list[int] = []  # what it iterates over
         self._before = 0  # rows up to its end
@@ -586,7 +588,7 @@ class _Handed:
         self._rows.clear()
         self._handed = iter(())
 
-    def settled(self) -> Run | None:
+    def settled(self) -> Iteration | None:
         """The iteration as it stands; None before it has begun."""
         if self._run is not None:
             self._run.taken = self.taken
@@ -608,7 +610,7 @@ class _Begun(NamedTuple):
         settle: notes in `run` what was handed out.
     """
 
-    run: Run
+    run: Iteration
     tasks: Mapping[int, Any]
     settle: Callable[[], Any]
 
@@ -719,7 +721,7 @@ class ResumableBatchSampler(BatchSampler):
         return self.sampler.rows_at(positions, epoch)
 
 
-def are_skipped(run: Run, skipped: int) -> bool:
+def are_skipped(run: Iteration, skipped: int) -> bool:
     """True if the batches that a trainer skips are those that a state has skipped already.
 
     Raises:
@@ -741,7 +743,7 @@ class BatchRun(Iterator[list[int]]):
     def __init__(self, batch_sampler: ResumableBatchSampler) -> None:
         self._source = batch_sampler
         self._made = batch_sampler.sampler.clock()
-        self._run: Run | None = None
+        self._run: Iteration | None = None
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
         self._done = 0  # batches that the caller will throw away, for it has done them before
 

@@ -1,4 +1,4 @@
-"""Position -> row number and back: shuffle, shard, offset and remainder, with integers only.
+"""Position -> row number and back, over all ranks, with integers only.
 
 The shuffle is a keyed bijection, so any position is turned into its row, and back. Up to 4096 rows it is the
 order of keyed hashes, kept for the epoch: all orders are equally likely. For more rows no list is made: it is
@@ -18,7 +18,7 @@ import hashlib
 import operator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,6 @@ import numpy.typing as npt
 __all__ = [
     "ORDER_VERSION",
     "Order",
-    "Remainder",
-    "Shard",
     "are_outside",
     "as_int",
     "earlier",
@@ -37,7 +35,6 @@ __all__ = [
     "random_words",
 ]
 
-Remainder = Literal["keep", "drop", "pad"]
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
@@ -279,51 +276,3 @@ def _sorted(length: int, key: int) -> _Sorted:
     places = np.empty(length, np.int64)
     places[rows] = numbers
     return _Sorted(rows, places)
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Which positions of the global order one rank takes: rank, rank + W, rank + 2W, ... from any start.
-
-    Args:
-        num_replicas: number of ranks W.
-        rank: this one, in 0..W-1.
-        remainder: what happens to a tail that W does not divide: `keep` (every row once, ranks may differ by
-            one), `drop` (equal ranks without the tail), `pad` (equal ranks; rows from the front of the epoch
-            come again).
-        run: positions dealt to a rank at a time, one by default: with batches of `run` rows, the batches of
-            all ranks laid end to end are then in the global order.
-    """
-
-    num_replicas: int = 1
-    rank: int = 0
-    remainder: Remainder = "keep"
-    run: int = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_replicas", as_int("num_replicas", self.num_replicas, low=1))
-        object.__setattr__(self, "rank", as_int("rank", self.rank, low=0, high=self.num_replicas - 1))
-        if self.remainder not in ("keep", "drop", "pad"):
-            raise ValueError(f"remainder must be 'keep', 'drop' or 'pad', found {self.remainder!r}")
-
-    def end(self, length: int, start: int = 0) -> int:
-        """The global position at which an epoch of `length` rows, continued at `start`, ends on all ranks."""
-        left = max(length - start, 0)
-        whole, tail = divmod(left, self.num_replicas)
-        if self.remainder == "drop":
-            left = whole * self.num_replicas
-        elif self.remainder == "pad":
-            left = (whole + (tail > 0)) * self.num_replicas
-        return start + left
-
-    def count(self, length: int, start: int = 0, rank: int | None = None) -> int:
-        """How many rows this rank (or `rank`) takes between `start` and the end."""
-        first = self.rank if rank is None else rank
-        return len(range(start + first, self.end(length, start), self.num_replicas))
-
-    def steps(
-        self, length: int, start: int, batch_size: int, drop_last: bool, rank: int | None = None
-    ) -> int:
-        """How many batches that is; `drop_last` leaves out a shorter last one."""
-        rows = self.count(length, start, rank)
-        return rows // batch_size if drop_last else -(-rows // batch_size)

@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import StateError
-from .full import Shard, keyed_bytes
-from .position import Place, taken
+from .full import keyed_bytes
+from .place import Place, taken
+from .shard import Shard
 
 __all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
 
@@ -62,13 +63,16 @@ def weight_until(seed: int, place: Place) -> int:
 
 def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: int) -> int:
     """The weight of a rank's first `rows` rows from `start` on."""
-    if shard.run == 1 or shard.num_replicas == 1 or start.left:
+    if shard.run_length == 1 or shard.num_replicas == 1 or start.left:
         return weight(seed, start.epoch, taken(start, shard, length, 0, rows))
     base, world = _base(seed, start.epoch), shard.num_replicas
-    full = min(rows // shard.run, (shard.end(length, start.position) - start.position) // (shard.run * world))
-    first = pow(base, start.position + shard.rank * shard.run, PRIME)
-    whole = first * _series(base, 1, shard.run) * _series(base, shard.run * world, full)
-    rest = weight(seed, start.epoch, taken(start, shard, length, full * shard.run, rows))
+    full = min(
+        rows // shard.run_length,
+        (shard.end(length, start.position) - start.position) // (shard.run_length * world),
+    )
+    first = pow(base, start.position + shard.rank * shard.run_length, PRIME)
+    whole = first * _series(base, 1, shard.run_length) * _series(base, shard.run_length * world, full)
+    rest = weight(seed, start.epoch, taken(start, shard, length, full * shard.run_length, rows))
     return (whole + rest) % PRIME
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..order.by_file import Locality, Shuffle, make_order
-from ..order.cursor import Cursor, Run
-from ..order.full import Shard, as_int
-from ..order.position import batches, chunks
+from ..order.cursor import Cursor
+from ..order.full import as_int
+from ..order.iteration import Iteration
+from ..order.place import batches, chunks
+from ..order.shard import Shard
 from .announce import announced
 from .readahead import batches_of_read
 
@@ -176,7 +178,7 @@ class Stream:
             yield rows
         self.cursor.finished(run)
 
-    def _iterating(self, batch_size: int, drop_last: bool, made: int) -> tuple[Run, object]:
+    def _iterating(self, batch_size: int, drop_last: bool, made: int) -> tuple[Iteration, object]:
         """An iteration of a generator that was made when `made` had begun; and what that generator holds."""
         run, held = self.begin(batch_size, drop_last, made), _Held()
         run.hold(held)
@@ -184,14 +186,14 @@ class Stream:
         self.cursor.begun(run)
         return run, held
 
-    def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Run:
+    def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
         """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
-        run = Run(self.cursor, batch_size, drop_last, made=made)
+        run = self.cursor.iteration(batch_size, drop_last, made=made)
         if hasattr(self.source, "foresee"):
             self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
         return run
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: Iteration) -> None:
         """All rows of an iteration count as delivered, unless the stream has moved on since it began."""
         cursor = self.cursor
         if run.generation == cursor.generation and run.start == cursor.begin(run.batch_size, run.drop_last):
@@ -199,10 +201,10 @@ class Stream:
             cursor.reached(run)
             cursor.finished(run)
 
-    def _numbers(self, run: Run, size: int) -> Iterator[npt.NDArray[np.int64]]:
+    def _numbers(self, run: Iteration, size: int) -> Iterator[npt.NDArray[np.int64]]:
         return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)
 
-    def _deliver(self, run: Run) -> None:
+    def _deliver(self, run: Iteration) -> None:
         self.cursor.check_generation(run.generation)
         run.taken += 1
         self.cursor.reached(run)

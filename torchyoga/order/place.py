@@ -10,9 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from .by_file import AnyOrder
-from .full import Shard
+from .shard import Shard
 
-__all__ = ["Place", "Ranges", "batches", "chunks", "first_positions", "positions", "skipped", "taken"]
+__all__ = [
+    "Place",
+    "Ranges",
+    "after",
+    "batches",
+    "chunks",
+    "first_positions",
+    "num_steps_left",
+    "positions",
+    "skipped",
+    "taken",
+]
 
 Positions = npt.NDArray[np.int64]
 Ranges = tuple[range, ...]
@@ -64,10 +75,10 @@ def taken(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ran
         rank, step = (0, 1) if place.share[1] > 1 else (shard.rank, shard.num_replicas)
         mine = _sliced(place.left, rank, sum(map(len, place.left)), step)
         count = sum(map(len, mine))
-        behind = replace(shard, run=1)
+        behind = replace(shard, run_length=1)
         tail = taken(place._replace(left=()), behind, length, max(start, count), stop)
         return _sliced(mine, start, min(stop, count), 1) + tail
-    if shard.run > 1 and shard.num_replicas > 1:
+    if shard.run_length > 1 and shard.num_replicas > 1:
         return tuple(_runs(place.position, shard, length, start, stop))
     first, step = place.position + shard.rank, shard.num_replicas
     return (range(first + start * step, first + stop * step, step),)
@@ -75,11 +86,11 @@ def taken(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ran
 
 def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iterator[range]:
     world, rank = shard.num_replicas, shard.rank
-    full, rest = divmod(shard.end(length, origin) - origin, shard.run * world)
+    full, rest = divmod(shard.end(length, origin) - origin, shard.run_length * world)
     while start < stop:
-        step, offset = divmod(start, shard.run)
-        run, longer = (shard.run, 0) if step < full else divmod(rest, world)
-        first = origin + step * shard.run * world + rank * run + min(rank, longer) + offset
+        step, offset = divmod(start, shard.run_length)
+        run, longer = (shard.run_length, 0) if step < full else divmod(rest, world)
+        first = origin + step * shard.run_length * world + rank * run + min(rank, longer) + offset
         count = min(run + (rank < longer) - offset, stop - start)
         yield range(first, first + count)
         start += count
@@ -126,3 +137,31 @@ def positions(place: Place, shard: Shard, length: int, start: int, stop: int) ->
 
 def _numbers(found: range) -> Positions:
     return np.arange(found.start, found.stop, found.step, dtype=np.int64)
+
+
+def after(start: Place, shard: Shard, length: int, rows: int) -> Place:
+    """The place after so many rows on every rank, or all that there are, from `start` on."""
+    if start.share[1] > 1:
+        position = start.position + min(rows, shard.count(length, start.position)) * shard.num_replicas
+    else:
+        position = min(start.position + rows * shard.num_replicas, shard.end(length, start.position))
+    if not start.left and start.share == (0, 1):
+        return Place(start.epoch, position)
+    left = skipped(start.left, (position - start.position) // start.share[1])
+    return Place(start.epoch, position, left, start.share)
+
+
+def num_steps_left(
+    place: Place, shard: Shard, length: int, rows: int, batch_size: int, drop_last: bool
+) -> int:
+    """The batches that any rank has left, told from a place that is this rank's alone.
+
+    Rank 0 may have a row more than others, and with it a batch more. `rows`: delivered by this rank so far.
+    """
+
+    def steps(count: int) -> int:
+        return count // batch_size if drop_last else -(-count // batch_size)
+
+    own = shard.count(length, place.position)
+    more = shard.count(length, place.position + own * shard.num_replicas, rank=0)
+    return steps(own) + steps(rows + own + more) - steps(rows + own)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchyoga.order.full import Order, Shard
-from torchyoga.order.position import Place, batches, chunks, first_positions, positions, skipped, taken
+from torchyoga.order.full import Order
+from torchyoga.order.place import Place, batches, chunks, first_positions, positions, skipped, taken
+from torchyoga.order.shard import Shard
 
 
 def flat(ranges: Any) -> list[int]:
@@ -25,7 +26,7 @@ def model(place: Place, shard: Shard, length: int) -> list[int]:
         first = place.position + len(behind) * world + shard.rank
         return behind + list(range(first, end, world))
     coming = behind + list(range(place.position + len(behind), end))
-    run = 1 if place.left else shard.run
+    run = 1 if place.left else shard.run_length
     mine: list[int] = []
     while coming:
         now, coming = coming[: run * world], coming[run * world :]
@@ -106,7 +107,7 @@ def test_a_batch_begins_at_the_position_of_its_first_row(
     for rank, run in itertools.product(range(world), {1, size}):
         shard = Shard(world, rank, remainder, run)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("torchyoga.order.position._CHUNK", chunk)
+            patch.setattr("torchyoga.order.place._CHUNK", chunk)
             firsts = list(first_positions(shard, length, place, size))
         assert firsts == model(place, shard, length)[::size]
         whole = list(batches(Order(length, shuffle=False), shard, place, size, False))

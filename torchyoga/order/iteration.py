@@ -1,0 +1,316 @@
+"""One iteration of an order: where it began, and what it has delivered."""
+
+from __future__ import annotations
+
+import weakref
+from array import array
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any, Protocol
+
+from .by_file import AnyOrder
+from .place import Place, Ranges, after, taken
+from .proof import PRIME, weight, weight_of_share, weight_until
+from .shard import Shard
+from .state import Entry
+
+__all__ = ["Iteration"]
+
+
+class Account(Protocol):
+    """What an iteration reports to, which has made it: a `Cursor`."""
+
+    generation: int
+    shard: Shard
+
+    @property
+    def length(self) -> int:
+        """Number of rows of an epoch."""
+
+    @property
+    def order(self) -> AnyOrder:
+        """The order of the rows."""
+
+    def reached(self, iteration: Iteration) -> None:
+        """Is called when an iteration has delivered more."""
+
+    def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
+        """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
+
+    def check_generation(self, generation: int) -> None:
+        """Raises StateError if a state was loaded since an iterator noted `generation`."""
+
+    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+        """The state after what an iteration has delivered."""
+
+
+class Iteration:
+    """One iteration: where it began, and what it has delivered. It leads to no iterator.
+
+    Args:
+        cursor: which has made it.
+        start: the place at which it begins.
+        entry: what is known of the epoch up to there.
+        batch_size: rows of its batches on each rank.
+        drop_last: it leaves out a shorter last batch.
+        in_order: False if batches may come in any order.
+
+    Attributes:
+        start: the place at which it began.
+        entry: where this process began the epoch.
+        steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
+        taken: batches delivered, without gaps.
+        fault: the weight of what came too often in the epoch, less that of what was lost.
+        again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
+        counts: False if what it delivers will not be trained on, so that the cursor is not told.
+        first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
+        reported: rows over all ranks that the cursor knows of.
+        asked: batches that torch has asked for, and not delivered, where rows are counted.
+        is_over: True if whoever holds it has heard of the end.
+        came_from: where the cursor stood.
+        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
+            whoever began it leaves it early on purpose.
+        source: where its indices come from, for whoever has begun it.
+    """
+
+    def __init__(
+        self,
+        cursor: Account,
+        start: Place,
+        entry: Entry,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        in_order: bool = True,
+    ) -> None:
+        self.cursor = cursor
+        self.start, self.entry, self.generation = start, entry, cursor.generation
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.follows_peek = False
+        self.came_from: tuple[Place, Entry, int | None] = (start, entry, None)
+        self.shard = cursor.shard
+        self.steps_before = entry.steps if start == entry.place else 0
+        self.again, self.peeked, self.reported = entry.again, 0, 0
+        self.counts, self.is_begun, self.is_saved, self.is_over = True, False, False, False
+        self.first_rows = 1
+        self.asked: Mapping[int, object] = {}
+        self.may_be_left = False
+        self.source: object = None
+        self._holder: Callable[[], object] = _nobody
+        self._in_order = in_order
+        self._previous: Iteration | None = None  # what it was before it began again
+        self._num_before = 0  # batches that it had delivered then
+        fault = entry.fault if start == entry.place else 0
+        self._begin(cursor.share_before(start, entry), fault)
+
+    def _begin(self, before: tuple[int, int], fault: int) -> None:
+        """Nothing has been delivered from `start` on."""
+        self._at_start = before, fault
+        self._before, self.fault = before, fault  # rows, and their weight, before the start
+        self.taken = 0
+        self._early: set[int] = set()  # batches behind one that has not come
+        self._lost: list[int] = []  # batches left out
+        self._came = array("q")  # batches as they came, if in any order; -1 - n for one that was left out
+
+    def deliver(self, step: int) -> None:
+        """Batch number `step` has been delivered, in whatever order."""
+        if not self._in_order:
+            self._came.append(step)
+        self._count_in(step)
+
+    def _count_in(self, step: int) -> None:
+        self._early.add(step)
+        while self.taken in self._early:
+            self._early.remove(self.taken)
+            self.taken += 1
+
+    def lose(self, step: int) -> None:
+        """Batch number `step` has been left out, and will not come."""
+        size = self.batch_size
+        rows = [min(n * size, self._count) for n in (step, step + 1)]
+        weights = [weight_of_share(self._seed, self.start, self.shard, self._length, n) for n in rows]
+        lost = weights[1] - weights[0]
+        self.fault -= lost
+        self._before = self._before[0], self._before[1] - lost
+        self._lost.append(step)
+        if not self._in_order:
+            self._came.append(-1 - step)
+        self._count_in(step)
+
+    def skip(self, steps: int) -> None:
+        """Leaves so many batches to somebody who has trained on them before: they count as delivered."""
+        place = after(self.start, self.shard, self._length, steps * self.batch_size)
+        before = None if self.steps_before is None else self.steps_before + min(steps, self.num_steps)
+        self.start, self.entry, self.steps_before = place, Entry(place, before), before
+        self._begin((0, 0) if self.shard.rank else (place.position, weight_until(self._seed, place)), 0)
+
+    def restart(self) -> None:
+        """Begins again where it stands: its batches are counted from there on."""
+        self._previous, self._num_before = copy(self), self.num_delivered
+        share, fault, self.steps_before = self.share, self.fault, self.steps
+        self.start = self.place
+        self._begin(share, fault)
+
+    def after(self, steps: int) -> Iteration:
+        """This iteration as it was when so many batches had been delivered; what was left out not counted.
+
+        Raises:
+            ValueError: so many have not been delivered.
+        """
+        if not 0 <= steps <= self.num_delivered:
+            raise ValueError(
+                f"steps must be in 0..{self.num_delivered}, the batches that this iteration has delivered, "
+                f"found {steps}"
+            )
+        then = self
+        while then._previous is not None and steps <= then._num_before:
+            then = then._previous
+        return then._after_steps(steps - then._num_before)
+
+    def _after_steps(self, steps: int) -> Iteration:
+        """The same since it began, or began again."""
+        found = copy(self)
+        found._begin(*self._at_start)
+        if self._in_order:
+            end = steps
+            for step in self._lost:
+                if step < end:
+                    found.lose(step)
+                    end += 1
+            found._early.clear()
+            found.taken = end
+            return found
+        left = steps
+        for step in self._came if left else ():
+            if step < 0:
+                found.lose(-1 - step)
+                continue
+            found.deliver(step)
+            left -= 1
+            if not left:
+                break
+        return found
+
+    @property
+    def num_delivered(self) -> int:
+        """Batches that this iteration has given, those left out not counted."""
+        return self._num_before + self.delivered - len(self._lost)
+
+    def hold(self, iterator: Any) -> None:
+        """Notes whose iteration this is: it lasts as long as somebody holds the iterator."""
+        self._holder = weakref.ref(iterator)
+
+    @property
+    def is_held(self) -> bool:
+        """True if its iterator may go on."""
+        return self._holder() is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_holder": _nobody, "asked": {}}
+
+    def report(self) -> None:
+        """Tells the cursor, unless a state was loaded since."""
+        if self.counts and self.generation == self.cursor.generation:
+            self.cursor.reached(self)
+
+    @property
+    def progress(self) -> Callable[[], int | None]:
+        """A function that gives the rows delivered by now, until nobody holds this iteration any more."""
+        held = weakref.ref(self)
+
+        def rows() -> int | None:
+            run = held()
+            if run is None:
+                return None
+            return run.taken * run.batch_size
+
+        return rows
+
+    @property
+    def num_steps(self) -> int:
+        """Batches on this rank, from the start on."""
+        return self.shard.steps(self._length, self.start.position, self.batch_size, self.drop_last)
+
+    @property
+    def rows_in_last_step(self) -> int:
+        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+        before = (max(self.num_steps, 1) - 1) * self.batch_size * self.shard.num_replicas
+        end = min(self.shard.end(self._length, self.start.position), self._length)
+        return min(end - self.start.position - before, self.batch_size * self.shard.num_replicas)
+
+    @property
+    def steps(self) -> int | None:
+        """Batches of the epoch delivered on each rank."""
+        return None if self.steps_before is None else self.steps_before + self.delivered
+
+    @property
+    def delivered(self) -> int:
+        """Batches delivered by this iteration, or rows where rows are counted."""
+        return self.taken + len(self._early)
+
+    @property
+    def place(self) -> Place:
+        """The place it has reached."""
+        if self._in_order:
+            return after(self.start, self.shard, self._length, self.taken * self.batch_size)
+        start, world = self.start, self.shard.num_replicas
+        rows, ahead = self._rows
+        if not rows:
+            return start
+        left = self._gaps
+        in_left = sum(map(len, start.left))
+        if in_left:
+            rest = in_left if start.share[1] > 1 else len(range(self.shard.rank, in_left, world))
+            left += taken(start, self.shard, self._length, ahead, rest)
+        share = start.share if world == 1 else (self.shard.rank, world)
+        return Place(start.epoch, start.position + rows * world, left, share)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """The rows that this rank accounts for in the epoch, and their weight."""
+        rows, ahead = self._rows
+        weighs = weight_of_share(self._seed, self.start, self.shard, self._length, ahead)
+        missing = weight(self._seed, self.start.epoch, self._gaps)
+        return self._before[0] + rows, (self._before[1] + weighs - missing) % PRIME
+
+    @property
+    def rows(self) -> int:
+        """The rows that this rank accounts for in the epoch."""
+        return self._before[0] + self._rows[0]
+
+    @property
+    def _rows(self) -> tuple[int, int]:
+        """Rows delivered by this rank, and up to the last of them."""
+        size, count = self.batch_size, self._count
+        rows = ahead = min(self.taken * size, count)
+        for step in tuple(self._early):  # another thread may ask for the state
+            stop = min((step + 1) * size, count)
+            rows += stop - step * size
+            ahead = max(ahead, stop)
+        return rows, ahead
+
+    @property
+    def _gaps(self) -> Ranges:
+        """The positions of this rank's batches that others have overtaken."""
+        found: Ranges = ()
+        early = set(tuple(self._early))
+        missing = [step for step in range(self.taken, max(early, default=0)) if step not in early]
+        for step in missing:
+            start = step * self.batch_size
+            found += taken(self.start, self.shard, self._length, start, start + self.batch_size)
+        return found
+
+    @property
+    def _count(self) -> int:
+        return self.shard.count(self._length, self.start.position)
+
+    @property
+    def _length(self) -> int:
+        return self.cursor.length
+
+    @property
+    def _seed(self) -> int:
+        return self.cursor.order.seed
+
+
+def _nobody() -> None:
+    """Who holds an iteration, where nobody has said so."""

@@ -1,0 +1,300 @@
+"""What a state says: a value that checks itself, to and from a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..errors import StateError
+from .by_file import MOST_SHARDS
+from .full import ORDER_VERSION
+from .place import Place, Ranges
+from .proof import PRIME, is_count, weight_until
+
+__all__ = ["Entry", "LeftOut", "State", "written"]
+
+KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
+_PINS = ("shuffle", "window", "files", "shards")
+_MORE = ("steps", "left", "share", "proof", "again", "left_out")
+_ARGUMENTS = {"window": "shuffle_window"}  # what users call it
+_SEED_BITS = 4096
+_MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each batch under way
+
+
+class LeftOut(NamedTuple):
+    """Rows that were left out because the next epoch was begun before the end of one.
+
+    Attributes:
+        rows: how many, of all epochs before.
+        epoch: the last of these epochs.
+    """
+
+    rows: int = 0
+    epoch: int = 0
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """As a state and a receipt say it: nothing, if there are none."""
+        return tuple(self) if self.rows else ()
+
+
+class Entry(NamedTuple):
+    """Where this process began an epoch, and what it knows of the epoch before.
+
+    Attributes:
+        place: where.
+        steps: batches of the epoch up to there, on each rank; None if that is not known.
+        fault: the weight of what came too often up to there, less that of what was lost.
+        share: rows, and their weight, that this rank has delivered, if the place is its alone.
+        batch_size: of that rank then.
+        again: rows of the epoch that were delivered before it was begun again.
+    """
+
+    place: Place
+    steps: int | None = 0
+    fault: int = 0
+    share: tuple[int, int] = (0, 0)
+    batch_size: int = 1
+    again: int = 0
+
+
+class Share(NamedTuple):
+    """What one rank of several has delivered alone, where batches came in any order.
+
+    Attributes:
+        rank: the rank.
+        num_replicas: of so many.
+        rows: that it has delivered.
+        batch_size: of its batches.
+    """
+
+    rank: int = 0
+    num_replicas: int = 1
+    rows: int = 0
+    batch_size: int = 1
+
+
+_NONE = LeftOut()
+
+
+@dataclass(frozen=True)
+class State:
+    """A place of an order, and what is known of how it was reached; see docs/resume.md for the fields.
+
+    Attributes:
+        pins: what the order says so that it is not continued in another: `shuffle`, and perhaps `window`,
+            `files` and `shards`.
+        left: positions that come next, if batches behind them came early.
+        share: what the rank that saved it has delivered alone; None if the place holds for all ranks.
+        proof: the weight of what was delivered; None if it is not known.
+        extra: what a loader says besides.
+    """
+
+    version: int
+    seed: int
+    epoch: int
+    position: int
+    length: int
+    pins: Mapping[str, Any]
+    fingerprint: str | None
+    steps: int | None = None
+    left: Ranges = ()
+    share: Share | None = None
+    proof: int | None = None
+    again: int = 0
+    left_out: LeftOut = _NONE
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as a small dict that can be written as JSON."""
+        notes = {"again": self.again, "left_out": list(self.left_out.written)}
+        return {
+            **self.place_to_dict(),
+            "steps": self.steps,
+            "left": written(self.left),
+            "share": None if self.share is None else list(self.share),
+            "proof": None if self.proof is None else f"{self.proof % PRIME:x}",
+            **{name: value for name, value in notes.items() if value},
+            **self.extra,
+        }
+
+    def place_to_dict(self) -> dict[str, Any]:
+        """The part of the dict that says which place of which order it is."""
+        return {
+            "version": self.version,
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "position": self.position,
+            "length": self.length,
+            **self.pins,
+            "fingerprint": self.fingerprint,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], only_place: bool = False) -> State:
+        """The state that a dict is.
+
+        Args:
+            state: what `to_dict` returned, here or in any other process.
+            only_place: ignore how the place was reached.
+
+        Raises:
+            StateError: it is damaged, or of a later version.
+        """
+        _check_place(state)
+        pins = {name: state[name] for name in _PINS if name in state}
+        known = {name: state[name] for name in KEYS if name != "shuffle"}
+        if only_place:
+            return cls(**known, pins=pins)
+        extra = {name: state[name] for name in state if name not in (*KEYS, *_PINS, *_MORE)}
+        return cls(**known, pins=pins, extra=extra, **_read_more(state))
+
+    def check_same(self, mine: Mapping[str, Any]) -> None:
+        """Raises StateError if it is of another order than one that says this of itself.
+
+        Args:
+            mine: `length`, `seed`, `fingerprint` and the pins.
+        """
+        found = self.place_to_dict()
+        # Before version 2, a torch Subset of a DataRef had no fingerprint.
+        is_nameless = self.version == 1 and self.fingerprint is None
+        for key in ("length", "seed", "shuffle", "fingerprint", "window"):
+            if found.get(key) == mine.get(key) or (key == "fingerprint" and is_nameless):
+                continue
+            if key == "seed":
+                raise StateError(
+                    f"the state has seed {self.seed}, but here it is {mine['seed']}: it is of "
+                    "another dataset or loader. Use that, leave seed= out, or pass strict=False to take its "
+                    "epoch and position"
+                )
+            raise StateError(
+                f"the state has {_ARGUMENTS.get(key, key)} {found.get(key)!r}, but here it is "
+                f"{mine.get(key)!r}: it is of another dataset or loader. Use that, or pass strict=False "
+                "to take its epoch and position"
+            )
+        if ("shards" in found) != ("shards" in mine):
+            kinds = {True: "'shard'", False: "'global'"}
+            raise StateError(
+                f"the state is of locality {kinds['shards' in found]}, but here it is "
+                f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
+            )
+        if found.get("files") != mine.get("files"):
+            raise StateError(
+                "the state is of the same rows in other files, which make another order; were they "
+                "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
+                f"position. It has files {found.get('files')!r}, here they are {mine.get('files')!r}"
+            )
+
+    @property
+    def shards(self) -> int | None:
+        """The number of shards that its epoch was begun with; None without locality="shard"."""
+        return self.pins.get("shards")
+
+    @property
+    def entry(self) -> Entry:
+        """Where an epoch is entered that continues from here."""
+        share = self.share or Share()
+        place = Place(self.epoch, self.position, self.left, (share.rank, share.num_replicas))
+        if self.share is not None and share.num_replicas > 1:
+            weighed = (share.rows, self.proof or 0)
+            return Entry(place, self.steps, 0, weighed, share.batch_size, self.again)
+        fault = 0 if self.proof is None else (self.proof - weight_until(self.seed, place)) % PRIME
+        return Entry(place, self.steps, fault, again=self.again)
+
+
+def _check_place(state: Any) -> None:
+    """Raises StateError unless a state says a place of an order."""
+    if not isinstance(state, Mapping) or not set(KEYS) <= set(state):
+        if isinstance(state, Mapping) and "sampler" in state:
+            raise StateError(
+                f"the state is of the sampler {state['sampler']}, which decided which rows came; load it "
+                "into a torchyoga.DataLoader with such a sampler"
+            )
+        found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+        raise StateError(
+            f"expected a state with the keys {list(KEYS)}, found {found}; pass what state_dict() gave"
+        )
+    for key in ("version", "epoch", "position", "length"):
+        if not is_count(state[key]):
+            raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
+    for key in ("shuffle", "fingerprint", "window", "files"):
+        if type(state.get(key)) not in (bool, int, str, type(None)):
+            raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
+    if not 0 < state["version"] <= ORDER_VERSION:
+        raise StateError(
+            f"the state is of version {state['version']}, this torchyoga reads versions 1 to "
+            f"{ORDER_VERSION}; load it with the torchyoga that saved it"
+        )
+    if state["position"] > state["length"]:
+        raise StateError(f"the state's position {state['position']} lies past its length {state['length']}")
+    if type(state["seed"]) is not int or state["seed"].bit_length() > _SEED_BITS:
+        raise StateError(f"the state's seed must be an int, found {_shown(state['seed'])}")
+    shards = state.get("shards")
+    if "shards" in state and (type(shards) is not int or not 0 < shards <= MOST_SHARDS):
+        raise StateError(f"the state's shards must be an int in 1..{MOST_SHARDS}, found {_shown(shards)}")
+
+
+def _read_more(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that say how the place was reached.
+
+    They may be missing: then batches came in order, and nothing was lost.
+    """
+    steps, share = state.get("steps"), state.get("share")
+    try:
+        left = _read_ranges(state.get("left") or [])
+        proof = int(state["proof"], 16) if state.get("proof") is not None else None
+        alone = Share() if share is None else Share._make(share)
+        again = state.get("again", 0)
+        left_out = LeftOut(*(state.get("left_out") or ()))
+        counts = (*alone, again, *left_out, 0 if steps is None else steps)
+        is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
+        # Those left are of the rows that are not delivered.
+        num_left, world = sum(map(len, left)), alone.num_replicas
+        is_sound = is_sound and (world > 1 or state["position"] + num_left <= state["length"])
+        is_sound = is_sound and not (left and left[-1].stop > state["position"] + world * (num_left + 1))
+    except (TypeError, ValueError, IndexError, OverflowError):
+        is_sound = False
+    if not is_sound:
+        raise StateError(
+            "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
+            "state_dict() gave"
+        )
+    return {
+        "steps": steps,
+        "left": left,
+        "share": None if share is None else alone,
+        "proof": proof,
+        "again": again,
+        "left_out": left_out,
+    }
+
+
+def written(ranges: Ranges) -> list[list[int]]:
+    """Ranges as lists of start, stop and, if it is more than 1, step; neighbours joined."""
+    joined: list[range] = []
+    for some in ranges:
+        if joined and joined[-1].step == some.step and joined[-1][-1] + some.step == some.start:
+            some = range(joined.pop().start, some.stop, some.step)
+        joined.append(some)
+    return [[some.start, some.stop, some.step][: 2 + (some.step > 1)] for some in joined]
+
+
+def _read_ranges(lists: Any) -> Ranges:
+    """The ranges of a state, if they are in order."""
+    if not all(is_count(number) for some in lists for number in some):
+        raise ValueError
+    ranges = tuple(range(start, *others) for start, *others in lists)
+    end = 0
+    for some in ranges:
+        if not some or some.step < 1 or some.start < end:
+            raise ValueError
+        end = some[-1] + 1
+    if len(ranges) > _MOST_LEFT or any(len(some) not in (2, 3) for some in lists):
+        raise ValueError
+    return ranges
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it: Python refuses to write the digits of a huge int."""
+    return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"
