@@ -24,7 +24,7 @@ def main() -> None:
             for batch in loader:
                 batches.append(batch["x"])
                 exports.append(torch.utils.dlpack.to_dlpack(batch["x"]))
-                ring = loader._plan.ring
+                ring = loader._pipeline.plan.ring
                 if ring is not None:
                     for slot in ring.slots:
                         assert slot is not None

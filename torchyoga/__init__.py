@@ -7,13 +7,14 @@ from .adapters.arrays import from_arrays
 from .adapters.pickled import from_lmdb
 from .loading.device import to_device
 from .loading.loader import DataLoader
-from .loading.sampler import ResumableBatchSampler, ResumableSampler
 from .order.proof import prove
 from .order.quality import ShuffleQuality, shuffle_quality
 from .reading.dataref import DataRef
 from .reading.stream import Stream
 from .rows.collate import jagged, padded
 from .rows.schema import Schema
+from .sampling.batch_sampler import ResumableBatchSampler
+from .sampling.sampler import ResumableSampler
 from .storage import Storage
 
 if TYPE_CHECKING:

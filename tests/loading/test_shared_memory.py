@@ -154,10 +154,10 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
     others = set(multiprocessing.active_children())
     loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, collate_fn=yoga.jagged)
     list(loader)
-    ring = loader._idle_ring
+    ring = loader._pipeline._idle_ring
     assert ring is not None
     list(loader)
-    assert loader._idle_ring is ring
+    assert loader._pipeline._idle_ring is ring
     name = f"memfd:torchyoga-{ring.key}-"
     with open("/proc/self/maps") as maps:
         assert name in maps.read()
@@ -345,7 +345,7 @@ def test_other_slots_take_the_places_of_those_given_up(method: str) -> None:
     """Also in workers that are older, so that batches go on to come in slots; and the others' memory ends."""
     batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
     held_now, in_slots = next(batches), 0
-    ring = batches._loader._plan.ring  # type: ignore[attr-defined]
+    ring = batches._pipeline.plan.ring  # type: ignore[attr-defined]
     for step in range(1, 80):
         assert forked(bool)() == 0
         held_now = next(batches)

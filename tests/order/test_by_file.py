@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from infiles import SIZES, InFiles
 from randomness import Statistics, together
 
-from torchyoga.order.by_file import BlockOrder, _layout, equal_runs, make_order
+from torchyoga.order.by_file import BlockOrder, _layout, equal_runs
 from torchyoga.order.full import Order
+from torchyoga.order.options import OrderOptions
 from torchyoga.order.place import Place, batches, chunks
 from torchyoga.order.shard import Shard
 
@@ -344,7 +345,7 @@ def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
 
 
 def make(source: Any, shuffle: Any = "block", window: Any = 8, locality: Any = "global") -> Any:
-    return make_order(source, 0, shuffle, True, window, locality, 2)
+    return OrderOptions(shuffle, 0, True, window, locality, Shard(2)).order_of(source)
 
 
 class Sized:

@@ -381,14 +381,14 @@ def test_each_source_foresees_its_part_of_the_order() -> None:
     loader = yoga.DataLoader(dataset, 10, True, seed=2)
     iterator = iter(loader)
     next(iterator)
-    given = row_by_row(Subset(dataset, loader._plan.sampler.rows_at(np.arange(1400), 0)))  # type: ignore[arg-type]
+    given = row_by_row(Subset(dataset, loader._indices.rows_at(np.arange(1400), 0)))  # type: ignore[arg-type]
     for source in sources[:2]:
         assert isinstance(source, Following)
         source.thread.join(60)
         mine = [row - source.first for row in given if 0 <= row - source.first < source.count]
         assert [row for _, rows in source.told for row in rows] == mine
     for step in (1, 7, 60, 140):
-        for _ in range(step - loader._plan.sampler._latest.taken):
+        for _ in range(step - loader._indices.latest.taken):
             next(iterator)
         for source in sources[:2]:
             assert isinstance(source, Following)

@@ -13,13 +13,13 @@ import keras
 import torch
 
 from ..errors import CorruptError, StateError
-from ..loading.trainers import told_by_keras
 from ..order.by_file import Shuffle
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import Place
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
+from ..sampling.trainers import told_by_keras
 from .keras_sequence import as_dataref
 from .numbered import NumberedBatches
 from .pool import Pool

@@ -16,7 +16,6 @@ import torch
 from ..build import BlockSource
 from ..compound import RaggedParts, SparseParts, StringParts
 from ..errors import SchemaError, StateError
-from ..loading.trainers import epochs_without_length, is_keras_building
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import batches
@@ -25,6 +24,7 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Stream, windows_of
 from ..rows.block import Block, Data, block_of, joined
 from ..rows.schema import Column, Node, Schema, path_name
+from ..sampling.trainers import epochs_without_length, is_keras_building
 from .numbered import as_numpy, nested, sample_of
 
 __all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]

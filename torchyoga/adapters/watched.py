@@ -9,9 +9,9 @@ from typing import Any
 
 from ..build import RowSource
 from ..errors import SchemaError
-from ..loading.seeding import generators_put_back
 from ..rows.leaf import Leaf
 from ..rows.schema import Node, leaves_like, split
+from ..sampling.seeding import generators_put_back
 
 __all__ = ["Watched"]
 

@@ -1,4 +1,4 @@
-"""Orders and rows into what torch and its trainers expect: samplers, loaders, workers, devices and ranks.
+"""Rows into what torch and its trainers expect of a loader: batches, workers and devices.
 
-Doors: `DataLoader`, `ResumableSampler`, `to_device`. Never sees formats or stores.
+Doors: `DataLoader`, `to_device`. Never sees formats or stores.
 """

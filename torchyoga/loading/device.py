@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import torch
 
-from .device_copy import Moving
-from .loader import DataLoader, Delivery
+from .delivery import Delivery
+from .loader import DataLoader
 
 __all__ = ["DeviceLoader", "to_device"]
 
@@ -48,7 +47,9 @@ class DeviceLoader:
         self.device = device
 
     def __iter__(self) -> Iterator[Any]:
-        return Delivery(self.loader, partial(Moving, self.device))
+        delivery: Delivery = iter(self.loader)
+        delivery.move_to(self.device)
+        return delivery
 
     def __len__(self) -> int:
         return len(self.loader)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .trainers import is_skipping_batches, num_skipped
+from ..sampling.trainers import is_skipping_batches, num_skipped
 
 __all__ = ["show_to_accelerate"]
 

@@ -30,7 +30,7 @@ from .full import (
     random_words,
 )
 
-__all__ = ["MOST_SHARDS", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs", "make_order"]
+__all__ = ["MOST_SHARDS", "MOST_WINDOW", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs"]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 
 _RUN = 4096  # rows treated as a file where there are none
 _MOST_RUNS = 65536  # of them, for every one costs memory
-_MOST_WINDOW = 1024  # likewise
+MOST_WINDOW = 1024  # likewise
 _MOST_ROWS = 2**52  # of a file: times the window it is still an int64
 MOST_SHARDS = 2**20
 _MIN_BITS, _FIRST_BITS = 4, 6  # the fewest of a network's numbers, now and in version 1
@@ -87,7 +87,7 @@ class BlockOrder:
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "length", int(starts[-1]))
         object.__setattr__(self, "seed", as_int("seed", self.seed))
-        object.__setattr__(self, "window", as_int("shuffle_window", self.window, low=1, high=_MOST_WINDOW))
+        object.__setattr__(self, "window", as_int("shuffle_window", self.window, low=1, high=MOST_WINDOW))
         for shards in (self.shards, self.held[1] if self.held else None):
             if shards is not None:
                 as_int("shards", shards, low=1, high=MOST_SHARDS)
@@ -169,52 +169,6 @@ class BlockOrder:
 
 
 AnyOrder = Order | BlockOrder
-
-
-def make_order(
-    source: Any,
-    seed: int,
-    shuffle: Shuffle,
-    reshuffle: bool,
-    window: int,
-    locality: Locality,
-    num_replicas: int,
-) -> AnyOrder:
-    """The order of the rows of a source, or of so many rows.
-
-    Args:
-        source: an int, or anything with a length; its `file_starts`, if it has any, say where files begin.
-        seed: any int.
-        shuffle: True, False or "block".
-        reshuffle: False gives every epoch the order of epoch 0.
-        window: files mixed with each other at once, if shuffle is "block".
-        locality: "global", or "shard" to give each rank files of its own.
-        num_replicas: number of ranks.
-
-    Raises:
-        ValueError: an argument is out of range.
-    """
-    if shuffle not in (True, False, "block"):
-        raise ValueError(f"shuffle must be True, False or 'block', found {shuffle!r}")
-    if locality not in ("global", "shard"):
-        raise ValueError(f"locality must be 'global' or 'shard', found {locality!r}")
-    as_int("shuffle_window", window, low=1, high=_MOST_WINDOW)
-    length = len(source) if hasattr(source, "__len__") else as_int("dataset_or_length", source, low=0)
-    kind: Shuffle = "block" if isinstance(shuffle, str) else bool(shuffle)
-    if kind != "block" and locality == "global":
-        return Order(length, seed, kind, reshuffle)
-    starts = getattr(source, "file_starts", None)
-    order = BlockOrder(
-        equal_runs(length) if starts is None else starts,
-        seed,
-        kind,
-        reshuffle,
-        window,
-        num_replicas if locality == "shard" else None,
-    )
-    if order.length != length:
-        raise ValueError(f"file_starts must end with the {length} rows of the dataset, found {order.length}")
-    return order
 
 
 def equal_runs(length: int) -> Ints:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import StateError
 from ..process.warned import warn_user
-from .by_file import AnyOrder
+from .by_file import AnyOrder, BlockOrder, Locality, Shuffle
 from .full import as_int
 from .iteration import Iteration
 from .place import Place, after, num_steps_left, taken
@@ -102,6 +102,17 @@ class Cursor:
         return self._order.length
 
     @property
+    def shuffle(self) -> Shuffle:
+        """How rows are shuffled: True, False or "block"."""
+        return self._order.shuffle
+
+    @property
+    def locality(self) -> Locality:
+        """ "shard" if each rank has files of its own, else "global"."""
+        is_shard = isinstance(self._order, BlockOrder) and self._order.shards is not None
+        return "shard" if is_shard else "global"
+
+    @property
     def seed(self) -> int | None:
         """The seed; None if it is still to be drawn."""
         return self._order.seed if self._is_seeded or not self.needs_seed else None
@@ -127,6 +138,11 @@ class Cursor:
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
         return self._place.epoch
+
+    @property
+    def position(self) -> int:
+        """Rows of that epoch that are delivered, over all ranks."""
+        return self._place.position
 
     def deal(self, num_replicas: int, rank: int) -> None:
         """From now on this is another rank, or one of others."""

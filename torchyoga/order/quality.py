@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .by_file import MOST_SHARDS, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs, make_order
+from .by_file import MOST_SHARDS, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs
 from .full import as_int
+from .options import OrderOptions
+from .shard import Shard
 
 __all__ = ["ShuffleQuality", "shuffle_quality"]
 
@@ -78,7 +80,8 @@ def shuffle_quality(
         (0.82, 4, 16384)
     """
     num_replicas = as_int("num_replicas", num_replicas, low=1, high=MOST_SHARDS)
-    order = make_order(dataset, seed, shuffle, True, shuffle_window, locality, num_replicas)
+    options = OrderOptions(shuffle, seed, True, shuffle_window, locality, Shard(num_replicas))
+    order = options.order_of(dataset)
     length = order.length
     starts = getattr(dataset, "file_starts", None)
     # The same files for all kinds of order.

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError
 from ..order.by_file import Locality, Shuffle, equal_runs
+from ..order.options import OrderOptions
+from ..order.shard import Shard
 from ..process.lazy import cached_property
 from ..rows.block import Block, Data, Rows
 from ..rows.schema import Schema
@@ -220,18 +222,12 @@ class DataRef(ABC):
             >>> list(Squares().stream(start_offset=7))
             [49, 64, 81]
         """
-        return Stream(
-            self,
-            start_offset=start_offset,
-            shuffle=shuffle,
-            shuffle_seed=shuffle_seed,
-            shard_rank=shard_rank,
-            num_shards=num_shards,
-            skip_shuffle_at_epoch_end=skip_shuffle_at_epoch_end,
-            drop_shard_remainder=drop_shard_remainder,
-            shuffle_window=shuffle_window,
-            locality=locality,
+        shard = Shard(num_shards, shard_rank, "drop" if drop_shard_remainder else "keep")
+        reshuffle = not skip_shuffle_at_epoch_end
+        options = OrderOptions(
+            shuffle, shuffle_seed, reshuffle, shuffle_window, locality, shard, start_offset
         )
+        return Stream(self, options)
 
 
 def _exact(rows: Sequence[Any]) -> list[Any]:

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..order.by_file import Locality, Shuffle, make_order
-from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration
+from ..order.options import OrderOptions
 from ..order.place import batches, chunks
-from ..order.shard import Shard
 from .announce import announced
 from .readahead import batches_of_read
 
@@ -116,31 +114,9 @@ class Stream:
         cursor: where it stands; whoever takes rows of this stream past it reports there.
     """
 
-    def __init__(
-        self,
-        source: RandomAccess,
-        start_offset: int = 0,
-        shuffle: Shuffle = False,
-        shuffle_seed: int = 0,
-        shard_rank: int = 0,
-        num_shards: int = 1,
-        skip_shuffle_at_epoch_end: bool = False,
-        drop_shard_remainder: bool = False,
-        shuffle_window: int = 8,
-        locality: Locality = "global",
-    ) -> None:
-        shard = Shard(num_shards, shard_rank, "drop" if drop_shard_remainder else "keep")
-        order = make_order(
-            source,
-            shuffle_seed,
-            shuffle,
-            reshuffle=not skip_shuffle_at_epoch_end,
-            window=shuffle_window,
-            locality=locality,
-            num_replicas=shard.num_replicas,
-        )
+    def __init__(self, source: RandomAccess, options: OrderOptions) -> None:
         self.source = source
-        self.cursor = Cursor(order, shard, start_offset, source.fingerprint)
+        self.cursor = options.cursor_of(source)
 
     @property
     def epoch(self) -> int:
@@ -151,17 +127,25 @@ class Stream:
         """Rows of a whole epoch in this shard."""
         return self.cursor.shard.count(self.cursor.length)
 
+    def __repr__(self) -> str:
+        cursor = self.cursor
+        return (
+            f"Stream({cursor.length} rows of a {type(self.source).__name__}, shuffle={cursor.shuffle!r}, "
+            f"seed={cursor.seed}, shard {cursor.shard.rank} of {cursor.shard.num_replicas}, at epoch "
+            f"{cursor.epoch}, position {cursor.position})"
+        )
+
     def __iter__(self) -> Iterator[Any]:
         return self._rows(self.cursor.num_begun)
 
     def _rows(self, made: int) -> Iterator[Any]:
-        run, _held = self._iterating(1, False, made)
-        run.steps_before = None  # rows are no steps
-        for rows in read_batches(self.source, self._numbers(run, _WINDOW)):
+        iteration, _held = self._iterating(1, False, made)
+        iteration.steps_before = None  # rows are no steps
+        for rows in read_batches(self.source, self._numbers(iteration, _WINDOW)):
             for row in rows:
-                self._deliver(run)
+                self._deliver(iteration)
                 yield row
-        self.cursor.finished(run)
+        self.cursor.finished(iteration)
 
     def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
@@ -172,42 +156,46 @@ class Stream:
         return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
 
     def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[Any]]:
-        run, _held = self._iterating(batch_size, drop_last, made)
-        for rows in read_batches(self.source, self._numbers(run, run.batch_size)):
-            self._deliver(run)
+        iteration, _held = self._iterating(batch_size, drop_last, made)
+        for rows in read_batches(self.source, self._numbers(iteration, iteration.batch_size)):
+            self._deliver(iteration)
             yield rows
-        self.cursor.finished(run)
+        self.cursor.finished(iteration)
 
     def _iterating(self, batch_size: int, drop_last: bool, made: int) -> tuple[Iteration, object]:
         """An iteration of a generator that was made when `made` had begun; and what that generator holds."""
-        run, held = self.begin(batch_size, drop_last, made), _Held()
-        run.hold(held)
-        self.cursor.warn_of_rows_left_out(run)
-        self.cursor.begun(run)
-        return run, held
+        iteration, held = self.begin(batch_size, drop_last, made), _Held()
+        iteration.hold(held)
+        self.cursor.warn_of_rows_left_out(iteration)
+        self.cursor.begun(iteration)
+        return iteration, held
 
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
         """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
-        run = self.cursor.iteration(batch_size, drop_last, made=made)
+        iteration = self.cursor.iteration(batch_size, drop_last, made=made)
         if hasattr(self.source, "foresee"):
-            self.source.foresee(chunks(self.cursor.order, run.shard, run.start), run.progress)
-        return run
+            self.source.foresee(
+                chunks(self.cursor.order, iteration.shard, iteration.start), iteration.progress
+            )
+        return iteration
 
-    def finish(self, run: Iteration) -> None:
+    def finish(self, iteration: Iteration) -> None:
         """All rows of an iteration count as delivered, unless the stream has moved on since it began."""
         cursor = self.cursor
-        if run.generation == cursor.generation and run.start == cursor.begin(run.batch_size, run.drop_last):
-            run.taken = run.num_steps
-            cursor.reached(run)
-            cursor.finished(run)
+        if iteration.generation == cursor.generation and iteration.start == cursor.begin(
+            iteration.batch_size, iteration.drop_last
+        ):
+            iteration.taken = iteration.num_steps
+            cursor.reached(iteration)
+            cursor.finished(iteration)
 
-    def _numbers(self, run: Iteration, size: int) -> Iterator[npt.NDArray[np.int64]]:
-        return batches(self.cursor.order, self.cursor.shard, run.start, size, run.drop_last)
+    def _numbers(self, iteration: Iteration, size: int) -> Iterator[npt.NDArray[np.int64]]:
+        return batches(self.cursor.order, self.cursor.shard, iteration.start, size, iteration.drop_last)
 
-    def _deliver(self, run: Iteration) -> None:
-        self.cursor.check_generation(run.generation)
-        run.taken += 1
-        self.cursor.reached(run)
+    def _deliver(self, iteration: Iteration) -> None:
+        self.cursor.check_generation(iteration.generation)
+        iteration.taken += 1
+        self.cursor.reached(iteration)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from torchyoga.loading.foreign import END, Drawing, Foreign, SamplerError
-from torchyoga.loading.seeding import OwnGenerators
 from torchyoga.order.place import Place
+from torchyoga.sampling.foreign import END, Drawing, Foreign, SamplerError
+from torchyoga.sampling.seeding import OwnGenerators
 
 
 class Drawn:

@@ -16,7 +16,8 @@ from infiles import InFiles
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 import torchyoga as yoga
-from torchyoga.loading.seeding import (
+from torchyoga.reading.dataref import DataRef
+from torchyoga.sampling.seeding import (
     ROW_SEEDS_VERSION,
     OwnGenerators,
     batch_seeds,
@@ -26,7 +27,6 @@ from torchyoga.loading.seeding import (
     seeder,
     worker_seed,
 )
-from torchyoga.reading.dataref import DataRef
 from torchyoga.testing import assert_rows_equal
 
 # Row 0 of seed 7: its number and seed, then of Python, NumPy and torch.
@@ -251,7 +251,7 @@ def test_batches_that_were_overtaken_draw_the_same_when_they_come() -> None:
         return yoga.DataLoader(Few(), 4, True, seed=3, collate_fn=mixed_up, remainder="keep", **options)
 
     whole, one = batches(loader()), loader()
-    run = one._plan.sampler._begin(4, False, in_order=False)
+    run = one._indices.begin(4, False, in_order=False)
     for step in (0, 2, 5):
         run.deliver(step)
     run.report()
@@ -369,7 +369,7 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()
         loader = yoga.DataLoader(rows, 4, collate_fn=collate)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("torchyoga.loading.seeding.batch_seeds", None)
+            patch.setattr("torchyoga.sampling.seeding.batch_seeds", None)
             assert len(list(loader)) == 3
         assert states[0] == random.getstate()
         assert torch.equal(states[2], torch.get_rng_state())

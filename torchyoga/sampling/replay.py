@@ -25,8 +25,9 @@ from ..order.shard import Shard
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from .foreign import END, Drawing, Foreign, SamplerError, SetEpoch, Start, as_keys, as_rows, numbers
+from .indices import Indices, drawn_seed
 from .ranks import Ranks, check_same, gathered, is_one_of_several
-from .sampler import ResumableSampler, drawn_seed
+from .sampler import ResumableSampler
 from .seeding import OwnGenerators, sampler_seed
 from .trainers import is_only_looked_at
 
@@ -79,7 +80,7 @@ def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | 
     return found
 
 
-class Replay:
+class Replay(Indices):
     """Any sampler, or batch sampler, as what a loader takes indices from and reports to.
 
     It counts batches, as the cursor of one rank alone: what the sampler does for other ranks is its own
@@ -103,47 +104,28 @@ class Replay:
         draws_from: torch.Generator | None = None,
         fingerprint: Any = None,
     ) -> None:
-        self.dataset = dataset
-        self._foreign = foreign
-        self._ranks = ranks
-        self._num_rows = len(dataset)
-        self._draws_from = draws_from
-        self.cursor = Cursor(
+        cursor = Cursor(
             Order(UNKNOWN, 0 if seed is None else seed, shuffle=False),
             Shard(),
             fingerprint=fingerprint if isinstance(fingerprint, str) else None,
             draw=self._drawn_seed if seed is None else None,
             unit="rows" if foreign.is_single else "batches",
         )
+        super().__init__(dataset, cursor, ranks)
+        self._foreign = foreign
+        self._num_rows = len(dataset)
+        self._draws_from = draws_from
         self.cursor.needs_seed = foreign.draws
         self._is_seed_given = seed is not None
-        self._latest: Any = None  # the iteration that has moved last
         self._drawing: Drawing | None = None  # of the iteration that has begun last
         self._start: Start | None = None  # of the epoch under way, or of the state that was loaded
         self._world: int | None = None  # ranks of the state that was loaded
         self._has_warned = False
-        self.seed_rows: bool | None = None  # what its loader was told
         for _, part in foreign.parts():
             if callable(getattr(part, "set_epoch", None)):
                 _followed(part, self)
 
     # -- what a loader asks
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of ranks."""
-        return self._ranks.now()[0]
-
-    @property
-    def rank(self) -> int:
-        """This rank."""
-        return self._ranks.now()[1]
-
-    @property
-    def epoch(self) -> int:
-        """The epoch under way, or about to begin."""
-        self._settle()
-        return self.cursor.epoch
 
     @property
     def locality(self) -> str:
@@ -159,6 +141,11 @@ class Replay:
     def is_known_ahead(self) -> bool:
         """True if the sampler may be asked before its batches are."""
         return self._foreign.is_known_ahead
+
+    @property
+    def may_repeat(self) -> bool:
+        """True: nobody knows what the sampler gives."""
+        return True
 
     @property
     def is_dealt_by_nobody(self) -> bool:
@@ -177,12 +164,7 @@ class Replay:
         """The same, for all epochs and whatever state will be loaded."""
         return self._foreign.num_steps()
 
-    def clock(self) -> int:
-        """How many iterations have delivered anything by now."""
-        self._settle()
-        return self.cursor.num_begun
-
-    def _begin(
+    def begin(
         self,
         batch_size: int = 1,
         drop_last: bool = False,
@@ -190,10 +172,10 @@ class Replay:
         made: int | None = None,
         looked_at: bool = False,
     ) -> Iteration:
-        """An iteration that begins now; see `ResumableSampler._begin`. It counts its own batches."""
-        self._settle()
-        self._latest = None
-        self._ranks.check_alone()
+        """An iteration that begins now; see `Indices.begin`. It counts its own batches."""
+        self.settle()
+        self.latest = None
+        self.ranks.check_alone()
         self._check_length()
         self._check_world()
         self.cursor.fix_seed()
@@ -203,44 +185,39 @@ class Replay:
         try:
             if looked_at:
                 return self._looked(in_order, made)
-            run = self._drawn_run(in_order, made, counts)
+            iteration = self._drawn_iteration(in_order, made, counts)
         except SamplerError as failed:
             raise failed.error from failed.error.__cause__
         if counts:
-            self.cursor.begun(run)
-        return run
+            self.cursor.begun(iteration)
+        return iteration
 
-    def _batches(self, run: Iteration, source: Any) -> Iterator[Any]:
+    def batches(self, iteration: Iteration, source: Any) -> Iterator[Any]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
-        for batch in self._rows(run):
+        for batch in self.rows(iteration):
             yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
 
-    def _rows(self, run: Iteration) -> Iterator[Any]:
+    def rows(self, iteration: Iteration) -> Iterator[Any]:
         """The same, as the sampler gives it."""
-        for number in numbers(run.start):
-            _drawing(run).forget(run.place)
-            found = _drawing(run).batch(number)
-            self._fit(_drawing(run))
+        for number in numbers(iteration.start):
+            _drawing(iteration).forget(iteration.place)
+            found = _drawing(iteration).batch(number)
+            self._fit(_drawing(iteration))
             if found is END:
                 return
             yield found
 
-    def _firsts(self, run: Iteration) -> Iterator[int]:
+    def firsts(self, iteration: Iteration) -> Iterator[int]:
         """For each of these batches a number that no other batch of the epoch has, on any rank.
 
         Those that follow it, one for each of the batch's rows, are no other's either.
         """
-        world, rank = self._ranks.now()
-        return ((number * world + rank) << _PLACES for number in numbers(run.start))
+        world, rank = self.ranks.now()
+        return ((number * world + rank) << _PLACES for number in numbers(iteration.start))
 
-    def rows_in_last_step(self, run: Iteration) -> int:
+    def rows_in_last_step(self, iteration: Iteration) -> int:
         """0: nothing is added to the last batches of an epoch that should be cut off."""
         return 0
-
-    def _settle(self) -> None:
-        """Tells the cursor how far the iteration that moved last is."""
-        if self._latest is not None:
-            self._latest.report()
 
     # -- states
 
@@ -248,22 +225,20 @@ class Replay:
         """See `ResumableSampler.set_epoch`. The sampler is told when the epoch begins."""
         if self._foreign.is_being_told:
             return
-        self._settle()
-        self._latest = None
-        self.cursor.set_epoch(epoch)
+        super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch and batches delivered, JSON-able if what the sampler keeps itself is; see docs/resume.md."""
-        self._settle()
+        self.settle()
         return self._written(self.cursor.state_dict(), self._drawing, late=False)
 
-    def _state_of(self, run: Iteration) -> dict[str, Any]:
+    def state_of(self, iteration: Iteration) -> dict[str, Any]:
         """The state after what an iteration has delivered."""
-        return self._written(self.cursor.state_of(run), _drawing(run), late=True)
+        return self._written(self.cursor.state_of(iteration), _drawing(iteration), late=True)
 
     def _written(self, found: dict[str, Any], drawing: Drawing | None, late: bool) -> dict[str, Any]:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
-        world, rank = self._ranks.now()
+        world, rank = self.ranks.now()
         start = self._start_of(epoch, left[0][0] if left else steps, drawing, late)
         state = {
             "version": _VERSION,
@@ -332,7 +307,7 @@ class Replay:
         self.cursor.resize(UNKNOWN)
         self.cursor.load_state_dict(found, strict)
         self._foreign.put_back(start.generators, strict)
-        self._latest = self._drawing = None
+        self.latest = self._drawing = None
         self._start = start
         self._world = state.get("num_replicas") if strict else None
 
@@ -367,7 +342,7 @@ class Replay:
         return Start(state["epoch"], number, generators, kept)
 
     def _check_same(self, state: Mapping[str, Any]) -> None:
-        world, rank = self._ranks.now()
+        world, rank = self.ranks.now()
         mine = {
             "sampler": self.name,
             "batch_size": self._foreign.size,
@@ -391,7 +366,7 @@ class Replay:
 
     @property
     def _is_to_be_told(self) -> bool:
-        return self._ranks.follows and is_one_of_several() and self._ranks.now() == (1, 0)
+        return self.ranks.follows and is_one_of_several() and self.ranks.now() == (1, 0)
 
     def _check_world(self) -> None:
         """Raises StateError if the state that was loaded is of another number of ranks."""
@@ -413,10 +388,10 @@ class Replay:
         """Compares epoch and batches of all ranks; see `ResumableSampler.check_ranks`."""
         state = self.state_dict()
         mine = {name: state[name] for name in ("version", "seed", "length", "fingerprint", "epoch")}
-        world, rank = self._ranks.now()
+        world, rank = self.ranks.now()
         mine |= {"position": state["steps"], "shuffle": self.name, "share": None}
         mine |= {"rank": rank, "num_replicas": world}
-        check_same(gathered(mine, group), self._ranks.is_alone)
+        check_same(gathered(mine, group), self.ranks.is_alone)
 
     def receipt(self) -> NoReturn:
         """Raises StateError: nobody knows which rows an epoch should have."""
@@ -426,7 +401,7 @@ class Replay:
         """Raises StateError: nobody knows which rows an epoch should have."""
         self._refuse("prove")
 
-    def rows_in_step(self, step: int, epoch: int | None = None) -> NoReturn:
+    def rows_in_step(self, step: int, batch_size: int, drop_last: bool, epoch: int | None) -> NoReturn:
         """Raises StateError: they are known when they are drawn."""
         self._refuse("rows_in_step")
 
@@ -442,28 +417,31 @@ class Replay:
 
     # -- drawing
 
-    def _drawn_run(self, in_order: bool, made: int | None, counts: bool) -> Iteration:
+    def _drawn_iteration(self, in_order: bool, made: int | None, counts: bool) -> Iteration:
         cursor = self.cursor
-        run = cursor.iteration(1, False, in_order, made)
+        iteration = cursor.iteration(1, False, in_order, made)
         if counts:
-            cursor.warn_of_rows_left_out(run)
+            cursor.warn_of_rows_left_out(iteration)
         while True:
             # What was drawn before may be wanted once more.
-            start = self._start if self._start and self._start.epoch == run.start.epoch else None
-            run.source = self._drawing = self._drawing_of(run.start.epoch, start)
-            self._start = _drawing(run).open()
-            _drawing(run).forget(run.start)
-            if not run.start.position or _drawing(run).batch(next(numbers(run.start))) is not END:
+            start = self._start if self._start and self._start.epoch == iteration.start.epoch else None
+            iteration.source = self._drawing = self._drawing_of(iteration.start.epoch, start)
+            self._start = _drawing(iteration).open()
+            _drawing(iteration).forget(iteration.start)
+            if (
+                not iteration.start.position
+                or _drawing(iteration).batch(next(numbers(iteration.start))) is not END
+            ):
                 break
             # The state was saved before anybody knew that this was the end of the epoch.
-            cursor.resize(_drawing(run).drawn)
+            cursor.resize(_drawing(iteration).drawn)
             again = cursor.iteration(1, False, in_order, made)
-            if again.start == run.start:
+            if again.start == iteration.start:
                 break
-            run = again
-        run.counts = counts
-        self._fit(_drawing(run))
-        return run
+            iteration = again
+        iteration.counts = counts
+        self._fit(_drawing(iteration))
+        return iteration
 
     def _looked(self, in_order: bool, made: int | None) -> Iteration:
         """An iteration of which one batch is drawn, and nothing moves."""
@@ -476,9 +454,9 @@ class Replay:
             )
         length, states = cursor.length, self._foreign.generators()
         try:
-            run = self._drawn_run(in_order, made, counts=False)
-            _drawing(run).batch(next(numbers(run.start)))
-            _drawing(run).has_ended = True  # no more of it
+            iteration = self._drawn_iteration(in_order, made, counts=False)
+            _drawing(iteration).batch(next(numbers(iteration.start)))
+            _drawing(iteration).has_ended = True  # no more of it
         finally:
             cursor.resize(length)
             self._foreign.put_back(states)
@@ -487,7 +465,7 @@ class Replay:
             self._drawing = latest
             if latest is not None and is_under_way:
                 latest.tell()
-        return run
+        return iteration
 
     def _drawing_of(self, epoch: int, start: Start | None) -> Drawing:
         # torch's own samplers cannot know of other ranks, which would draw the same.
@@ -527,16 +505,6 @@ class Replay:
     def _drawn_seed(self) -> int:
         return drawn_seed(self._draws_from)
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.name} of {self._num_rows} rows, seed={self.cursor.seed}, "
-            f"rank {self.rank} of {self.num_replicas})"
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._settle()
-        return {**self.__dict__, "_latest": None}
-
 
 def _followed(sampler: Any, follower: Any) -> None:
     """From now on `set_epoch` of a sampler is that of its follower, too."""
@@ -552,7 +520,7 @@ def _followed(sampler: Any, follower: Any) -> None:
     own.followers.add(follower)
 
 
-def _drawing(run: Iteration) -> Drawing:
+def _drawing(iteration: Iteration) -> Drawing:
     """Where the indices of an iteration are drawn."""
-    assert isinstance(run.source, Drawing)
-    return run.source
+    assert isinstance(iteration.source, Drawing)
+    return iteration.source

@@ -62,6 +62,11 @@ def is_sharded_by_caller() -> bool:
     )
 
 
+def is_accelerate_asking() -> bool:
+    """True if Accelerate itself reads the attribute that asks this."""
+    return _module_of(sys._getframe(2)).partition(".")[0] == "accelerate"
+
+
 def num_skipped() -> int:
     """How many of the first batches Accelerate's SkipBatchSampler will throw away, if it is what asks."""
     if "accelerate.data_loader" not in sys.modules:

@@ -11,11 +11,11 @@ import pytest
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
-from torchyoga.loading.ranks import check_same
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.place import taken
 from torchyoga.order.shard import Shard
+from torchyoga.sampling.ranks import check_same
 
 LENGTH, BATCH = 61, 4
 FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolist())

@@ -17,7 +17,7 @@ from torch.utils.data import DistributedSampler
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
-from torchyoga.loading.ranks import Ranks, check_same
+from torchyoga.sampling.ranks import Ranks, check_same
 
 LENGTH = 22
 

@@ -381,8 +381,8 @@ def test_batches_that_were_overtaken_come_first_after_a_resume() -> None:
     for name in ("tasks", "a state"):
         whole = [plain(batch) for batch in loader_of(name, seed=3)]
         loader = loader_of(name, seed=3)
-        source = loader._plan.sampler
-        run = source._begin(in_order=False)
+        source = loader._indices
+        run = source.begin(in_order=False)
         list(itertools.islice(source._batches(run, None), 4))
         for step in (0, 2, 3):
             run.deliver(step)

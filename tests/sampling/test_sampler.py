@@ -17,7 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from torchyoga import ResumableBatchSampler, ResumableSampler, prove
 from torchyoga.errors import StateError
-from torchyoga.loading.ranks import check_same
+from torchyoga.sampling.ranks import check_same
 
 
 def interleaved(ranks: list[list[int]]) -> list[int]:

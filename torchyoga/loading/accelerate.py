@@ -1,0 +1,108 @@
+"""What Accelerate expects of a loader that it has prepared: it would put one of its own in its place.
+
+Accelerate deals the batches of a loader to its processes and, to drop what `pad` has added, lays the batches
+of all ranks end to end. A loader of ours deals rows by itself, in runs of a batch, and tells Accelerate where
+its epochs end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..sampling.indices import Indices
+from ..sampling.trainers import gradient_state, is_accelerate_asking
+
+__all__ = ["AcceleratePrepared", "Accelerated"]
+
+
+class Accelerated:
+    """What an Accelerator has been told of a loader.
+
+    Attributes:
+        is_prepared: True if an Accelerator uses the loader.
+        is_at_end: True if the batch that was delivered last is the last one of its epoch.
+        rest: rows of the dataset in the last batches of all ranks, if they are not full; -1 if that is not
+            known.
+    """
+
+    def __init__(self) -> None:
+        self.is_prepared = self.is_at_end = False
+        self.rest = -1
+
+    def prepare(self, indices: Indices, batch_size: int, in_order: bool) -> None:
+        """Has rows dealt as Accelerate expects it, if it uses the loader.
+
+        Raises:
+            ValueError: they cannot be.
+        """
+        cursor = indices.cursor
+        run_length = batch_size if self.is_prepared else 1
+        if cursor.shard.run_length != run_length:
+            cursor.shard = replace(cursor.shard, run_length=run_length)
+        if not self.is_prepared or indices.num_replicas == 1:
+            return
+        if not in_order:
+            raise ValueError(
+                "with Accelerate and several processes batches must come in order; leave in_order at True"
+            )
+        if indices.locality == "shard":
+            raise ValueError(
+                "Accelerate deals runs of the order to its processes, so with locality='shard' each would "
+                "read the files of all; leave it at 'global'"
+            )
+        if indices.is_dealt_by_nobody:
+            raise ValueError(
+                f"there are {indices.num_replicas} processes, and {indices.name} does not say that it heeds "
+                "them; Accelerate would deal its batches out if torch's own DataLoader was prepared, but "
+                "leaves this one as it is. Have the sampler keep a `rank`, or take torch's DataLoader"
+            )
+
+    def begun(self, loader: Any, rest: int) -> None:
+        """Tells that an epoch begins, in whose last batches are `rest` rows more than full ones have."""
+        if not self.is_prepared:
+            return
+        self.is_at_end, self.rest = False, rest
+        state = gradient_state()
+        if state is not None:
+            state._remove_dataloader(loader)  # an iteration that was left early may still be there
+            state._add_dataloader(loader)
+
+    def ended(self, loader: Any) -> None:
+        """Tells that an epoch is over."""
+        state = gradient_state() if self.is_prepared else None
+        if state is not None:
+            state._remove_dataloader(loader)
+
+
+class AcceleratePrepared:
+    """The attributes by which Accelerate knows a loader; everybody else sees the loader's own."""
+
+    use_stateful_dataloader = True  # so save_state and load_state ask for the state
+    _accelerated: Accelerated
+    _indices: Indices
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        # `prepare` sets it, `prepare_data_loader` only asks.
+        if is_accelerate_asking():
+            self._accelerated.is_prepared = True
+        return self._accelerated.is_prepared
+
+    @_is_accelerate_prepared.setter
+    def _is_accelerate_prepared(self, value: bool) -> None:
+        self._accelerated.is_prepared = value
+
+    @property
+    def end_of_dataloader(self) -> bool:
+        """True if the batch that was delivered last is the last one of its epoch: Accelerate asks for it."""
+        return self._accelerated.is_at_end
+
+    @property
+    def remainder(self) -> Any:
+        """What happens to rows that the ranks cannot divide evenly: "pad", "drop" or "keep".
+
+        For Accelerate, which has another meaning for this name, how many rows of the last batch, gathered
+        from all ranks, its `gather_for_metrics` keeps; all, if less than 1.
+        """
+        return self._accelerated.rest if is_accelerate_asking() else self._indices.cursor.shard.remainder

@@ -1,0 +1,51 @@
+"""Rows of some batches -> those batches, by torch's collate function, ours or the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.utils.data import default_collate, default_convert
+
+from ..reading.stream import Window
+from ..rows.block import Rows
+from ..rows.collate import Collation, Padding, jagged
+from ..sampling.seeding import seeder
+
+__all__ = ["Collating", "is_ours"]
+
+
+class Collating:
+    """Collates the batches of a window, all in one go where that is default_collate's work."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate = collate
+        self._collation: Collation | None = None
+
+    def of(self, rows: Sequence[Any], window: Window, seeds: Sequence[int] | None = None) -> list[Any]:
+        """Each batch, collated; a function of the user's after the generators got these seeds, if any."""
+        if self.collate is not default_collate or not isinstance(rows, Rows):
+            return self.of_parts(self.parts(rows, window), seeds)
+        if self._collation is None or self._collation.schema is not rows.block.schema:
+            self._collation = Collation(rows.block.schema)
+        return self._collation.batches(rows.block, window.bounds)
+
+    def of_parts(self, parts: Sequence[Any], seeds: Sequence[int] | None) -> list[Any]:
+        """The same of the rows of each batch; or of single rows."""
+        if seeds is None:
+            return [self.collate(part) for part in parts]
+        seed_all, found = seeder(), []
+        for part, seed in zip(parts, seeds, strict=True):
+            seed_all(seed)
+            found.append(self.collate(part))
+        return found
+
+    def parts(self, rows: Sequence[Any], window: Window) -> list[Sequence[Any]]:
+        """The rows of each batch."""
+        return [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
+
+
+def is_ours(collate: Any) -> bool:
+    """True for a collate function that may run in any thread, is as fast as reading and draws no numbers."""
+    is_torchs = collate is default_collate or collate is default_convert
+    return is_torchs or collate is jagged or isinstance(collate, Padding)

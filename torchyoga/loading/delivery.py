@@ -1,0 +1,141 @@
+"""One iteration of a loader, counting every batch that reaches the training loop."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..errors import StateError
+from ..order.iteration import Iteration
+from ..sampling.foreign import SamplerError
+from ..sampling.indices import are_skipped
+from .accelerate import Accelerated
+from .device_copy import Moving
+from .failures import BatchError, is_late
+from .pipeline import Arriving, Pipeline
+
+__all__ = ["Delivery"]
+
+
+class Delivery(Iterator[Any]):
+    """One iteration of a loader, counting every batch that reaches the training loop."""
+
+    def __init__(self, loader: Any, pipeline: Pipeline, accelerated: Accelerated) -> None:
+        self._loader, self._pipeline, self._accelerated = loader, pipeline, accelerated
+        self._indices = pipeline.plan.indices
+        self._moved: Callable[[Iterator[Any]], Iterator[Any]] = iter
+        self._batches: Iterator[Any] | None = None
+        self._numbers: deque[int] | None = None  # of the batches that come, if they come in any order
+        self._made = self._indices.clock()
+        self._iteration: Iteration | None = None
+        self._failed: list[int] = []  # batches since the last one that did not
+        self._process = self._steps = 0
+        self._over = False
+
+    def move_to(self, device: torch.device) -> None:
+        """Copies all batches to a device, each while the one before it is computed with."""
+        self._moved = partial(Moving, device)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        iteration, batches = self._iteration, self._batches
+        if iteration is None or batches is None or self._process != os.getpid():
+            iteration, batches = self._begin()
+        cursor = self._indices.cursor
+        if iteration.generation != cursor.generation:
+            cursor.check_generation(iteration.generation)
+        try:
+            batch = next(batches)
+        except StopIteration:
+            self._end(iteration)
+            raise
+        except SamplerError as failed:
+            self._batches = None
+            self._pipeline.give_up_workers()
+            raise failed.error from failed.error.__cause__
+        except BatchError as failed:
+            if self._numbers is None:
+                self._failed.append(iteration.taken + len(self._failed))
+            else:
+                self._failed.append(self._numbers.popleft())
+            raise failed.error from failed.error.__cause__
+        except BaseException as error:
+            # An interrupt, anywhere within, or a worker that was killed: asked again, this begins anew with
+            # the batch that would have come. One that is merely late will come.
+            if not is_late(error):
+                self._batches = None
+                self._pipeline.give_up_workers()
+            raise
+        if self._failed:
+            self._leave_out(iteration)
+        if self._numbers is None:
+            iteration.taken += 1
+        else:
+            iteration.deliver(self._numbers.popleft())
+        self._indices.latest = iteration
+        if iteration.taken == self._steps:
+            self._accelerated.is_at_end = True
+        return batch
+
+    def skip(self, steps: int) -> None:
+        """Begins behind so many batches, which somebody has trained on before: they count as delivered."""
+        self._begin(steps)
+
+    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Any]]:
+        if self._over:
+            raise StopIteration
+        loader, pipeline, iteration = self._loader, self._pipeline, self._iteration
+        if iteration is None:
+            in_order = not pipeline.plan.is_unordered
+            self._accelerated.prepare(self._indices, loader.batch_size or 1, in_order)
+            self._iteration = iteration = pipeline.begin(loader, self._made)
+            iteration.hold(self)
+            pipeline.latest = iteration
+            if skipped and not are_skipped(iteration, skipped):
+                iteration.skip(skipped)
+                iteration.report()
+            rest = self._indices.rows_in_last_step(iteration) % loader.total_batch_size
+            self._accelerated.begun(loader, rest)
+        else:
+            self._leave_out(iteration)
+            iteration.restart()
+        if self._batches is not None:
+            # In a forked child the threads and workers of its parent are not there: it goes on by itself.
+            pipeline.leave_to_parent(self._batches)
+        self._process, self._steps = os.getpid(), iteration.num_steps
+        try:
+            started = pipeline.start(loader, iteration)
+        except SamplerError as failed:
+            raise failed.error from failed.error.__cause__
+        if isinstance(started, Arriving) and pipeline.plan.is_unordered:
+            self._numbers = started.numbers
+        self._batches = self._moved(started)
+        return iteration, self._batches
+
+    def state_after(self, steps: int) -> dict[str, Any]:
+        """See `DataLoader.state_after`; of this iteration."""
+        if self._iteration is None:
+            raise StateError("this iteration has not begun yet; take the loader's state_dict()")
+        return self._indices.state_after(self._iteration, steps)
+
+    def _leave_out(self, iteration: Iteration) -> None:
+        """Going on after failed batches counts them as left out."""
+        for step in self._failed:
+            iteration.lose(step)
+        self._failed.clear()
+
+    def _end(self, iteration: Iteration) -> None:
+        self._over = True
+        self._batches = None  # ends the workers, if they are not persistent
+        if self._failed:
+            self._leave_out(iteration)
+            self._indices.latest = iteration
+        self._indices.finished(iteration)
+        self._accelerated.ended(self._loader)

@@ -1,0 +1,36 @@
+"""What went wrong with one batch of many: errors that do not end an iteration."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["STOPPED", "BatchError", "Failure", "TakenOverError", "is_late"]
+
+STOPPED = "a row or batch could not be made: StopIteration was raised"
+
+
+class BatchError(Exception):
+    """What was raised while a batch was made; the batches behind it come all the same."""
+
+    def __init__(self, error: Exception) -> None:
+        if isinstance(error, StopIteration):  # would end the loop
+            cause, error = error, RuntimeError(STOPPED)
+            error.__cause__ = cause
+        self.error = error
+
+
+class Failure(NamedTuple):
+    """What comes in place of a batch that could not be read."""
+
+    error: Exception
+
+
+class TakenOverError(RuntimeError):
+    """Another iterator uses the workers."""
+
+
+def is_late(error: BaseException) -> bool:
+    """True if torch has waited for a batch as long as `timeout` says, or another iterator has the workers."""
+    return isinstance(error, TakenOverError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("DataLoader timed out")
+    )

@@ -1,0 +1,97 @@
+"""Batches of a DataRef, read by the training loop's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ..process.background import Ahead, Task
+from ..process.warned import warn_user
+from ..reading.dataref import DataRef
+from ..reading.stream import Window
+from ..sampling.seeding import Seeding
+from .collating import Collating, is_ours
+from .failures import BatchError, Failure
+from .plan import EpochIndices
+
+__all__ = ["InProcess", "has_accelerator", "rows_of"]
+
+
+class InProcess(Iterator[Any]):
+    """The batches of a DataRef, read by this process; many small ones at once, and ahead if there is time."""
+
+    def __init__(
+        self,
+        source: DataRef,
+        plan: EpochIndices,
+        seeding: Seeding,
+        collate: Any,
+        pins: bool,
+        num_ahead: int,
+    ) -> None:
+        assert plan.iteration is not None
+        self._source = source
+        self._seeding = seeding
+        self._batches = Collating(collate)
+        self._pins = pins and has_accelerator()
+        self._is_plain = is_ours(collate)  # a function of the user's runs in the user's thread
+        self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
+        self._firsts = plan.indices.firsts(plan.iteration)
+        windows = plan.windows(plan.iteration)
+        tasks = (Task(partial(self._window, window), len(window.ends)) for window in windows)
+        # A sampler that may draw at any time does so in the user's thread, when it is asked.
+        may_be_ahead = self._source.is_thread_safe and plan.indices.is_known_ahead
+        self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0)
+        self._read: list[Any] = []  # last first
+
+    def __next__(self) -> Any:
+        if not self._read:
+            self._read = next(self._ahead)[::-1]
+        found, first = self._read.pop(), next(self._firsts)
+        if type(found) is Failure:
+            raise BatchError(found.error)
+        if self._is_plain:
+            return found
+        try:
+            with self._seeding.meanwhile():
+                seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
+                (batch,) = self._batches.of_parts([found], seeds)
+            return self._pinned(batch)
+        except Exception as error:
+            raise BatchError(error) from error
+
+    def _window(self, window: Window) -> list[Any]:
+        """The batches of a window, or what became of them."""
+        try:
+            rows = rows_of(self._source, window.numbers)
+            if not self._is_plain:
+                return self._batches.parts(rows, window)
+            found = self._batches.of(rows, window)
+            return [self._pinned(batch) for batch in found] if self._pins else found
+        except Exception as error:
+            if len(window.ends) == 1:
+                return [Failure(error)]
+        # One of them fails: the others are delivered all the same.
+        return [self._window(alone)[0] for alone in window.apart()]
+
+    def _pinned(self, batch: Any) -> Any:
+        return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
+def has_accelerator() -> bool:
+    """True if memory can be pinned; warns if it cannot."""
+    accelerator = getattr(torch, "accelerator", None)  # since torch 2.6
+    if torch.cuda.is_available() or (accelerator is not None and accelerator.is_available()):
+        return True
+    warn_user("pin_memory=True, but there is no accelerator: memory is not pinned")
+    return False
+
+
+def rows_of(source: DataRef, numbers: npt.NDArray[Any]) -> Sequence[Any]:
+    """The rows of a DataRef, which refuses what is not a number: that is a batch that failed."""
+    return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)

@@ -1,0 +1,118 @@
+"""The indices of one epoch from a place on, as torch's iterators take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from ..order.iteration import Iteration
+from ..reading.dataref import DataRef
+from ..reading.stream import Window, windows_of
+from ..sampling.foreign import Keys
+from ..sampling.indices import Indices
+from .shared_memory import Ring
+
+__all__ = ["EpochIndices", "Job", "Row"]
+
+
+class Row(NamedTuple):
+    """A row that is not part of a batch; with its position, and what its random numbers come from."""
+
+    number: Any
+    position: int
+    seed: int
+    epoch: int
+
+
+class Job(NamedTuple):
+    """The rows of some batches; with their seed and epoch, and the slot of a ring they are to be put into."""
+
+    window: Window
+    firsts: list[int]  # the position at which each batch begins
+    seed: int
+    epoch: int
+    ring: int
+    slot: int
+    step: int | None  # the number of the first batch, if they may come in any order
+
+
+class EpochIndices:
+    """The indices of one epoch from a place on, for torch's iterators to take as early as they like."""
+
+    def __init__(
+        self,
+        indices: Indices,
+        is_single: bool,
+        batch_size: int,
+        drop_last: bool,
+        source: Any,
+        together: int | None,
+    ) -> None:
+        self.indices = indices
+        self.iteration: Iteration | None = None  # the iteration that they are for
+        self.is_unordered = False
+        self.is_single = is_single  # single rows, no batches of them
+        self.seen_by: Any = None  # is told the rows of each batch
+        self.ring: Ring | None = None
+        self.source = source  # is told of the rows
+        self._size = batch_size, drop_last
+        self.together = together
+
+    def __len__(self) -> int:
+        return self.indices.num_steps(*self._size)
+
+    def __iter__(self) -> Iterator[Any]:
+        assert self.iteration is not None
+        return self._jobs(self.iteration)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the iteration is in."""
+        assert self.iteration is not None
+        return self.iteration.start.epoch
+
+    def _jobs(self, iteration: Iteration) -> Iterator[Any]:
+        indices, epoch = self.indices, iteration.start.epoch
+        firsts = indices.firsts(iteration)
+        if self.is_single:
+            for row in indices.rows(iteration):
+                yield Row(row, next(firsts), indices.cursor.order.seed, epoch)
+            return
+        ring = self.ring
+        if ring is not None:
+            ring.begin()
+        step = 0
+        for window in self.windows(iteration, read_here=False, most=self.together):
+            number = step if self.is_unordered else None
+            key, slot = (ring.key, ring.send()) if ring else (0, -1)
+            begun = list(islice(firsts, len(window.ends)))
+            yield Job(window, begun, indices.cursor.order.seed, epoch, key, slot, number)
+            step += len(window.ends)
+
+    def windows(
+        self, iteration: Iteration, read_here: bool = True, most: int | None = None
+    ) -> Iterator[Window]:
+        """The batches in windows, as they are read."""
+        # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
+        # batches travel together, for every journey costs as much as reading some of them.
+        if self.indices.is_known_ahead and isinstance(self.source, DataRef):
+            return windows_of(self.source, self.batches(iteration), read_here, most)
+        return (Window(batch, [_size(batch)]) for batch in self.batches(iteration))
+
+    def batches(self, iteration: Iteration) -> Iterator[Any]:
+        """The rows of each batch from the start of an iteration."""
+        seen: list[list[Any]] = []
+        if self.seen_by is not None:
+            self.seen_by.seen_batch_indices = seen
+        for batch in self.indices.batches(iteration, self.source):
+            if self.seen_by is not None:
+                seen.append(list(batch.whole) if isinstance(batch, Keys) else batch.tolist())
+            yield batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ring": None, "source": None, "iteration": None}
+
+
+def _size(batch: Any) -> int:
+    return batch.size if isinstance(batch, Keys) else len(batch)

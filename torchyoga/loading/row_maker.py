@@ -1,0 +1,170 @@
+"""A dataset as torch's fetchers see it: it makes rows, and batches of them, here or in a worker process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import Subset, get_worker_info
+
+from ..process.buffers import placing
+from ..reading.dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
+from ..sampling.foreign import Keys
+from ..sampling.seeding import Seeding, row_seeds, seeder
+from ..views.mapped import MappedRef
+from .collating import Collating, is_ours
+from .failures import STOPPED
+from .in_process import rows_of
+from .plan import Job, Row
+from .shared_memory import Ring, packed
+
+__all__ = ["Numbered", "RowMaker", "WorkerInit"]
+
+_SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # in which indices of rows come
+
+
+class Numbered(NamedTuple):
+    """The batches of a job, and which they are."""
+
+    step: int
+    slot: int
+    batches: Any
+
+
+class RowMaker:
+    """A dataset as torch's fetchers see it: it makes rows with random numbers of their own, and batches."""
+
+    def __init__(self, dataset: Any, seeding: Seeding, collate: Any, ring: Ring | None) -> None:
+        self.dataset = dataset
+        self._seeding = seeding
+        self._batches = Collating(collate)
+        self._ring = ring
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, row: Row) -> Any:
+        with self._seeding.meanwhile(), _ending_no_epoch():
+            if self._seeding.rows:
+                number = row.position if self._seeding.by_place else row.number
+                (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
+            else:
+                found = self.dataset[row.number]
+            seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
+            (made,) = self._batches.of_parts([found], seeds)
+            return made
+
+    def __getitems__(self, job: Job) -> Any:
+        """The batches of a job: a list, or a parcel of one."""
+        worker = get_worker_info()
+        try:
+            found = self._packed(job)
+        except Exception:
+            if worker is None:
+                raise
+            found = [_wrapped(worker.id)] * len(job.window.ends)
+        return found if job.step is None else Numbered(job.step, job.slot, found)
+
+    def _packed(self, job: Job) -> Any:
+        place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
+        if place is None:
+            return self._all(job) if get_worker_info() is None else packed(self._all(job), -1, -1, None)
+        # Only our own code may see the memory of the slot: what the user's keeps would be written over.
+        ours = not self._seeding.rows and is_ours(self._batches.collate) and _only_gathers(self.dataset)
+        with placing(place) if ours else contextlib.nullcontext():
+            found = self._all(job)
+        return packed(found, job.ring, job.slot, place)
+
+    def _all(self, job: Job) -> list[Any]:
+        worker = get_worker_info()
+        with self._seeding.meanwhile(), _ending_no_epoch():
+            try:
+                return self._made(job)
+            except Exception:
+                if worker is None:
+                    raise
+                if len(job.firsts) == 1:
+                    return [_wrapped(worker.id)]
+            # One of them fails: the others are delivered all the same.
+            found = []
+            for window, first in zip(job.window.apart(), job.firsts, strict=True):
+                try:
+                    found += self._made(job._replace(window=window, firsts=[first]))
+                except Exception:
+                    found.append(_wrapped(worker.id))
+            return found
+
+    def _made(self, job: Job) -> list[Any]:
+        seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
+        return self._batches.of(self._rows(job), job.window, seeds)
+
+    def _rows(self, job: Job) -> Any:
+        numbers: Any = job.window.numbers
+        if isinstance(self.dataset, DataRef) and not self._seeding.rows:
+            return rows_of(self.dataset, numbers)
+        rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
+        many = getattr(self.dataset, "__getitems__", None)
+        if self._seeding.rows and (many is None or isinstance(rows, _SEVERAL)):
+            return self._seeded(rows, self._numbers(job), job.seed, job.epoch)
+        if self._seeding.rows:  # one thing that is not made of rows
+            seeder()(row_seeds(job.seed, job.epoch, self._numbers(job)[:1])[0])
+        return many(rows) if many else [self.dataset[row] for row in rows]
+
+    def _numbers(self, job: Job) -> npt.NDArray[np.int64]:
+        """What the random numbers of each row come from."""
+        if not self._seeding.by_place:
+            return job.window.numbers
+        bounds = zip(job.firsts, job.window.bounds, strict=True)
+        return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
+
+    def _seeded(self, rows: Any, numbers: npt.NDArray[np.int64], seed: int, epoch: int) -> list[Any]:
+        """The rows, each made with random numbers of its own."""
+        dataset, seed_all, found = self.dataset, seeder(), []
+        for row, own_seed in zip(rows, row_seeds(seed, epoch, numbers), strict=True):
+            seed_all(own_seed)
+            found.append(dataset[row])
+        return found
+
+
+class WorkerInit:
+    """Shows workers the user's dataset before they run the user's function."""
+
+    def __init__(self, dataset: Any, function: Any) -> None:
+        self._dataset = dataset
+        self._function = function
+
+    def __call__(self, worker_id: int) -> None:
+        """Is called in each worker process."""
+        info = get_worker_info()
+        assert info is not None
+        object.__setattr__(info, "dataset", self._dataset)  # torch forbids it to those who might forget this
+        if self._function is not None:
+            self._function(worker_id)
+
+
+def _only_gathers(dataset: Any) -> bool:
+    """True for a dataset that keeps no row that it has given."""
+    while type(dataset) in (SlicedRef, Subset):
+        dataset = dataset.whole if type(dataset) is SlicedRef else dataset.dataset
+    if type(dataset) is MappedRef:
+        return all(map(_only_gathers, dataset.sources))
+    return type(dataset) in (VersionRef, ColumnsRef)
+
+
+def _wrapped(worker: int) -> ExceptionWrapper:
+    """The exception under way, to be raised by the training loop's process."""
+    return ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def _ending_no_epoch() -> Iterator[None]:
+    """Makes a StopIteration of the user's an error: torch would take it for the end of the epoch."""
+    try:
+        yield
+    except StopIteration:
+        raise RuntimeError(STOPPED)  # noqa: B904 -- contextlib would raise the cause again

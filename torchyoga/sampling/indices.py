@@ -1,0 +1,246 @@
+"""What a loader takes indices from and reports to: an order, or anybody's sampler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import StateError
+from ..order.cursor import Cursor
+from ..order.full import as_int
+from ..order.iteration import Iteration
+from ..order.proof import Proof, prove
+from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
+
+__all__ = ["Indices", "are_skipped", "drawn_seed"]
+
+
+class Reporting(Protocol):
+    """An iteration that tells the cursor how far it is."""
+
+    def report(self) -> None:
+        """Tells the cursor."""
+
+
+class Indices(ABC):
+    """The indices of every epoch on this rank, and the account of those that were delivered.
+
+    Attributes:
+        dataset: what the indices are for.
+        cursor: where all of it stands.
+        ranks: which of how many ranks this process is.
+        latest: the iteration that has moved last, if the cursor does not know of it yet.
+        seed_rows: what its loader was told, for one that is made anew around it.
+    """
+
+    def __init__(self, dataset: Any, cursor: Cursor, ranks: Ranks) -> None:
+        self.dataset, self.cursor, self.ranks = dataset, cursor, ranks
+        self.latest: Reporting | None = None
+        self.seed_rows: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.settle()
+        return {**self.__dict__, "latest": None}
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self.ranks.now()[0]
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self.ranks.now()[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        self.settle()
+        return self.cursor.epoch
+
+    @property
+    @abstractmethod
+    def is_known_ahead(self) -> bool:
+        """True if rows may be read before they are asked for."""
+
+    @property
+    @abstractmethod
+    def locality(self) -> str:
+        """ "shard" if each rank has files of its own, else "global"."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """True if an epoch may give a row twice on purpose, as anybody's sampler may."""
+        return False
+
+    @property
+    def is_dealt_by_nobody(self) -> bool:
+        """True if all of several ranks get the same batches, as far as anybody says."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """What decides which rows come, for messages."""
+        return "ResumableSampler"
+
+    @property
+    def order(self) -> str:
+        """How rows are ordered, for people."""
+        return self.name
+
+    def __str__(self) -> str:
+        cursor, dataset = self.cursor, self.dataset
+        self.settle()
+        kind = "rows" if isinstance(dataset, range) else f"rows of a {type(dataset).__name__}"
+        return (
+            f"{len(dataset)} {kind}, {self.order}, seed={cursor.seed}, rank {self.rank} of "
+            f"{self.num_replicas}, remainder={cursor.shard.remainder!r}, at epoch {cursor.epoch}, "
+            f"position {cursor.position}"
+        )
+
+    # -- iterations
+
+    @abstractmethod
+    def begin(
+        self,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        in_order: bool = True,
+        made: int | None = None,
+        looked_at: bool = False,
+    ) -> Iteration:
+        """An iteration that begins now.
+
+        Args:
+            batch_size: of its batches.
+            drop_last: likewise.
+            in_order: likewise.
+            made: `clock` when its iterator was made, if that is known.
+            looked_at: True if nothing of it counts.
+        """
+
+    @abstractmethod
+    def batches(self, iteration: Iteration, source: object) -> Iterator[Any]:
+        """The indices of each batch from the start of an iteration, as `source` takes them."""
+
+    @abstractmethod
+    def rows(self, iteration: Iteration) -> Iterator[Any]:
+        """The same indices, one by one."""
+
+    @abstractmethod
+    def firsts(self, iteration: Iteration) -> Iterator[int]:
+        """For each of these batches a number of the epoch that is not another batch's, on any rank."""
+
+    @abstractmethod
+    def num_steps(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch under way on this rank: those delivered, and those to come."""
+
+    @abstractmethod
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, Any] | None) -> int:
+        """The most batches of any epoch, if this state is going to be loaded."""
+
+    @abstractmethod
+    def rows_in_last_step(self, iteration: Iteration) -> int:
+        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+
+    def settle(self) -> None:
+        """Tells the cursor how far the iteration that has moved last is."""
+        if self.latest is not None:
+            self.latest.report()
+
+    def finished(self, iteration: Iteration) -> None:
+        """An iteration has come to its end."""
+        self.settle()
+        self.latest = None
+        self.cursor.finished(iteration)
+
+    def clock(self) -> int:
+        """How many iterations have delivered anything by now; iterators note it when they are made."""
+        self.settle()
+        return self.cursor.num_begun
+
+    # -- states
+
+    @abstractmethod
+    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+        """The state after what an iteration has delivered."""
+
+    def state_after(self, iteration: Iteration, steps: int) -> dict[str, Any]:
+        """The state after so many batches of an iteration.
+
+        Raises:
+            StateError: a state was loaded since.
+            ValueError: so many have not been delivered.
+        """
+        self.cursor.check_generation(iteration.generation)
+        found = iteration.after(as_int("steps", steps, low=0))
+        iteration.is_saved = iteration.is_saved or steps > 0
+        return self.state_of(found)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `ResumableSampler.set_epoch`."""
+        self.settle()
+        self.latest = None
+        self.cursor.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `ResumableSampler.state_dict`."""
+        self.settle()
+        return self.cursor.state_dict()
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """See `ResumableSampler.load_state_dict`."""
+
+    @abstractmethod
+    def receipt(self) -> dict[str, Any]:
+        """See `ResumableSampler.receipt`."""
+
+    def prove(self, group: Any = None) -> Proof:
+        """See `ResumableSampler.prove`."""
+        receipts: Sequence[Mapping[str, Any]] = gathered(self.receipt(), group)
+        if not self.ranks.is_alone:  # others may see the same rows
+            receipts = same_by_rank(receipts)
+        return prove(receipts)
+
+    @abstractmethod
+    def check_ranks(self, group: Any = None) -> None:
+        """See `ResumableSampler.check_ranks`."""
+
+    @abstractmethod
+    def rows_in_step(
+        self, step: int, batch_size: int, drop_last: bool, epoch: int | None
+    ) -> npt.NDArray[np.int64]:
+        """See `ResumableBatchSampler.rows_in_step`."""
+
+    @abstractmethod
+    def position_of(self, row: int, epoch: int | None = None) -> int:
+        """See `ResumableSampler.position_of`."""
+
+
+def are_skipped(iteration: Iteration, skipped: int) -> bool:
+    """True if the batches that a trainer skips are those that a state has skipped already.
+
+    Raises:
+        StateError: the state has skipped others.
+    """
+    if not skipped or not iteration.start.position:
+        return False
+    if skipped != iteration.steps_before:
+        raise StateError(
+            f"a state was loaded after {iteration.steps_before} batches of the epoch, and {skipped} are to "
+            "be skipped as well; leave out skip_first_batches, the loader continues by itself"
+        )
+    return True
+
+
+def drawn_seed(generator: torch.Generator | None) -> int:
+    """One number of a generator, torch's global one by default; 0 in a job of several processes."""
+    if is_one_of_several():  # each has a generator of its own
+        return 0
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())

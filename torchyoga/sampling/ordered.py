@@ -1,0 +1,297 @@
+"""The indices of an order, and the account of what samplers and loaders have delivered of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order.by_file import Locality
+from ..order.cursor import Cursor
+from ..order.full import as_int
+from ..order.iteration import Iteration
+from ..order.place import batches, chunks, first_positions
+from ..process.warned import warn_user
+from ..versions.location import Progress
+from ..views.mapped import flattened
+from .indices import Indices
+from .ranks import Ranks, check_same, gathered, is_one_of_several
+from .trainers import is_evaluated, is_only_looked_at, is_read_by_accelerate, num_skipped
+
+__all__ = ["Begun", "OrderedIndices"]
+
+
+class Handing(Protocol):
+    """One iterator over single rows, which nobody counts: it knows itself how many it has handed out."""
+
+    over: bool
+    reported: int
+
+    @property
+    def taken(self) -> int:
+        """Rows handed out."""
+
+    @property
+    def is_held(self) -> bool:
+        """True if somebody may ask it for more."""
+
+    def report(self) -> None:
+        """Tells the cursor."""
+
+    def stop(self) -> None:
+        """Hands out nothing more."""
+
+
+class OrderedIndices(Indices):
+    """The rows of an order on this rank.
+
+    Attributes:
+        running: iterators over single rows that have begun, and may go on.
+        begun: the iteration that has begun last, if it was a sampler's own.
+    """
+
+    def __init__(self, dataset: Any, cursor: Cursor, ranks: Ranks) -> None:
+        super().__init__(dataset, cursor, ranks)
+        self.running: list[Handing] = []
+        self.begun: Begun | None = None
+        self._has_warned = self._has_warned_of_workers = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "running": [], "begun": None}
+
+    @property
+    def is_known_ahead(self) -> bool:
+        """True: rows may be read before they are asked for."""
+        return True
+
+    @property
+    def located(self) -> Cursor:
+        """The cursor, once it knows which rank this is by now."""
+        cursor, now = self.cursor, self.ranks.now()
+        if now != (cursor.shard.num_replicas, cursor.shard.rank):
+            cursor.deal(*now)
+        return cursor
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self.located.shard.num_replicas
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self.located.shard.rank
+
+    @property
+    def locality(self) -> Locality:
+        """ "shard" if each rank has files of its own, else "global"."""
+        return self.cursor.locality
+
+    @property
+    def order(self) -> str:
+        """How rows are shuffled, and whether ranks have files of their own."""
+        shard = ", locality='shard'" if self.locality == "shard" else ""
+        return f"shuffle={self.cursor.shuffle!r}{shard}"
+
+    # -- iterations
+
+    def begin(
+        self,
+        batch_size: int = 1,
+        drop_last: bool = False,
+        in_order: bool = True,
+        made: int | None = None,
+        looked_at: bool = False,
+        progress: Progress | None = None,
+    ) -> Iteration:
+        """An iteration that begins now; `progress` says how far it is, where it does not know that itself."""
+        self.settle()
+        self.latest = None
+        self.ranks.check_alone()
+        cursor = self.located
+        self._check_length()
+        if looked_at or is_only_looked_at():
+            look = cursor.iteration(batch_size, drop_last, in_order, made)
+            look.counts = False
+            return look
+        self._warn_of_trainers()
+        cursor.fix_seed()
+        if is_one_of_several():
+            cursor.take_seed(0)  # it was drawn before this process was told of the others
+        begun = cursor.iteration(batch_size, drop_last, in_order, made)
+        begun.may_be_left = is_evaluated()
+        cursor.warn_of_rows_left_out(begun)
+        cursor.begun(begun)
+        source = flattened(self.dataset)
+        if source is not None:
+            source.foresee(chunks(cursor.order, begun.shard, begun.start), progress or begun.progress)
+        return begun
+
+    def batches(self, iteration: Iteration, source: object) -> Iterator[npt.NDArray[np.int64]]:
+        """The rows of each batch from the start of an iteration."""
+        size, drop_last = iteration.batch_size, iteration.drop_last
+        return batches(self.cursor.order, iteration.shard, iteration.start, size, drop_last)
+
+    def rows(self, iteration: Iteration) -> Iterator[int]:
+        """The same rows, one by one."""
+        for found in chunks(self.cursor.order, iteration.shard, iteration.start):
+            yield from found.tolist()
+
+    def firsts(self, iteration: Iteration) -> Iterator[int]:
+        """The position at which each of these batches begins."""
+        length, size = self.cursor.length, iteration.batch_size
+        return first_positions(iteration.shard, length, iteration.start, size)
+
+    def num_steps(self, batch_size: int, drop_last: bool) -> int:
+        """Batches of the epoch under way on this rank: those delivered, and those to come."""
+        return self.located.steps_under_way(batch_size, drop_last)
+
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, Any] | None) -> int:
+        """The most batches of any epoch, if this state is going to be loaded."""
+        cursor = self.located
+        resumed = copy(cursor)
+        if state is not None:
+            resumed.load_state_dict(state)
+        now, whole = self.num_steps(batch_size, drop_last), cursor.steps(batch_size, drop_last)
+        return max(now, whole, resumed.steps_under_way(batch_size, drop_last))
+
+    def rows_in_last_step(self, iteration: Iteration) -> int:
+        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+        return iteration.rows_in_last_step
+
+    def settle(self) -> None:
+        """Tells the cursor how far the iteration that has moved last is."""
+        for handing in self.running:
+            # When several iterators run at once, every one but the first reports each step and records the
+            # others' positions. Only the first can therefore be out of date.
+            if handing.taken != handing.reported:
+                handing.reported = handing.taken
+                self.latest = handing
+        # What nobody holds will not move again.
+        self.running = [handing for handing in self.running if not handing.over and handing.is_held]
+        super().settle()
+
+    def _check_length(self) -> None:
+        """Raises ValueError if the dataset has grown or shrunk."""
+        if len(self.dataset) != self.cursor.length:
+            raise ValueError(
+                f"the dataset had {self.cursor.length} rows when the order was made, and has "
+                f"{len(self.dataset)} now; make a new loader or sampler, and load its state with strict=False"
+            )
+
+    def _warn_of_trainers(self) -> None:
+        """Tells what cannot be made right from here."""
+        told = ""
+        if is_read_by_accelerate():
+            told = (
+                "Accelerate reads this sampler through a loader of its own, which forgets the epoch when it "
+                "is resumed (huggingface/accelerate#4195), so rows of a later epoch would come twice; use "
+                "torchyoga.DataLoader, which Accelerate leaves as it is"
+            )
+        elif num_skipped():
+            told = (
+                "the trainer finds its place by skipping batches, which is right only with as many ranks and "
+                "as large batches as before, and in_order=True (huggingface/transformers#22580)"
+            )
+        if told and not self._has_warned:
+            self._has_warned = True
+            warn_user(told)
+
+    # -- states
+
+    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+        """The state after what an iteration has delivered."""
+        return self.cursor.state_of(iteration)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `ResumableSampler.set_epoch`."""
+        super().set_epoch(epoch)
+        if self.begun is not None and self.begun.iteration.start.epoch != self.cursor.epoch:
+            self.begun = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `ResumableSampler.state_dict`."""
+        self.settle()
+        if self.begun is not None and self.begun.tasks and not self._has_warned_of_workers:
+            self._has_warned_of_workers = True
+            warn_user(
+                "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, "
+                "and this state counts them all; count the steps of your loop and save "
+                "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader"
+            )
+        return self.cursor.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """See `ResumableSampler.load_state_dict`."""
+        self.located.load_state_dict(state, strict)
+        self.latest = None
+        for handing in self.running:
+            handing.stop()
+        self.running, self.begun = [], None
+
+    def receipt(self) -> dict[str, Any]:
+        """See `ResumableSampler.receipt`."""
+        self.settle()
+        return self.located.receipt()
+
+    def check_ranks(self, group: Any = None) -> None:
+        """See `ResumableSampler.check_ranks`."""
+        shard = self.located.shard
+        mine = {"rank": shard.rank, "num_replicas": shard.num_replicas}
+        check_same(gathered({**self.state_dict(), **mine}, group), self.ranks.is_alone)
+
+    def rows_in_step(
+        self, step: int, batch_size: int, drop_last: bool, epoch: int | None
+    ) -> npt.NDArray[np.int64]:
+        """See `ResumableBatchSampler.rows_in_step`."""
+        cursor = self.cursor
+        size = batch_size * cursor.shard.num_replicas
+        end = cursor.shard.end(cursor.length)
+        positions = np.arange(size * as_int("step", step, low=0), min(size * (step + 1), end))
+        if not len(positions):
+            most = self.num_steps(batch_size, drop_last) - 1
+            raise ValueError(f"step must be in 0..{most}, found {step}")
+        return self.rows_at(positions, epoch)
+
+    def rows_at(self, positions: npt.ArrayLike, epoch: int | None = None) -> npt.NDArray[np.int64]:
+        """See `ResumableSampler.rows_at`."""
+        return self.cursor.order.rows(self.epoch if epoch is None else epoch, positions)
+
+    def position_of(self, row: int, epoch: int | None = None) -> int:
+        """See `ResumableSampler.position_of`."""
+        return int(self.cursor.order.positions(self.epoch if epoch is None else epoch, [row])[0])
+
+
+class Begun(NamedTuple):
+    """An iteration that has begun, for states of what was handed out in it.
+
+    Attributes:
+        iteration: the iteration.
+        tasks: the batches that torch has asked for, for its workers, and has not delivered.
+        settle: notes in `iteration` what was handed out.
+    """
+
+    iteration: Iteration
+    tasks: Mapping[int, Any]
+    settle: Callable[[], Any]
+
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+        """The state after so many batches."""
+        self.settle()
+        found = copy(self.iteration)
+        rows = min(
+            found.taken * found.batch_size, found.shard.count(found.cursor.length, found.start.position)
+        )
+        most = rows // batch_size if drop_last else -(-rows // batch_size)
+        if not 0 <= as_int("steps", steps) <= most:
+            raise ValueError(
+                f"steps must be in 0..{most}, the batches of {batch_size} rows that this iteration has "
+                f"handed out, found {steps}"
+            )
+        self.iteration.is_saved = self.iteration.is_saved or steps > 0
+        found.batch_size, found.drop_last, found.taken = batch_size, drop_last, steps
+        found.steps_before = found.entry.steps if found.start == found.entry.place else 0
+        return found.cursor.state_of(found)
