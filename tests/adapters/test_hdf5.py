@@ -528,7 +528,7 @@ def test_it_pickles_by_path(tmp_path: Path) -> None:
 def test_a_cache_of_chunks_is_bounded_and_decodes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchyoga.formats.contract import filters
+    from torchyoga.formats import hdf5_filters as filters
 
     values = np.arange(1000 * 100, dtype=np.int64).reshape(1000, 100)  # 100 chunks of 8,000 bytes
     path = tmp_path / "x.h5"

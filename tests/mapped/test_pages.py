@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
-from torchyoga.formats.contract import pages
+from torchyoga.mapped import pages
 from torchyoga.mapped.pages import Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
 PAGE = pages.PAGE
@@ -223,7 +223,7 @@ import os, sys
 from pathlib import Path
 import h5py, numpy as np, torchyoga as yoga
 from torchyoga.errors import CorruptError
-from torchyoga.formats.contract import pages
+from torchyoga.mapped import pages
 
 pages._LOOK_SECONDS = 0
 pages.is_shared = lambda device: True  # as on a network mount
