@@ -12,9 +12,8 @@ import zipfile
 from importlib.metadata import metadata
 from pathlib import Path
 
-from docs import ROOT, run_blocks
-
 import torchyoga
+from docs import ROOT, run_blocks
 
 
 def check_contents(wheel: Path) -> None:
