@@ -1,4 +1,7 @@
-"""The road in: rows of a source -> blocks -> files -> a published version."""
+"""The rows of a source into a published version: blocks, files, manifest.
+
+Door: `build`. Never sees orders or frameworks.
+"""
 
 from __future__ import annotations
 

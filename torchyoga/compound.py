@@ -1,4 +1,7 @@
-"""Tensors that consist of several: ragged, sparse and string tensors as rows keep them."""
+"""Ragged, sparse and string tensors into the plain arrays that rows keep.
+
+Never sees frameworks.
+"""
 
 from __future__ import annotations
 
