@@ -22,6 +22,7 @@ ROADS = {
     "out": ("loading", "order", "reading", "mapped", "rows"),
 }
 SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}
+NOTE = re.compile(r"^Note (\d+)\. (.*)\.$", re.MULTILINE)
 WIDTH, BOX, HEIGHT, STOREY, TOP = 920, 226, 48, 88, 40
 LANES = {-1: 1 / 6, 0: 1 / 2, 1: 5 / 6}  # of the width; between them lines pass
 INK = {  # class: (on a light page, on a dark one)
@@ -67,13 +68,19 @@ def files_of(name: str) -> list[Path]:
 
 
 @cache
+def tree(path: Path) -> ast.Module:
+    """A file as a syntax tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def room(name: str) -> Room:
     """A room from its docstring: what it turns, its doors, what it never sees.
 
     Raises:
         ValueError: there is no docstring.
     """
-    said = ast.get_docstring(ast.parse(files_of(name)[0].read_text(encoding="utf-8")))
+    said = ast.get_docstring(tree(files_of(name)[0]))
     if not said:
         raise ValueError(
             f"{files_of(name)[0]} has no docstring; say what it turns, its door, what it never sees"
@@ -94,7 +101,7 @@ def imports() -> dict[str, frozenset[str]]:
 def _imported(path: Path) -> set[str]:
     package = ("torchyoga", *path.relative_to(PACKAGE).parent.parts)
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {tuple(alias.name.split(".")) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -104,11 +111,13 @@ def _imported(path: Path) -> set[str]:
     return {parts[1] for parts in found if parts[0] == "torchyoga" and parts[1:2] and parts[1] in names()}
 
 
-def below(name: str) -> set[str]:
+@cache
+def below(name: str) -> frozenset[str]:
     """All rooms that a room rests on."""
-    return set().union(*({other} | below(other) for other in imports()[name]))
+    return imports()[name].union(*map(below, imports()[name]))
 
 
+@cache
 def storey(name: str) -> int:
     """How high a room lies: one above the highest that it imports."""
     return 1 + max((storey(other) for other in imports()[name]), default=-1)
@@ -268,12 +277,37 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def notes() -> list[tuple[int, str, str]]:
+    """The notes that stand at the top of files: number, title and file."""
+    found = []
+    for name in names():
+        for path in files_of(name):
+            said = ast.get_docstring(tree(path)) or ""
+            where = path.relative_to(PACKAGE).as_posix()
+            found += [(int(number), title, where) for number, title in NOTE.findall(said)]
+    return sorted(found)
+
+
+def list_of_notes() -> str:
+    """Those notes as a table of Markdown, by number."""
+    lines = ["| note | | stands in |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {number} | {title} | `{where}` |" for number, title, where in notes()])
+
+
 def page(text: str) -> str:
-    """The text of design.md with the table of today."""
-    begin, end = "<!-- rooms: written by docs/rooms.py -->\n", "\n<!-- rooms end -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return before + begin + table() + end + after
+    """The text of design.md with the tables of today.
+
+    Raises:
+        ValueError: the comments between which they stand are not there.
+    """
+    for what, written in (("rooms", table()), ("notes", list_of_notes())):
+        between = re.compile(
+            f"(<!-- {what}: written by docs/rooms.py -->\n).*?(<!-- {what} end -->)", re.DOTALL
+        )
+        if not between.search(text):
+            raise ValueError(f"{PAGE} has no place for the {what}; put back {marks!r}")
+        text = between.sub(lambda found, written=written: f"{found[1]}{written}\n{found[2]}", text)
+    return text
 
 
 def main() -> None:

@@ -1,4 +1,12 @@
-"""torch's DataLoader, counting what was delivered."""
+"""torch's DataLoader, counting what was delivered.
+
+Note 8. torch's iterators take indices from a plan that moves nothing.
+Batches are counted as they come out. Without workers and Python transforms the loader reads by itself, small
+batches several at once.
+
+Note 12. torch draws from the loader's own generator.
+If it drew from the global one, making an iterator would change the user's random numbers after a resume.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The order as torch samplers: resumable, elastic, the same rows as a stream of the same seed."""
+"""The order as torch samplers: resumable, elastic, the same rows as a stream of the same seed.
+
+Note 27. A sampler's iterator is an `itertools.chain` over lists.
+Their iterators know how much they have left: nothing counts rows, and a state is computed when it is asked
+for.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,16 @@
 
 Told which pages are wanted next, the kernel reads many at once instead of one page fault after another. Where
 there is no such call (Windows, some sandboxes) nothing is told, and reading is right all the same.
+
+Note 21. Advice is given while the disk answers.
+Advised rows do not fault, so faults cannot show when to stop; the blocks that the thread has made the disk
+read do (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of a
+batch go out in one `process_madvise`, at half the cost of one call per row.
+
+Note 24. Mappings are made by `mmap(2)` itself.
+Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond an end that somebody has cut
+ends the process. So where other machines write, a file's size is looked up by its path before a batch, at
+most once a second: a mapping has no descriptor to ask.
 """
 
 from __future__ import annotations
