@@ -301,9 +301,8 @@ def page(text: str) -> str:
         ValueError: the comments between which they stand are not there.
     """
     for what, written in (("rooms", table()), ("notes", list_of_notes())):
-        between = re.compile(
-            f"(<!-- {what}: written by docs/rooms.py -->\n).*?(<!-- {what} end -->)", re.DOTALL
-        )
+        marks = f"(<!-- {what}: written by docs/rooms.py -->\n).*?(<!-- {what} end -->)"
+        between = re.compile(marks, re.DOTALL)
         if not between.search(text):
             raise ValueError(f"{PAGE} has no place for the {what}; put back {marks!r}")
         text = between.sub(lambda found, written=written: f"{found[1]}{written}\n{found[2]}", text)
