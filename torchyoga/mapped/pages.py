@@ -237,12 +237,15 @@ def will_need(starts: Ints, ends: Ints) -> None:
 def _load() -> ctypes.CDLL | None:
     if sys.platform == "win32":
         return None
-    library = ctypes.CDLL(None, use_errno=True)
-    library.mmap.restype = ctypes.c_void_p
-    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
-    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-    library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    library.syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, *(ctypes.c_size_t,) * 3)
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        library.mmap.restype = ctypes.c_void_p
+        library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+        library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        library.syscall.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, *(ctypes.c_size_t,) * 3)
+    except (AttributeError, OSError, TypeError):
+        return None  # no such library, or one without these calls
     return library
 
 
