@@ -28,19 +28,10 @@ import fsspec.implementations.memory
 import h5py
 import lmdb
 import numpy as np
+import torch.utils.data
 import tqdm
 
-LIBRARIES = (
-    concurrent.futures.process,
-    filelock,
-    fsspec,
-    h5py,
-    lmdb,
-    multiprocessing,
-    random,
-    tempfile,
-    tqdm,
-)
+LIBRARIES = (filelock, fsspec, h5py, lmdb, multiprocessing, concurrent.futures, random, tempfile, torch, tqdm)
 # macOS forks and opens folders; it has no memory without a name, no /proc and no descriptors of processes.
 LINUX = ("memfd_create", "MFD_CLOEXEC", "pidfd_open", "posix_fallocate", "sched_getaffinity", "O_PATH")
 POSIX = (
