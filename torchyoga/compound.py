@@ -1,4 +1,11 @@
-"""Tensors that consist of several: ragged, sparse and string tensors as rows keep them."""
+"""Ragged, sparse and string tensors into the plain arrays that rows keep.
+
+Never sees frameworks.
+
+Note 30. A tensor of several parts is a namedtuple of plain columns.
+Ragged, sparse and string tensors need no kind of column of their own, and rows that are read without
+TensorFlow say what they are.
+"""
 
 from __future__ import annotations
 

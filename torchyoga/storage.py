@@ -1,4 +1,7 @@
-"""Storage: submit, fetch, cacheable; joining the rooms."""
+"""The words of a user into calls of the rooms: submit, fetch, cacheable and more.
+
+Door: `Storage`. Never sees the network, or how rows are shuffled.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A framework's data, arrays or somebody's files into rows, and rows back into a framework's data.
+"""Data of frameworks, arrays and other libraries' files into rows, and rows into frameworks' data.
 
-One file per framework. Never sees stores.
+Doors: `from_arrays`, `from_hdf5`, `from_lmdb`, and one file for each framework. Never sees stores.
 """

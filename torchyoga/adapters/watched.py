@@ -1,4 +1,9 @@
-"""The rows of a source, some of them read again -> whether a second read gives the same."""
+"""The rows of a source, some of them read again -> whether a second read gives the same.
+
+Note 62. Rows are read a second time after the build.
+They are compared with copies taken as they went by. Reading them before the build would move generators that
+datasets have for themselves, and so change what is stored.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of a function that makes a dataset: how it is written, and the arguments it is called with.
+"""A call of a function that makes a dataset into the version it chooses, and digests of it.
 
 Doors: `Function`, `Call`. Never sees files, or what the function makes.
 """

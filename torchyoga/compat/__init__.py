@@ -1,1 +1,4 @@
-"""Doors for programs that were written for other libraries."""
+"""The names of other libraries into ours, for programs that were written for them.
+
+Door: `yogadl`. Never sees formats or stores.
+"""

@@ -1,4 +1,4 @@
-"""Files on a disk: regular ones, a folder that is not left through links, and checksums.
+"""Names below a folder into regular files, through no link, and bytes into checksums.
 
 Doors: `Root`, `open_regular`, `crc32_of`. Never sees what the files mean.
 """

@@ -1,4 +1,4 @@
-"""Blocks of rows into one file and back: the contract, LMDB and HDF5.
+"""Blocks of rows into one file and back: one contract, and its two formats, LMDB and HDF5.
 
-Door: `contract.FORMATS`. Never sees versions, stores or ranks.
+Door: `FORMATS`. Never sees versions, stores or ranks.
 """

@@ -3,6 +3,10 @@ it.
 
 A format is a module with `SUFFIX`, `COMPRESSIONS`, a `Writer`, and `read_extents`, which says where in a
 finished file each run of bytes lies; `items.py` and `gather.py` then read all formats alike.
+
+Note 16. A format says where runs of bytes lie, part by part, and what turns a stored run into its values.
+So one reader serves LMDB, whose blocks are blocks of rows, HDF5, whose chunks are those of each dataset, and
+compressed chunks.
 """
 
 from __future__ import annotations

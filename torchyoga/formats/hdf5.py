@@ -6,6 +6,10 @@
     /index                     where each chunk lies, for the reader below
 
 Chunks are noted when the file is finished; uncompressed they are read through the mapped file, without HDF5.
+
+Note 17. HDF5 writes through a file object of ours.
+After a failed write HDF5 can neither close nor let go of a file. Ours keeps the first failure, swallows the
+rest, and raises when HDF5 is done.
 """
 
 from __future__ import annotations

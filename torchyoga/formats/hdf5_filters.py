@@ -3,6 +3,14 @@
 Deflate, shuffle and Fletcher checksums are undone here, so that reading needs no HDF5 and no handle. Any
 other filter, and any type whose bytes are not NumPy's, is left to HDF5: it gets the stored bytes as the one
 chunk of a dataset in memory. So its library never sees the file, and none is open when a process forks.
+
+Note 18. HDF5 decodes no chunk of a file itself.
+Lengths that HDF5 does not check are checked before or after.
+
+Note 28. Fletcher's sums are compared modulo 65535.
+HDF5's own reduction leaves 0 and 65535 apart or not. Other filters are left to HDF5, in a file in memory
+whose filter parameters are those of the file: a dataset created with these parameters would get others, since
+filters change what they are given whenever a dataset is created.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their places in
 the file are noted when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash
 the reader.
+
+Note 66. A write that got less space than it asked for asks again.
+LMDB calls a write that was cut short an input/output error. The file, which nobody will read, is asked to
+grow by as much, and the system's answer to that is the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""How the batches of an iteration are made: by this process, or by torch's loader and its workers."""
+"""How the batches of an iteration are made: by this process, or by torch's loader and its workers.
+
+Note 8. torch's iterators take indices from a plan that moves nothing.
+Batches are counted as they come out. Without workers and Python transforms a loader reads by itself, small
+batches several at once.
+
+Note 12. torch draws from the loader's own generator.
+If it drew from the global one, making an iterator would change the user's random numbers after a resume.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,13 @@ A batch is pickled without its bytes: they lie in the slot that went out with it
 again when the last tensor over it is gone, so a batch stays as it is while somebody holds it. Who forks while
 a batch is held gives it to the child as well, whom no count here knows of: its slot is not used again. The
 memory of a slot has no name, and ends with the last process that maps it.
+
+Note 71. What travels in a slot, and when a slot is free.
+Small batches travel several together. Plain tensors and arrays of numbers lie in the slot; whatever else
+torch can send (nested, sparse, views of one another, subclasses, objects) travels beside it as torch sends
+it. A slot is free when the reference count of its array says so; only our own code gathers in one, because
+what a user's code keeps there would be written over. A slot that is held during a fork is replaced by
+another, and workers that are older open the new one by its name in `/proc`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 That is torch's, over the dataset and the batch sampler that it is shown, and knows nothing of seeds, devices
 and states. So it is shown others: "rows" of that dataset are the batches that the loader itself delivers.
+
+Note 74. `skip_first_batches` sees a dataset whose rows are batches.
+It makes a loader of torch's from attributes of ours; nothing but our own batches could carry seeds, workers
+and states along.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mapped files into bytes: pages, addresses, numbered items, and the checks of their checksums.
+"""Addresses in mapped files into bytes, compared with their checksums once.
 
 Doors: `Memory`, `Items`, `Checks`. Never sees formats, versions or rows.
 """

@@ -1,4 +1,11 @@
-"""The items of one array, by number, wherever their blocks lie: mapped, or decoded when they are wanted."""
+"""The items of one array, by number, wherever their blocks lie: mapped, or decoded when they are wanted.
+
+Note 19. Decoded chunks lie in one arena of equal slots per column.
+So rows are gathered from it by address, too.
+
+Note 25. Items of all open files are numbered by file and place.
+So a file can be added without renumbering the items of another.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which row comes when: arithmetic on integers, the place that an iteration has reached, and its state.
+"""Seed, epoch and rank into row numbers, and what was delivered into a state: arithmetic on integers.
 
 Doors: `make_order`, `Cursor`, `prove`. Never sees data, files, clocks or torch.
 """

@@ -5,6 +5,20 @@ and cut into K slices. Cell j of the epoch is slice k of the file that came k fi
 files under way, permuted. So each file is needed for K cells in a row, and with each cell one begins and one
 ends. All permutations are the keyed bijections of `order`, with keys for each file and cell; so a position
 is turned into its row, and back, from a table of a few numbers for each file and slice.
+
+Note 40. A block shuffle is made of keyed bijections, a small one for each file and cell.
+A buffer that is filled and drawn from could not turn any position into its row, and back. The window slides,
+instead of shuffling groups of files one after the other: at no place are all files exchanged at once, and a
+reader needs one new file at a time.
+
+Note 41. Its Feistel network has two digits, the high one of any radix.
+The full shuffle's has halves of bits. A file has any size, and a walk through a domain up to twice as large
+would cost more than the network. The full shuffle keeps its own, because sums modulo a radix are slower than
+bits. The fewer bits a digit has, the more rounds.
+
+Note 43. Without shuffle, shards are runs of the files as they lie.
+With it, they are runs of the files in an order of the seed alone, so that what a rank has in its cache is of
+use in every epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Where an iteration stands: epoch and position, what comes next, and the state that says so."""
+"""Where an iteration stands: epoch and position, what comes next, and the state that says so.
+
+Note 36. Batches that come early leave gaps, not a list of what came.
+The positions that are left are a few ranges, and the next run deals them first, to any number of ranks.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,11 @@ it. So a multiset of positions below N is a polynomial in `a`, of a degree below
 the same for fewer than N values of `a` (Schwartz and Zippel), and `a` is a hash of seed and epoch. That
 something was lost or came twice therefore goes unnoticed with a probability of N / 2^127. Positions in
 regular steps are a geometric series, so it costs the same for any number of rows.
+
+Note 35. What each rank has delivered is a geometric series.
+Its hash is computed when somebody asks, from a few numbers. The state holds the hash over all ranks, as far
+as this one knows, and so stays the same on every rank: Accelerate lets all of them write one file. What a
+rank adds itself is in its receipt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one Python process has: its memory, threads, forks, warnings and progress bars.
+"""The memory, threads, forks, warnings and progress bars of one Python process.
 
-Doors: `Buffers`, `Background`. Never sees rows, files or torch's loaders.
+Doors: `BufferPool`, `Ahead`, `renew_in_children`. Never sees rows, files or torch.
 """

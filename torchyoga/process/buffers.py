@@ -1,4 +1,11 @@
-"""Memory that is used again once nobody holds it: fresh pages cost as much as filling them."""
+"""Memory that is used again once nobody holds it: fresh pages cost as much as filling them.
+
+Note 10. Batches lie in memory that is used again once nobody holds it.
+The reference count of the owning array shows it. Counts are read in C alone, since what a variable adds to
+one changes with Python's version and optimizer. Where they cannot be trusted (a free-threaded Python, where a
+reference may be taken between look and use; a Python that counts otherwise, which is tried at import) buffers
+are fresh memory, and batches are copied out of their slots.
+"""
 
 from __future__ import annotations
 

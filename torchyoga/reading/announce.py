@@ -1,4 +1,8 @@
-"""Row numbers in the order in which they will be wanted; their source is told of them some time before."""
+"""Row numbers in the order in which they will be wanted; their source is told of them some time before.
+
+Note 9. A sampler announces to its DataRef what it will hand out.
+So a plain DataLoader reads small batches several at once, too. A wrong guess costs a comparison.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The files of a version that are open: where the blocks of each part of each column lie."""
+"""The files of a version that are open: where the blocks of each part of each column lie.
+
+Note 72. When too many files are open, a new shelf begins.
+It begins with the files used last, and readers of the old one finish there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a row is: its leaves, the schema of its columns, blocks of rows, and batches made of blocks.
+"""Rows of any nesting into columns and back, and batches made of their blocks.
 
 Doors: `Schema`, `Block`, `Collation`. Never sees files, orders or frameworks other than torch.
 """

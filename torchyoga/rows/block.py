@@ -1,4 +1,12 @@
-"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets."""
+"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets.
+
+Note 6. A column that varies within the first block is ragged.
+If it varies only in a later block, that is an error which says how to pass a schema; guessing again would
+mean writing everything again.
+
+Note 26. Ragged values stay where they lie until somebody wants them.
+Byte strings, packed and padded batches are then made by one copy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Rows of a block -> tensors: what default_collate gives, and batches of ragged rows."""
+"""Rows of a block -> tensors: what default_collate gives, and batches of ragged rows.
+
+Note 13. `default_collate` finds the block through the type of the first row.
+It does so by torch's own table of collate functions; a collate function of the user's sees ordinary rows.
+"""
 
 from __future__ import annotations
 

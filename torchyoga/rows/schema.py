@@ -1,4 +1,8 @@
-"""What a row looks like: names, dtypes and shapes of its leaves, and how they nest."""
+"""What a row looks like: names, dtypes and shapes of its leaves, and how they nest.
+
+Note 14. A namedtuple is looked up among loaded modules, never imported.
+It is made alike if its class is not there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Somebody's sampler: what it draws from, where it stands, and the indices of an epoch as it draws them."""
+"""Somebody's sampler: what it draws from, where it stands, and the indices of an epoch as it draws them.
+
+Note 58. A sampler that says where it stands is asked before its last batch, not after it.
+At the end of an epoch such a state may mean the end, or the beginning of the next one; one batch drawn again
+tells. A state that does not change within an epoch says nothing, and the epoch is drawn again from its start.
+
+Note 59. An interrupted generator is at its end for Python.
+That would look like the end of the epoch. So whatever is raised while a sampler draws makes it begin again
+and draw to the same place.
+"""
 
 from __future__ import annotations
 

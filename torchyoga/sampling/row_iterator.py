@@ -1,4 +1,9 @@
-"""Single rows of an order, handed out at the speed of `itertools.chain`."""
+"""Single rows of an order, handed out at the speed of `itertools.chain`.
+
+Note 27. A sampler's iterator is an `itertools.chain` over lists.
+Their iterators know how much they have left: nothing counts rows, and a state is computed when it is asked
+for.
+"""
 
 from __future__ import annotations
 

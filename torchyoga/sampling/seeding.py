@@ -1,4 +1,9 @@
-"""Seed, epoch and row -> the random numbers of that row, wherever it is made; the same for batches."""
+"""Seed, epoch and row -> the random numbers of that row, wherever it is made; the same for batches.
+
+Note 54. Seeds of rows are SplitMix64 from a BLAKE2b key.
+They are computed a batch at a time, and the generators are put back once a batch. NumPy is seeded by an int,
+because by an array it takes longer than all else together.
+"""
 
 from __future__ import annotations
 

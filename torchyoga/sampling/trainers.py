@@ -1,4 +1,10 @@
-"""What trainers do that no interface says: told by who is calling, and by Accelerate's own state."""
+"""What trainers do that no interface says: told by who is calling, and by Accelerate's own state.
+
+Note 37. A loader is prepared for Accelerate already.
+`prepare` would replace it by one whose place is lost. Under Accelerate it deals runs of rows, one to each
+rank, as `gather_for_metrics` lays batches end to end and cuts off what was added; at the end of each step the
+same positions are consumed.
+"""
 
 from __future__ import annotations
 

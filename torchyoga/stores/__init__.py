@@ -1,4 +1,4 @@
-"""Where versions are kept: the contract, a directory, and a store behind a URL with its cache.
+"""Built files into a version that is published once: in a directory, or behind a URL with a cache.
 
 Doors: `Versions`, `Store`, `Mirror`. Never sees orders or frameworks.
 """

@@ -5,6 +5,13 @@
 <folder>/locks/<key>.lock    held by whoever downloads it; the kernel frees it when that process dies
 <folder>/checking/<token>/   a cache for one check, whose lock is held as long as it is under way
 <folder>/building/           versions being built for a store
+
+Note 48. A file is mapped, not held.
+To make room the cache deletes the files that were opened longest ago; processes that have one mapped read on,
+and let go when they next open a file. So nobody counts who uses what, and processes that die leave nothing.
+
+Note 65. A check holds a lock of the kernel's as long as it downloads.
+Builders do so, too. What a killed check has left is recognised by its lock, which nobody holds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The files of a version in a store, brought into the cache when they are wanted, or some time before."""
+"""The files of a version in a store, brought into the cache when they are wanted, or some time before.
+
+Note 49. The process that downloads files knows the order.
+A thread walks along the iteration's own arithmetic, and stays a quarter of the cache ahead of the rows
+delivered. Worker processes find their files in the cache, or wait for the process that downloads them.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,14 @@
 Whoever wants the work creates the claim after the last one, once that is given up or has shown no sign of
 life for some time; creation is exclusive, so one gets it. Nobody ever writes to another's claim. Time is told
 by the store's own clock, or where it has none by how long a claim is seen unchanged.
+
+Note 46. A claim on a lease is never written by another builder.
+Its number is created after the last one's, so claims form a chain. A holder that slept finds a higher number,
+and its sign of life harms nobody.
+
+Note 47. Time is the store's.
+To find out whether a claim is old, a builder writes an object and compares what the store says of both. The
+clocks of machines may be wrong by days.
 """
 
 from __future__ import annotations

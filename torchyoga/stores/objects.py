@@ -1,4 +1,12 @@
-"""A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and tried again."""
+"""A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and tried again.
+
+Note 50. Options of a store are pickled only for a process that is being started.
+multiprocessing says when that is; a checkpoint never holds them.
+
+Note 51. Retries are in one place.
+s3fs, botocore and aiohttp each try again what the one below has tried again, 50 times in all; they are told
+not to.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,14 @@
 <url>/<id>/<version>/manifest.json           created last, if it is not there: without it there is no version
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.leases/<id>/<version>/00000001.json   who builds it; see `lease`
+
+Note 45. A lost answer is told from a lost race by reading back.
+A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and are
+then told that what they have just created exists.
+
+Note 63. `clean` knows from the listing what has nothing to remove.
+The files of one build alone, older than the manifest, are that manifest's. An empty dataset, which has no
+files, leaves an object of no build beside those that it replaces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""What a version is: its schema, its files and how many rows each holds; to and from JSON."""
+"""What a version is: its schema, its files and how many rows each holds; to and from JSON.
+
+Note 69. The fingerprint binds the schema to the rows.
+It is made of both, so a type or a shape that somebody changes shows when the manifest is opened: the CRCs of
+all files are combined at once, a digit of the lengths that follow at a time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of DataRefs, chosen and laid end to end, as one DataRef.
+"""Rows of several DataRefs, chosen and laid end to end, into one DataRef.
 
 Door: `MappedRef`. Never sees files, or how rows are shuffled.
 """

@@ -1,4 +1,9 @@
-"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef; torch's subsets are such."""
+"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef; torch's subsets are such.
+
+Note 53. torch's subsets become row numbers, in one step however they are nested.
+So a batch is one read of each source. What the subsets were made of is compared when an epoch begins, because
+people change `subset.indices`; a list of the same ints is compared by identity, at 5 ns a row.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,319 @@
+"""Draws the picture of design.md, and writes its table, from the imports and docstrings of the package.
+
+python docs/rooms.py
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parent
+PACKAGE = DOCS.parent / "torchyoga"
+PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS / "design.md"
+# Each room on a road is imported by one before it.
+ROADS = {
+    "in": ("storage", "adapters", "build", "rows", "formats", "versions", "stores"),
+    "out": ("loading", "order", "reading", "mapped", "rows"),
+}
+SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}
+NOTE = re.compile(r"^Note (\d+)\. (.*)\.$", re.MULTILINE)
+WIDTH, BOX, HEIGHT, STOREY, TOP = 920, 226, 48, 88, 40
+LANES = {-1: 1 / 6, 0: 1 / 2, 1: 5 / 6}  # of the width; between them lines pass
+INK = {  # class: (on a light page, on a dark one)
+    "page": ("#ffffff", "#0d1117"),
+    "box": ("#f3f5f8", "#1b222c"),
+    "line": ("#9aa5b1", "#59636e"),
+    "text": ("#1f2328", "#e6edf3"),
+    "note": ("#59636e", "#9198a1"),
+    "in": ("#3b74b9", "#79b0f2"),
+    "out": ("#d9700a", "#f0a35a"),
+}
+
+
+class Room(NamedTuple):
+    """A folder of the package, or a file beside the folders, and what its docstring says."""
+
+    name: str
+    turns: str
+    doors: str
+    never: str
+
+
+class Spot(NamedTuple):
+    """Where a box is drawn: its centre."""
+
+    x: float
+    y: float
+
+
+@cache
+def names() -> list[str]:
+    """All rooms, by name."""
+    paths = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    return sorted(path.stem for path in paths if path.name != "__init__.py")
+
+
+def files_of(name: str) -> list[Path]:
+    """The files of a room; the first has its docstring."""
+    folder = PACKAGE / name
+    if not folder.is_dir():
+        return [folder.with_suffix(".py")]
+    return [folder / "__init__.py", *sorted(set(folder.rglob("*.py")) - {folder / "__init__.py"})]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A file as a syntax tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def room(name: str) -> Room:
+    """A room from its docstring: what it turns, its doors, what it never sees.
+
+    Raises:
+        ValueError: there is no docstring.
+    """
+    said = ast.get_docstring(tree(files_of(name)[0]))
+    if not said:
+        raise ValueError(
+            f"{files_of(name)[0]} has no docstring; say what it turns, its door, what it never sees"
+        )
+    first, _, rest = said.partition("\n")
+    rest = " ".join(rest.split())
+    doors = re.search(r"Doors?: (.*?)\.(?= |$)", rest)
+    never = re.search(r"Never sees (.*?)\.(?= |$)", rest)
+    return Room(name, first.rstrip("."), doors[1] if doors else "", never[1] if never else "")
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """The rooms that each room imports, anywhere in its files."""
+    return {name: frozenset(set().union(*map(_imported, files_of(name))) - {name}) for name in names()}
+
+
+def _imported(path: Path) -> set[str]:
+    package = ("torchyoga", *path.relative_to(PACKAGE).parent.parts)
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = (*base, *(node.module or "").split(".")) if node.module else base
+            found |= {(*module, alias.name) for alias in node.names}
+    return {parts[1] for parts in found if parts[0] == "torchyoga" and parts[1:2] and parts[1] in names()}
+
+
+@cache
+def below(name: str) -> frozenset[str]:
+    """All rooms that a room rests on."""
+    return imports()[name].union(*map(below, imports()[name]))
+
+
+@cache
+def storey(name: str) -> int:
+    """How high a room lies: one above the highest that it imports."""
+    return 1 + max((storey(other) for other in imports()[name]), default=-1)
+
+
+def arrows() -> list[tuple[str, str]]:
+    """Imports that do not follow from others: a line of arrows leads to all the rest."""
+    found = []
+    for name in names():
+        for other in imports()[name]:
+            if not any(other in below(between) for between in imports()[name]):
+                found.append((name, other))
+    return sorted(found)
+
+
+def check_roads() -> None:
+    """Raises ValueError if a room on a road is imported by none before it."""
+    for road, stops in ROADS.items():
+        for number, name in enumerate(stops[1:], 1):
+            if not any(name in imports()[before] for before in stops[:number]):
+                raise ValueError(
+                    f"{name} on the way {road} is imported by none of {stops[:number]}; see ROADS"
+                )
+
+
+@cache
+def spots() -> dict[str, Spot]:
+    """The centre of each box: rooms on the way in to the left, those on the way out to the right."""
+    highest = max(map(storey, names()))
+    side = {name: (name in ROADS["out"]) - (name in ROADS["in"]) for name in names()}
+    found = {}
+    for level in range(highest + 1):
+        here = sorted(
+            (name for name in names() if storey(name) == level), key=lambda name: (side[name], name)
+        )
+        lanes = [LANES[side[name]] for name in here]
+        if len(set(lanes)) < len(here):  # two in one lane
+            lanes = [(number + 0.5) / max(3, len(here)) for number in range(len(here))]
+        y = TOP + (highest - level) * STOREY + HEIGHT
+        found |= {name: Spot(lane * WIDTH, y) for name, lane in zip(here, lanes, strict=True)}
+    return found
+
+
+def picture() -> str:
+    """The picture as SVG, the same text each time."""
+    check_roads()
+    places = spots()
+    height = max(spot.y for spot in places.values()) + HEIGHT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img"'
+        ' font-family="system-ui, sans-serif">',
+        "<title>The rooms of torchyoga, and the two roads through them</title>",
+        f"<style>{_style()}</style>",
+        f'<rect class="page" width="{WIDTH}" height="{height:.0f}"/>',
+        *(_arrow(places[a], places[b], number) for number, (a, b) in enumerate(arrows())),
+        *(f'<g opacity=".7">{_legs(road, places)}</g>' for road in ROADS),
+        *(_box(room(name), places[name]) for name in sorted(places)),
+        *(_badges(road, places) for road in ROADS),
+        *(_sign(road, number) for number, road in enumerate(ROADS)),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _style() -> str:
+    def rules(dark: bool) -> str:
+        colour = {name: pair[dark] for name, pair in INK.items()}
+        return (
+            f".page{{fill:{colour['page']}}}"
+            f".box{{fill:{colour['box']};stroke:{colour['line']}}}"
+            f".arrow{{stroke:{colour['line']};fill:none}}.tip{{fill:{colour['line']}}}"
+            f".name{{fill:{colour['text']};font-weight:600}}.note{{fill:{colour['note']}}}"
+            + "".join(
+                f".{road}{{stroke:{colour[road]};fill:none}}.{road}-fill{{fill:{colour[road]}}}"
+                for road in ROADS
+            )
+            + f".number{{fill:{colour['page']};font-weight:700}}"
+        )
+
+    return f"{rules(False)}@media(prefers-color-scheme:dark){{{rules(True)}}}"
+
+
+def _arrow(above: Spot, under: Spot, number: int) -> str:
+    line = _line(above, Spot(under.x, under.y - 6), 4 * (number % 5) - 8)
+    end = under.y - HEIGHT / 2
+    return f'<path class="arrow" d="{line}"/><path class="tip" d="M{under.x - 4:.0f} {end - 7:.0f}h8l-4 7z"/>'
+
+
+def _legs(road: str, places: dict[str, Spot]) -> str:
+    legs = enumerate(pairwise(ROADS[road]))
+    lines = (_line(places[a], places[b], 9 * (number % 4) - 12) for number, (a, b) in legs)
+    return "".join(
+        f'<path class="{road}" stroke-width="5" stroke-linecap="round" d="{line}"/>' for line in lines
+    )
+
+
+def _line(start: Spot, end: Spot, aside: float) -> str:
+    """From the edge of one box to that of another; past boxes between them, a little aside of the others."""
+    down = 1 if end.y > start.y else -1
+    y, last = start.y + down * HEIGHT / 2, end.y - down * HEIGHT / 2
+    bend = down * (STOREY - HEIGHT)
+    line = f"M{start.x:.0f} {y:.0f}"
+    if start.x == end.x:
+        is_free = not any(
+            spot.x == start.x and min(y, last) < spot.y < max(y, last) for spot in spots().values()
+        )
+    else:
+        is_free = abs(last - y) < STOREY
+    if is_free:
+        return f"{line}C{start.x:.0f} {y + bend:.0f} {end.x:.0f} {last - bend:.0f} {end.x:.0f} {last:.0f}"
+    x = (1 / 3 if start.x + end.x < WIDTH else 2 / 3) * WIDTH + aside
+    return (
+        f"{line}C{start.x:.0f} {y + bend:.0f} {x:.0f} {y:.0f} {x:.0f} {y + bend:.0f}V{last - bend:.0f}"
+        f"C{x:.0f} {last:.0f} {end.x:.0f} {last - bend:.0f} {end.x:.0f} {last:.0f}"
+    )
+
+
+def _box(shown: Room, spot: Spot) -> str:
+    x, y = spot.x - BOX / 2, spot.y - HEIGHT / 2
+    doors = ", ".join(re.findall(r"`(\w+)`", shown.doors))
+    middle = spot.y + (-3 if doors else 5)
+    text = f'<text class="name" x="{spot.x:.0f}" y="{middle:.0f}" font-size="15">{escape(shown.name)}</text>'
+    if doors:
+        text += (
+            f'<text class="note" x="{spot.x:.0f}" y="{spot.y + 14:.0f}" font-size="10">{escape(doors)}</text>'
+        )
+    box = f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{BOX}" height="{HEIGHT}" rx="7"/>'
+    return f'{box}<g text-anchor="middle">{text}</g>'
+
+
+def _badges(road: str, places: dict[str, Spot]) -> str:
+    parts = []
+    for number, name in enumerate(ROADS[road], 1):
+        x = places[name].x + (BOX / 2 - 14) * (1 if road == "out" else -1)
+        y = places[name].y - HEIGHT / 2
+        parts.append(
+            f'<circle class="{road}-fill" cx="{x:.0f}" cy="{y:.0f}" r="10"/><text class="number" x="{x:.0f}"'
+            f' y="{y + 4:.0f}" font-size="12" text-anchor="middle">{number}</text>'
+        )
+    return "".join(parts)
+
+
+def _sign(road: str, number: int) -> str:
+    x, y = 24 + number * WIDTH / 2, 26
+    return (
+        f'<path class="{road}" stroke-width="5" d="M{x:.0f} {y}h36"/>'
+        f'<text class="name" x="{x + 46:.0f}" y="{y + 5}" font-size="13">{escape(SIGNS[road])}</text>'
+    )
+
+
+def table() -> str:
+    """The rooms as a table of Markdown, from the top of the picture down."""
+    lines = ["| room | turns | doors | never sees |", "|---|---|---|---|"]
+    for name in sorted(names(), key=lambda name: (-storey(name), name)):
+        shown = room(name)
+        lines.append(f"| `{name}` | {shown.turns} | {shown.doors} | {shown.never} |")
+    return "\n".join(lines)
+
+
+def notes() -> list[tuple[int, str, str]]:
+    """The notes that stand at the top of files: number, title and file."""
+    found = []
+    for name in names():
+        for path in files_of(name):
+            said = ast.get_docstring(tree(path)) or ""
+            where = path.relative_to(PACKAGE).as_posix()
+            found += [(int(number), title, where) for number, title in NOTE.findall(said)]
+    return sorted(found)
+
+
+def list_of_notes() -> str:
+    """Those notes as a table of Markdown, by number."""
+    lines = ["| note | | stands in |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {number} | {title} | `{where}` |" for number, title, where in notes()])
+
+
+def page(text: str) -> str:
+    """The text of design.md with the tables of today.
+
+    Raises:
+        ValueError: the comments between which they stand are not there.
+    """
+    for what, written in (("rooms", table()), ("notes", list_of_notes())):
+        marks = f"(<!-- {what}: written by docs/rooms.py -->\n).*?(<!-- {what} end -->)"
+        between = re.compile(marks, re.DOTALL)
+        if not between.search(text):
+            raise ValueError(f"{PAGE} has no place for the {what}; put back {marks!r}")
+        text = between.sub(lambda found, written=written: f"{found[1]}{written}\n{found[2]}", text)
+    return text
+
+
+def main() -> None:
+    """Writes both."""
+    PICTURE.write_text(picture(), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The picture, the table and the notes of docs/design.md are those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import test_house
+
+import torchyoga
+from docs import ROOT
+
+PACKAGE = Path(torchyoga.__file__).parent
+
+
+def script(package: Path = PACKAGE) -> Any:
+    """docs/rooms.py, which has read nothing yet, for a package that lies anywhere."""
+    spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs" / "rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.PACKAGE = package  # type: ignore[attr-defined]
+    return module
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The package, to be changed."""
+    return Path(
+        shutil.copytree(PACKAGE, tmp_path / "torchyoga", ignore=shutil.ignore_patterns("__pycache__"))
+    )
+
+
+def test_the_picture_and_the_tables_are_of_today() -> None:
+    rooms = script()
+    again = "run `python docs/rooms.py`"
+    assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), again
+    text = rooms.PAGE.read_text(encoding="utf-8")
+    assert text == rooms.page(text), again
+    assert "](images/rooms.svg)" in text
+
+
+def test_the_script_reads_the_imports_that_the_house_test_reads() -> None:
+    expected: dict[str, set[str]] = {name: set() for name in test_house.HOUSE}
+    for room in test_house.rooms():
+        own = room.partition(".")[0]
+        expected[own] |= {other.partition(".")[0] for other in test_house.ours(room)} - {own}
+    assert script().imports() == expected
+
+
+def test_an_import_more_changes_the_picture(copied: Path) -> None:
+    before = script(copied).picture()
+    with open(copied / "views" / "mapped.py", "a") as file:
+        file.write("\nfrom ..caching import code\n")
+    rooms = script(copied)
+    assert "caching" in rooms.imports()["views"]
+    assert rooms.picture() != before
+
+
+def test_a_room_more_is_drawn_and_listed(copied: Path) -> None:
+    (copied / "codecs").mkdir()
+    said = (
+        '"""Bytes into fewer bytes and back.\n\nDoor: `pack`. Never sees rows.\n"""\nfrom .. import errors\n'
+    )
+    (copied / "codecs" / "__init__.py").write_text(said)
+    rooms = script(copied)
+    assert ">codecs</text>" in rooms.picture()
+    assert "| `codecs` | Bytes into fewer bytes and back | `pack` | rows |" in rooms.table()
+
+
+def test_a_road_leads_from_room_to_room(copied: Path) -> None:
+    rooms = script(copied)
+    rooms.ROADS = {"in": ("storage", "adapters"), "out": ("reading", "caching")}
+    with pytest.raises(ValueError, match="caching on the way out is imported by none of"):
+        rooms.picture()
+
+
+def test_the_picture_is_whole_and_its_boxes_lie_apart() -> None:
+    rooms = script()
+    root = ElementTree.fromstring(rooms.picture())
+    texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert set(test_house.HOUSE) <= texts
+    spots = list(rooms.spots().values())
+    for number, spot in enumerate(spots):
+        assert rooms.BOX / 2 <= spot.x <= rooms.WIDTH - rooms.BOX / 2
+        for other in spots[:number]:
+            assert abs(spot.x - other.x) >= rooms.BOX or abs(spot.y - other.y) > rooms.HEIGHT
+
+
+@pytest.mark.parametrize("name", [name for name in test_house.HOUSE if name not in ("errors", "testing")])
+def test_a_folder_says_its_doors_and_what_it_never_sees(name: str) -> None:
+    rooms = script()
+    shown = rooms.room(name)
+    assert shown.never
+    texts = [path.read_text(encoding="utf-8") for path in rooms.files_of(name)]
+    for door in re.findall(r"`(\w+)`", shown.doors):
+        defined = re.compile(rf"^(class|def) {door}\b|^{door}\b.*=", re.MULTILINE)
+        is_folder = (PACKAGE / name / door).is_dir()
+        assert is_folder or any(map(defined.search, texts)), f"{name} has no {door}"
+
+
+def test_each_note_has_one_number_and_one_place() -> None:
+    rooms = script()
+    here = [
+        int(number)
+        for number in re.findall(r"^\*\*Note (\d+)\. ", rooms.PAGE.read_text(encoding="utf-8"), re.M)
+    ]
+    numbers = sorted(here + [number for number, _, _ in rooms.notes()])
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) >= 74  # decisions are added; one that no longer holds says what took its place
+    named = {
+        int(number)
+        for path in (*PACKAGE.rglob("*.py"), *(ROOT / "docs").glob("*.md"))
+        for number in re.findall(r"\bnote (\d+)", path.read_text(encoding="utf-8"))
+    }
+    assert named <= set(numbers)
