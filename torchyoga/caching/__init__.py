@@ -1,4 +1,4 @@
-"""The calls of a function that makes a dataset: how it is written, and the arguments it is called with.
+"""A dataset, or the function that makes it, into versions that are built once and read from then on.
 
-Doors: `Function`, `Call`. Never sees files, or what the function makes.
+Doors: `submitted`, `Cacheable`. Never sees formats, or which kind of store it is.
 """
