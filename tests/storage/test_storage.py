@@ -150,21 +150,6 @@ def test_generator_functions_are_cached_once(storage: yoga.Storage) -> None:
     assert numbers.__name__ == "numbers"
 
 
-def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
-    for data in ("text", b"bytes", {1: 2}, {1, 2}, 5, None, object()):
-        with pytest.raises(TypeError, match="pass a"):
-            storage.submit(data, "a", "1")
-    with pytest.raises(SchemaError, match="0 dimensions"):
-        storage.submit(np.array(3), "a", "1")
-    with pytest.raises(SchemaError, match="dtype object"):
-        storage.submit(np.array([1, None], object), "a", "1")
-    with pytest.raises(SchemaError, match="different numbers of rows"):
-        storage.submit({"a": np.zeros(3), "b": np.zeros(4)}, "a", "1")
-    with pytest.raises(ValueError, match="each worker all its rows"):
-        storage.submit(Endless(), "a", "1", num_workers=2)
-    assert storage.list() == []
-
-
 def test_arguments_of_another_kind_are_said(storage: yoga.Storage) -> None:
     storage.submit([1], "a", "1")
     with pytest.raises(TypeError, match=r"to must be a Storage, found 'there'; pass Storage\('there'\)"):
