@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,11 +152,23 @@ def test_a_framework_is_known_by_where_its_classes_were_made() -> None:
     assert dataset_and_source(of_module("keras.layers", __call__=lambda self: [1]))[0] == [1]
 
 
-def test_no_framework_is_loaded_for_data_of_others() -> None:
-    before = set(sys.modules)
-    for data, _ in SOURCES.values():
-        source_of(data)
-    assert not {"tensorflow", "keras", "tensorpack"} & (set(sys.modules) - before)
+PROGRAM = """
+import sys
+import numpy as np, torch
+import torchyoga as yoga
+from torchyoga.adapters.sources import source_of
+ref = yoga.from_arrays(np.arange(3))
+for data in ([1], iter([1]), {"x": np.arange(3)}, ref, torch.utils.data.Subset(ref, [0]), lambda: 1):
+    source_of(data)
+wanted = ("dataflow", "keras_sequence", "tensorflow")
+print([name for name in wanted if f"torchyoga.adapters.{name}" in sys.modules])
+"""
+
+
+def test_no_adapter_is_loaded_for_data_of_others() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert ended.stdout.strip() == "[]"
 
 
 def test_a_function_gives_the_dataset(storage: yoga.Storage, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,8 +14,9 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.errors import ExistsError
+from torchyoga.errors import ExistsError, YogaError
 from torchyoga.versions.manifest import digest
 
 numbers = itertools.count()
@@ -716,3 +718,28 @@ print(rows(augment)[0])
     ]
     assert [one.stdout.strip() for one in told] == ["flip", "flip", ""]
     assert "made with another how" in told[2].stderr
+
+
+def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    @storage.cacheable("a", "1")
+    def rows() -> Iterator[int]:
+        begun.set()
+        assert release.wait(PATIENCE)
+        yield 1
+
+    builder = threading.Thread(target=rows)
+    builder.start()
+    assert begun.wait(PATIENCE)
+    late = threading.Timer(10.0, release.set)  # ends the wait of a call that did not hear of the new timeout
+    late.start()
+    try:
+        storage.timeout = 0
+        with pytest.raises(YogaError, match="'a' '1' is still being built by"):
+            rows()
+    finally:
+        late.cancel()
+        release.set()
+        builder.join(PATIENCE)
+    assert list(rows()) == [1]
