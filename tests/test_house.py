@@ -27,12 +27,12 @@ HOUSE = [
     "versions",
     "reading",
     "views",
-    "caching",
     "stores",
     "build",
     "sampling",
     "loading",
     "adapters",
+    "caching",
     "storage",
     "testing",
     "compat",
@@ -52,18 +52,28 @@ NEVER = {
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "build": {"torch"},
+    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.remote"},
+    "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},
     "reading.dataref": {"torch"},
     "sampling": {"torchyoga.formats", "torchyoga.stores"},
     "loading": {"torchyoga.formats", "torchyoga.stores"},
     "sampling.trainers": {"torch", "accelerate", "keras"},
     "adapters": {"torchyoga.stores", "torchyoga.formats.lmdb"},
-    "adapters.python": {"torchyoga.formats", "torchyoga.adapters.torch"},
-    "adapters.torch": {"torchyoga.formats", "torchyoga.adapters.python"},
+    "adapters.python": {"torchyoga.formats"},
+    "adapters.torch": {"torchyoga.formats"},
+    "adapters.sources": {"torchyoga.formats", "torchyoga.loading"},
     "adapters.tensorflow": {"torchyoga.formats", "keras"},
     "adapters.keras": {"torchyoga.formats", "tensorflow"},
     "adapters.keras_sequence": {"torchyoga.formats", "tensorflow", "keras"},
     "adapters.dataflow": {"torchyoga.formats", "tensorpack"},
+}
+# What every adapter may import of its folder; it knows no framework but torch.
+FOR_ALL_ADAPTERS = {"map_style", "numbered", "pool", "watched"}
+PORTER = "adapters.sources"  # which finds the adapter for data
+NEIGHBOURS = {
+    # `as_dataref` is public there, too: both are about Keras, but the one never loads it.
+    ("adapters.keras", "adapters.keras_sequence"),
 }
 MOST_ENTRIES = 25  # in a folder
 
@@ -131,6 +141,29 @@ def test_a_file_imports_only_rooms_above_it(room: str) -> None:
     forbidden = {name for above in (own, room) for name in NEVER.get(above, set())}
     for name in forbidden:
         assert not any(found == name or found.startswith(name + ".") for found in imports_of(room))
+
+
+def test_adapters_know_their_own_framework_only() -> None:
+    shared = {f"adapters.{name}" for name in FOR_ALL_ADAPTERS}
+    assert shared <= set(rooms())
+    adapters = {room for room in rooms() if room.startswith("adapters.")} - shared
+    seen = {(room, other) for room in adapters for other in ours(room) & adapters if room != PORTER}
+    assert seen == NEIGHBOURS
+    for room in ("storage", *(room for room in rooms() if room.startswith("caching."))):
+        assert not ours(room) & (adapters - {PORTER}), f"{room} knows a framework"
+
+
+def test_what_builds_sources_is_called_source_of() -> None:
+    for room in (room for room in rooms() if room.startswith("adapters.") and room != PORTER):
+        tree = ast.parse(file_of(room).read_text())
+        makes = any(
+            isinstance(node, ast.ClassDef)
+            and {"RowSource", "BlockSource"} & {ast.unparse(b) for b in node.bases}
+            for node in tree.body
+        )
+        has_verb = any(isinstance(node, ast.FunctionDef) and node.name == "source_of" for node in tree.body)
+        assert has_verb == (room in ours(PORTER) and room != "adapters.arrays")  # which makes a DataRef
+        assert has_verb or not makes or room.removeprefix("adapters.") in FOR_ALL_ADAPTERS
 
 
 def test_there_are_no_rings() -> None:

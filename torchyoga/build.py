@@ -34,7 +34,7 @@ from .stores.contract import Seen, Versions
 from .versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of, is_token
 from .versions.staging import Staging
 
-__all__ = ["BlockSource", "BuildOptions", "RowSource", "build"]
+__all__ = ["BlockSource", "BuildOptions", "RowSource", "Source", "build"]
 
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
@@ -84,6 +84,9 @@ class BlockSource(ABC):
         """All rows, in order, in blocks of about so many bytes."""
 
 
+Source = RowSource | BlockSource
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How to build.
@@ -115,7 +118,7 @@ class BuildOptions:
 
 
 def build(
-    source: RowSource | BlockSource,
+    source: Source,
     store: Versions,
     id: str,
     version: str,
@@ -171,7 +174,7 @@ def build(
 
 
 class _Build:
-    def __init__(self, source: RowSource | BlockSource, staging: Staging, options: BuildOptions) -> None:
+    def __init__(self, source: Source, staging: Staging, options: BuildOptions) -> None:
         self.source = source
         self.staging = staging
         self.options = options

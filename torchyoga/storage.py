@@ -5,53 +5,38 @@ Door: `Storage`. Never sees the network, or how rows are shuffled.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
-from urllib.request import url2pathname
+from typing import Any, ParamSpec
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
-
-from .adapters import dataflow
-from .adapters import keras_sequence as sequence
-from .adapters.arrays import from_arrays, is_arrays
-from .adapters.python import IteratorSource
-from .adapters.ref import RefSource
-from .adapters.torch import IterableSource, MapSource, is_map_style
-from .adapters.watched import Watched
-from .build import BlockSource, BuildOptions, RowSource, build
-from .caching.arguments import Call, Function
-from .caching.code import digest_of
-from .errors import CorruptError, ExistsError, NotFoundError
+from .adapters.sources import dataset_and_source
+from .build import BuildOptions, build
+from .caching.cacheable import Cacheable
+from .caching.staleness import Stale
+from .caching.submission import submitted
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
-from .process.warned import warn_user
-from .reading.dataref import DataRef, VersionRef
-from .reading.reader import Reader
+from .reading.dataref import DataRef
 from .rows.schema import Schema
+from .stores.address import directory_of
 from .stores.cache import Cache, default_folder
-from .stores.contract import Held, Seen, Versions
+from .stores.checking import check
+from .stores.contract import Versions
+from .stores.copying import copied
 from .stores.local import Store
 from .stores.objects import Remote, is_url
+from .stores.refs import fetched, ref_of
 from .stores.remote import Mirror
 from .versions.info import plain
-from .versions.manifest import FileEntry, Manifest
-from .views.mapped import flattened, info_of
 
 __all__ = ["Storage"]
 
-_log = logging.getLogger("torchyoga")
 P = ParamSpec("P")
-_LOOKS = 5  # at a version that others overwrite at the same time
-_warned: set[tuple[str, str]] = set()  # what was said in this process, and of which build
 
 
 class Storage:
@@ -119,7 +104,7 @@ class Storage:
             for name, value in (("storage_options", storage_options), ("cache_dir", cache_dir)):
                 if value:
                     raise ValueError(f"{name} is for a store behind a URL, but {text!r} is a directory")
-            self._store = Store(Root(_directory(text), shared=shared))
+            self._store = Store(Root(directory_of(text), shared=shared))
 
     @property
     def url(self) -> str:
@@ -188,15 +173,15 @@ class Storage:
         do, there is a warning.
         """
         if not overwrite:
-            self._refuse_existing(id, version)
+            self._store.refuse_existing(id, version)
         options = self._options(schema, max_rows, progress, format, compression, info)
-        with self._store.lock(id, version, self.timeout):
+        with self._lock(id, version):
             if not overwrite:
-                self._refuse_existing(id, version)
+                self._store.refuse_existing(id, version)
             self._store.check_place(id, version)  # before anything is built in vain
             # Before anything is built, which may take so long that others have published meanwhile.
             replaces = self._store.seen(id, version) if overwrite else None
-            return self._built(data, num_workers, id, version, options, replaces)
+            return submitted(data, self._store, id, version, options, num_workers, replaces)
 
     def fetch(
         self,
@@ -223,22 +208,7 @@ class Storage:
             RemoteError: the store cannot be reached.
             ValueError: all files are to be brought, but the cache keeps fewer bytes.
         """
-        return self._fetched(id, version, verify, download, progress)
-
-    def _fetched(
-        self,
-        id: str,
-        version: str,
-        verify: bool = True,
-        download: bool = False,
-        progress: bool | None = None,
-    ) -> VersionRef:
-        for _ in range(3):
-            manifest = self._store.manifest(id, version)
-            # Overwritten or removed while it was being opened? The next look tells which.
-            with contextlib.suppress(NotFoundError):
-                return self._ref(manifest, verify, download, progress)
-        return self._ref(self._store.manifest(id, version), verify, download, progress)
+        return fetched(self._store, id, version, verify, download, progress)
 
     def cacheable(
         self,
@@ -246,7 +216,7 @@ class Storage:
         version: str,
         *,
         ignore: Collection[str] = (),
-        stale: Literal["warn", "error", "ignore"] = "warn",
+        stale: Stale = "warn",
         num_workers: int = 0,
         schema: Schema | None = None,
         max_rows: int | None = None,
@@ -294,42 +264,11 @@ class Storage:
             Traceback (most recent call last):
             torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
-        if stale not in ("warn", "error", "ignore"):
-            raise ValueError(f"stale must be 'warn', 'error' or 'ignore', found {stale!r}")
         options = self._options(schema, max_rows, progress, format, compression, info)
+        cacheable = Cacheable(self._store, self._lock, options, num_workers, stale)
 
         def decorate(function: Callable[P, Any]) -> Callable[P, DataRef]:
-            known = Function(function, id, version, ignore)
-            code = digest_of(function)
-
-            def checked(ref: VersionRef, call: Call) -> DataRef:
-                told = _told_of(ref.manifest, call, code, stale)
-                if told is not None and (ref.manifest.build, told) not in _warned:
-                    _warned.add((ref.manifest.build, told))
-                    warn_user(told)
-                return ref
-
-            @functools.wraps(function)
-            def cached(*args: P.args, **kwargs: P.kwargs) -> DataRef:
-                call = known.call(*args, **kwargs)
-                with contextlib.suppress(NotFoundError):
-                    return checked(self._fetched(call.id, call.version), call)
-                with self._store.lock(call.id, call.version, self.timeout):
-                    with contextlib.suppress(NotFoundError):
-                        return checked(self._fetched(call.id, call.version), call)
-                    self._store.check_place(call.id, call.version)
-                    data = function(*args, **kwargs)
-                    noted = replace(options, function=call.noted(code), differing=call.differing_in_all)
-                    try:
-                        return self._built(data, num_workers, call.id, call.version, noted)
-                    except (
-                        ExistsError
-                    ):  # a network was cut, and another machine has built it in the meantime?
-                        with contextlib.suppress(NotFoundError):
-                            return checked(self._fetched(call.id, call.version), call)
-                        raise
-
-            return cached
+            return cacheable.decorated(function, id, version, ignore)
 
         return decorate
 
@@ -366,15 +305,15 @@ class Storage:
         """
         options = self._options(None, None, progress, format, compression)
         target = version if to is None else to
-        with self._store.lock(id, target, self.timeout):
+        with self._lock(id, target):
             if to is not None:
-                self._refuse_existing(id, to)
+                self._store.refuse_existing(id, to)
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
-            whole = self._fetched(id, version)
+            whole = fetched(self._store, id, version)
+            _, source = dataset_and_source(whole)
             kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
-            source, _ = _source(whole, 0)
-            return self._ref(build(source, self._store, id, target, kept, replaces), verify=True)
+            return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
 
     def copy(
         self,
@@ -412,57 +351,9 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
-        manifest = self._store.manifest(id, version)
-        with to._store.lock(id, version, to.timeout):
-            for _ in range(_LOOKS):
-                found = to._store.find(id, version)
-                if found is not None and found.build == manifest.build:
-                    return to._ref(found, verify=True)
-                if not overwrite:
-                    to._refuse_existing(id, version)
-                to._store.check_place(id, version)
-                replaces = to._store.seen(id, version) if overwrite else None
-                try:
-                    found = to._store.receive(manifest, self._checked(manifest), replaces, progress)
-                    return to._ref(found, verify=True)
-                except (CorruptError, FileNotFoundError):
-                    latest = self._latest(manifest, "copied")
-                    if latest.build == manifest.build:
-                        raise
-                    manifest = latest
-        raise self._overwritten(manifest, "copied")
-
-    def _latest(self, manifest: Manifest, doing: str) -> Manifest:
-        """What is published now under the id and version of a manifest; NotFoundError if nothing is."""
-        found = self._store.find(manifest.id, manifest.version)
-        if found is None:
-            raise NotFoundError(
-                f"{manifest.id!r} {manifest.version!r} in {self.url} was removed while it was {doing}; "
-                "submit it again, or fetch another"
-            )
-        return found
-
-    def _overwritten(self, manifest: Manifest, doing: str) -> NotFoundError:
-        return NotFoundError(
-            f"{manifest.id!r} {manifest.version!r} in {self.url} was overwritten {_LOOKS} times while it was "
-            f"{doing}; try again when nobody overwrites it"
-        )
-
-    def _checked(self, manifest: Manifest) -> Held:
-        """A function that gives a file of a version at a path here, once it has been found sound."""
-        files = self._store.files(manifest)
-
-        @contextlib.contextmanager
-        def held(entry: FileEntry) -> Iterator[str]:
-            assert manifest.schema is not None, "a version with files has a schema"
-            with files.held(entry) as path:
-                folder, name = os.path.split(path)
-                problems = Reader(folder, manifest.schema, [replace(entry, name=name)]).verify_all()
-                if problems:
-                    raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
-                yield path
-
-        return held
+        manifest, there = self._store.manifest(id, version), to._store
+        with there.lock(id, version, to.timeout):
+            return copied(self._store, there, manifest, overwrite, progress)
 
     def clean(self, grace: float = 86400.0) -> list[str]:
         """Removes what interrupted builds and uploads have left, and files that were replaced.
@@ -508,29 +399,11 @@ class Storage:
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
             RemoteError: the store cannot be reached; what is in the cache is not asked.
         """
-        manifest = self._store.manifest(id, version)
-        for _ in range(_LOOKS):
-            problems = self._problems(manifest)
-            if not problems:
-                return
-            latest = self._latest(manifest, "checked")
-            if latest.build == manifest.build:
-                raise CorruptError(
-                    f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
-                )
-            manifest = latest
-        raise self._overwritten(manifest, "checked")
+        check(self._store, id, version)
 
-    def _problems(self, manifest: Manifest) -> Sequence[str]:
-        """What is missing, cut, damaged or not in the manifest, also if it is about to be removed."""
-        try:
-            problems = self._store.check_files(manifest)
-        except FileNotFoundError as error:
-            return [str(error)]
-        if manifest.schema is not None:
-            with self._store.fresh(manifest) as files:
-                problems += Reader(files, manifest.schema, manifest.files).verify_all()
-        return problems
+    def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
+        """Holds the writer's lock of a version."""
+        return self._store.lock(id, version, self.timeout)
 
     def _options(
         self,
@@ -547,187 +420,3 @@ class Storage:
         return BuildOptions(
             format, compression, schema, max_rows, progress, info={} if info is None else plain(info)
         )
-
-    def _built(
-        self,
-        data: Any,
-        num_workers: int,
-        id: str,
-        version: str,
-        options: BuildOptions,
-        replaces: Seen | None = None,
-    ) -> VersionRef:
-        """Builds a version, whose lock is held, in the place of what was seen there."""
-        left_out: dict[str, str] = {}
-        source, info = _source(data, num_workers, options.schema, left_out)
-        watched = None
-        if isinstance(source, RowSource) and source.seekable and source.length is not None:
-            watched = Watched(source)
-        try:
-            options = replace(options, info=plain({**info, **options.info}))
-        except ValueError as error:  # both are too long together
-            left_out |= dict.fromkeys(info, str(error))
-        reasons = [f"{name} ({left_out[name]})" for name in left_out if name not in options.info]
-        if reasons:
-            _log.warning(
-                "%s: of what the dataset says of itself, %r %r does not keep %s; say it with info=",
-                source.name,
-                id,
-                version,
-                ", ".join(reasons),
-            )
-        if watched is not None:
-            options = replace(options, before_publishing=partial(_warn_of_random_rows, watched, id, version))
-        return self._ref(build(watched or source, self._store, id, version, options, replaces), verify=True)
-
-    def _refuse_existing(self, id: str, version: str) -> None:
-        if self._store.find(id, version) is not None:
-            raise ExistsError(
-                f"{id!r} {version!r} is published already in {self.url}; "
-                "fetch it, choose another version, or pass overwrite=True"
-            )
-
-    def _ref(
-        self, manifest: Manifest, verify: bool, download: bool = False, progress: bool | None = None
-    ) -> VersionRef:
-        ref = VersionRef(self._store.files(manifest), manifest, verify)
-        if download:
-            ref.download(progress)
-        if len(ref):
-            ref.open()
-        return ref
-
-
-def _directory(text: str) -> Path:
-    """The directory of a path, or of a URL of one as `Path.as_uri` and RFC 8089 write it."""
-    scheme, _, rest = text.partition(":")
-    if scheme.lower() in ("file", "local") and rest.startswith("/"):
-        host, _, below = rest[2:].partition("/")
-        if not rest.startswith("//"):
-            return Path(url2pathname(rest)).absolute()
-        if host in ("", "localhost"):
-            return Path(url2pathname(f"/{below}")).absolute()
-        if host == "~":
-            return Path(url2pathname(rest[2:])).expanduser().absolute()
-        raise ValueError(f"{text!r} names a host, {host!r}; a file of this machine is file:///{rest[2:]}")
-    if not text or re.match(r"(file|local):|[A-Za-z][A-Za-z0-9+.-]+:/", text, re.IGNORECASE):
-        raise ValueError(
-            f"{text!r} is neither a directory nor a URL; a URL has two slashes, as in s3://bucket, or three, "
-            "as in file:///home/me"
-        )
-    return Path(text).expanduser().absolute()
-
-
-def _warn_of_random_rows(watched: Watched, id: str, version: str) -> None:
-    if watched.differ():
-        warn_user(
-            f"rows of {watched.name} differ when they are read again, as by a random augmentation; {id!r} "
-            f"{version!r} keeps those of its build for every epoch. Cache the dataset without what is "
-            "random, and do that to the rows you load"
-        )
-
-
-def _told_of(manifest: Manifest, call: Call, code: str | None, stale: str) -> str | None:
-    """What to warn of before a version is read for a call; None if it is what the call would make.
-
-    Raises:
-        ExistsError: it is not.
-    """
-    what, made = f"{manifest.id!r} {manifest.version!r}", manifest.function
-    anew = f"choose another version, or call storage.remove({manifest.id!r}, {manifest.version!r}) first"
-    if made is None:
-        found = f"{what} does not say what made it, for submit or an older torchyoga did"
-        if call.names:
-            found += f", so {', '.join(call.names)} could not be compared"
-        advice = f"to build it with {call.function.name}, {anew}; stale='ignore' reads it and says nothing"
-    else:
-        differing = call.differing(made)
-        if differing:
-            raise ExistsError(
-                f"{what} is published already, made with another {' and another '.join(differing)} than "
-                f"this call of {call.function.name} has. {call.advice(made)}"
-            )
-        captured = call.captured_differing(made)
-        if captured:
-            others = " and another ".join(captured)
-            found = f"{call.function.name} has another {others} around it than when it made {what}"
-        elif None in (code, made.code) or code == made.code:
-            return None
-        else:
-            found = f"{call.function.name} is written otherwise than when it made {what}"
-        advice = f"to build it anew, {anew}; if the rows are the same, pass stale='ignore'"
-    if stale == "ignore":
-        return None
-    if stale == "error":
-        raise ExistsError(f"{found}; {advice}")
-    return f"{found}. It is read as it is; {advice}"
-
-
-def _refuse_several(data: Any) -> None:
-    """Raises TypeError for a tuple, a list or a dict of datasets, whose rows it would be."""
-    several = list(data.values()) if isinstance(data, dict) else data
-    if (
-        isinstance(several, (list, tuple))
-        and several
-        and all(isinstance(item, (Dataset, DataRef, DataLoader)) for item in several)
-    ):
-        raise TypeError(
-            f"a {type(data).__name__} of {len(several)} datasets was given, but a version holds one; give "
-            'each a version of its own. With cacheable, let an argument choose, as in "mnist-{split}", and '
-            "return the dataset that it names"
-        )
-
-
-def _through_door(data: Any, num_workers: int) -> Any:
-    """The data of another framework as a source or a DataRef, anything else as it is.
-
-    A framework is known by the modules that the classes of the data were made in, so it is loaded already.
-    """
-    frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
-    found: RowSource | BlockSource | None = None
-    if "tensorflow" in frameworks:
-        from .adapters import tensorflow
-
-        found = tensorflow.source_of(data)
-    if frameworks & {"keras", "tf_keras"}:
-        found = sequence.source_of(data, num_workers)
-    if "tensorpack" in frameworks:
-        found = dataflow.source_of(data)
-    return data if found is None else found
-
-
-def _odd_one(data: dict[Any, Any]) -> str:
-    """Which value keeps a dict from being one of arrays."""
-    key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
-    return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray or torch.as_tensor makes an array of it"
-
-
-def _source(
-    data: Any, num_workers: int, schema: Schema | None = None, left_out: dict[str, str] | None = None
-) -> tuple[RowSource | BlockSource, dict[str, Any]]:
-    """A source of the rows, and what the data says of itself; `left_out` is as `info_of` has it."""
-    _refuse_several(data)
-    info = info_of(data, left_out)
-    data = _through_door(from_arrays(data) if is_arrays(data) else data, num_workers)
-    if isinstance(data, (RowSource, BlockSource)):
-        return data, info
-    flat = flattened(data)
-    data = data if flat is None else flat
-    if isinstance(data, DataRef) and data.schema is not None and schema in (None, data.schema):
-        return RefSource(data, data.schema), info
-    if isinstance(data, IterableDataset):
-        return IterableSource(data, num_workers), info
-    if isinstance(data, (str, bytes, bytearray, dict, set, frozenset)):
-        raise TypeError(
-            f"a {type(data).__name__} is no dataset; pass a list, a dict of arrays, a Dataset or an iterable"
-            + (f". {_odd_one(data)}" if isinstance(data, dict) and data else "")
-        )
-    if is_map_style(data):
-        return MapSource(data, num_workers), info
-    if isinstance(data, Iterable):
-        return IteratorSource(data), info
-    if callable(data):
-        return _source(data(), num_workers, schema, left_out)
-    raise TypeError(
-        f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
-    )

@@ -1,4 +1,4 @@
-"""What torch's DataLoader gives over a cached dataset is what default_collate gives for its rows."""
+"""torch's datasets are sources; what its DataLoader gives over a cached one is what default_collate gives."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from kinds import KINDS, N, Pair, outcome
-from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, default_collate
 
 import torchyoga as yoga
+from torchyoga.adapters.map_style import MapSource
+from torchyoga.adapters.torch import IterableSource, source_of
 from torchyoga.rows.block import Collector, Rows
 from torchyoga.testing import assert_rows_equal
 
@@ -100,3 +102,24 @@ def test_a_plain_loader_reads_ahead_of_its_sampler_and_stays_exact(tmp_path: Pat
         next(iterator)
         assert ref[3]["x"] == 3
         assert sampler.state_dict()["position"] == size
+
+
+class Numbers(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+def test_what_has_rows_by_number_or_in_turn_is_a_source() -> None:
+    source = source_of(Numbers())
+    assert isinstance(source, IterableSource)
+    assert (source.name, source.length, source.seekable) == ("Numbers", None, False)
+    assert list(source.rows(0)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="num_workers=1 for Numbers"):
+        source_of(Numbers(), num_workers=1)
+    source = source_of([4, 5, 6], num_workers=0)
+    assert isinstance(source, MapSource)
+    assert (source.length, source.seekable, list(source.rows(1)), source.row(2)) == (3, True, [5, 6], 6)
+    with pytest.raises(TypeError, match="Dataset has no length; pass an iterable"):
+        source_of(Dataset())
+    for other in (iter([1]), 5, None, lambda: [1]):
+        assert source_of(other) is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchyoga.adapters.torch import MapSource
+from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.watched import Watched
 
 numbers = itertools.count()

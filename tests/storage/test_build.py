@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
+from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.python import IteratorSource
 from torchyoga.adapters.ref import RefSource
-from torchyoga.adapters.torch import MapSource
 from torchyoga.build import BlockSource, BuildOptions, RowSource, build
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
@@ -482,7 +482,7 @@ import numpy as np
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
-from torchyoga.adapters.torch import MapSource
+from torchyoga.adapters.map_style import MapSource
 from torchyoga.build import BuildOptions, build
 from torchyoga.stores.local import Store
 

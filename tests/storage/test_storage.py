@@ -150,21 +150,6 @@ def test_generator_functions_are_cached_once(storage: yoga.Storage) -> None:
     assert numbers.__name__ == "numbers"
 
 
-def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
-    for data in ("text", b"bytes", {1: 2}, {1, 2}, 5, None, object()):
-        with pytest.raises(TypeError, match="pass a"):
-            storage.submit(data, "a", "1")
-    with pytest.raises(SchemaError, match="0 dimensions"):
-        storage.submit(np.array(3), "a", "1")
-    with pytest.raises(SchemaError, match="dtype object"):
-        storage.submit(np.array([1, None], object), "a", "1")
-    with pytest.raises(SchemaError, match="different numbers of rows"):
-        storage.submit({"a": np.zeros(3), "b": np.zeros(4)}, "a", "1")
-    with pytest.raises(ValueError, match="each worker all its rows"):
-        storage.submit(Endless(), "a", "1", num_workers=2)
-    assert storage.list() == []
-
-
 def test_arguments_of_another_kind_are_said(storage: yoga.Storage) -> None:
     storage.submit([1], "a", "1")
     with pytest.raises(TypeError, match=r"to must be a Storage, found 'there'; pass Storage\('there'\)"):
@@ -268,25 +253,6 @@ def test_any_text_is_an_id_and_none_leaves_the_root(tmp_path_factory: Any, id: s
         assert storage.list() == [(id, version)]
         assert len(list(storage.path.rglob("manifest.json"))) == 1
     assert {path.name for path in root.iterdir()} <= {"storage"}
-
-
-def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    place = tmp_path / "a b%20c~"
-    plain = str(place).replace("%", "%25")
-    for text in (str(place), place.as_uri(), f"file:{plain}", f"file://localhost{plain}", f"FILE://{plain}"):
-        assert yoga.Storage(text).path == place, text
-    assert yoga.Storage("a:b").path == tmp_path / "a:b"
-    assert yoga.Storage("~/x").path == Path.home() / "x" == yoga.Storage("file://~/x").path
-    for wrong in ("s3:/bucket/x", "gs:/bucket", "https:/host", "", "file:below", "file:"):
-        with pytest.raises(ValueError, match="a URL has two slashes"):
-            yoga.Storage(wrong)
-    with pytest.raises(ValueError, match="names a host, 'tmp'; a file of this machine is file:///tmp/x"):
-        yoga.Storage("file://tmp/x")
-    with pytest.raises(ValueError, match=r"nobody knows s4://.*'s3'"):
-        yoga.Storage("s4://bucket")
-    yoga.Storage(place.as_uri()).submit([1], "a", "1")
-    assert [path.name for path in tmp_path.iterdir()] == [place.name]
 
 
 @pytest.mark.parametrize("name", ["", "..", ".", "/", "../../x", "%2e", "a" * 300, "\0", ".staging", 5])

@@ -13,7 +13,7 @@ from ..build import RowSource
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.tree import mapped
-from .torch import MapSource
+from .map_style import MapSource
 
 __all__ = ["as_dataref", "source_of"]
 

@@ -1,4 +1,4 @@
-"""Python's own collections -> rows."""
+"""Python's own iterables -> rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any
 
 from ..build import RowSource
 
-__all__ = ["IteratorSource"]
+__all__ = ["IteratorSource", "source_of"]
+
+
+def source_of(data: object) -> IteratorSource | None:
+    """An iterable as a source; None for anything else.
+
+    Example:
+        >>> list(source_of(n**2 for n in range(3)).rows(0)), source_of(3)
+        ([0, 1, 4], None)
+    """
+    return IteratorSource(data) if isinstance(data, Iterable) else None
 
 
 class IteratorSource(RowSource):

@@ -11,10 +11,20 @@ from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.schema import Schema
 
-__all__ = ["RefSource"]
+__all__ = ["RefSource", "source_of"]
 
 _SAMPLE = 64
 _MOST_ROWS = 2**20
+
+
+def source_of(data: object, schema: Schema | None = None) -> RefSource | None:
+    """A DataRef that knows its columns as a source; None for anything else.
+
+    Also None if the rows are to have another schema: then each is looked at, as those of any other dataset.
+    """
+    if not isinstance(data, DataRef) or data.schema is None or schema not in (None, data.schema):
+        return None
+    return RefSource(data, data.schema)
 
 
 class RefSource(BlockSource):

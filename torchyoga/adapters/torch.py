@@ -1,100 +1,38 @@
-"""torch datasets -> rows."""
+"""torch datasets, and objects like them -> rows."""
 
 from __future__ import annotations
 
-import itertools
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 
 from ..build import RowSource
 from ..reading.dataref import DataRef
+from .map_style import MapSource
 
-__all__ = ["IterableSource", "MapSource", "is_map_style"]
-
-_READ_AHEAD = 64  # rows asked for at once
-
-
-def is_map_style(data: Any) -> bool:
-    """True for anything with rows by number: a torch Dataset, or an object like one."""
-    if isinstance(data, IterableDataset):
-        return False
-    return isinstance(data, (Dataset, DataRef)) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
+__all__ = ["IterableSource", "source_of"]
 
 
-class MapSource(RowSource):
-    """The rows of a map-style dataset, read by `num_workers` processes if that is more than 0.
+def source_of(data: object, num_workers: int = 0) -> RowSource | None:
+    """A torch IterableDataset, or anything with rows by number, as a source; None for anything else.
 
-    Each process reads `rows_at_once` of them one after the other.
+    A torch Dataset has rows by number, and so has whatever has a length and is indexed, as a list is. Whether
+    rows are what it holds, and not the letters of a text, is for the caller to know.
+
+    Raises:
+        TypeError: it has no length.
+        ValueError: several processes are to read an IterableDataset.
+
+    Example:
+        >>> source = source_of(["a", "b", "c"])
+        >>> source.length, list(source.rows(1)), source_of(iter("abc"))
+        (3, ['b', 'c'], None)
     """
-
-    seekable = True
-
-    def __init__(self, dataset: Any, num_workers: int = 0, rows_at_once: int = 16) -> None:
-        try:
-            self.length = len(dataset)
-        except TypeError:
-            raise TypeError(
-                f"{type(dataset).__name__} has no length; pass an iterable instead, for example a generator"
-            ) from None
-        self.name = type(dataset).__name__
-        self._dataset = dataset
-        self._num_workers = num_workers
-        self._rows_at_once = rows_at_once
-
-    def rows(self, start: int) -> Iterator[Any]:
-        """The rows from `start` on, in order."""
-        assert self.length is not None
-        if self._num_workers == 0:
-            for numbers in _Ranges(start, self.length, _READ_AHEAD):
-                yield from self._many(numbers)
-            return
-        loader: DataLoader[Any] = DataLoader(
-            self._dataset,
-            batch_sampler=_Ranges(start, self.length, self._rows_at_once),
-            num_workers=self._num_workers,
-            collate_fn=pickle.dumps,  # as bytes: tensors by themselves would each take a file descriptor
-            generator=torch.Generator(),
-        )
-        for packed in loader:
-            yield from pickle.loads(packed)
-
-    def row(self, number: int) -> Any:
-        """One row, read as `rows` reads it: what is computed for many at once may differ in its last bits."""
-        assert self.length is not None
-        if not self._reads_many:
-            return self._dataset[number]
-        size = self._rows_at_once if self._num_workers else _READ_AHEAD
-        first = number // size * size
-        return list(self._many(list(range(first, min(first + size, self.length)))))[number - first]
-
-    @property
-    def _reads_many(self) -> bool:
-        return not isinstance(self._dataset, DataRef) and bool(getattr(self._dataset, "__getitems__", None))
-
-    def _many(self, numbers: list[int]) -> Iterator[Any]:
-        if isinstance(self._dataset, DataRef):
-            yield from self._dataset[numbers]
-        elif self._reads_many:
-            yield from self._dataset.__getitems__(numbers)
-        else:
-            yield from (self._dataset[number] for number in numbers)
-
-
-class _Ranges:
-    """Consecutive batches of row numbers, which end at multiples of `size` wherever they begin."""
-
-    def __init__(self, start: int, stop: int, size: int) -> None:
-        self._ends = [start, *range(start // size * size + size, stop, size), stop] if start < stop else []
-
-    def __len__(self) -> int:
-        return max(0, len(self._ends) - 1)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return (list(range(first, end)) for first, end in itertools.pairwise(self._ends))
+    if isinstance(data, IterableDataset):
+        return IterableSource(data, num_workers)
+    is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    return MapSource(data, num_workers) if is_indexed or isinstance(data, (Dataset, DataRef)) else None
 
 
 class IterableSource(RowSource):

@@ -1,4 +1,4 @@
-"""A call of a function that makes a dataset into the version it chooses, and digests of it.
+"""A dataset, or the function that makes it, into versions that are built once and read from then on.
 
-Doors: `Function`, `Call`. Never sees files, or what the function makes.
+Doors: `submitted`, `Cacheable`. Never sees formats, or which kind of store it is.
 """

@@ -445,9 +445,22 @@ def _type_name(value: Any) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
+# Where public classes and functions were when the first versions were built: digests must not change with the
+# rooms of the house.
+_FIRST_NAMES = {
+    "torchyoga.rows.schema": "torchyoga.schema",
+    "torchyoga.rows.collate": "torchyoga.collate",
+    "torchyoga.reading.dataref": "torchyoga.dataref",
+    "torchyoga.sampling.sampler": "torchyoga.sampler",
+    "torchyoga.sampling.batch_sampler": "torchyoga.sampler",
+    "torchyoga.loading.loader": "torchyoga.loader",
+}
+
+
 def _name(value: Any) -> str:
     """Where a function or class is defined, under the name that it has in every process."""
     module, name = str(value.__module__), str(value.__qualname__)
+    module = _FIRST_NAMES.get(module, module)
     # A script is another module in the processes that it starts.
     return f"{'__main__' if module == '__mp_main__' else module}:{name}"
 

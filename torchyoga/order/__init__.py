@@ -1,4 +1,4 @@
 """Seed, epoch and rank into row numbers, and what was delivered into a state: arithmetic on integers.
 
-Doors: `make_order`, `Cursor`, `prove`. Never sees data, files, clocks or torch.
+Doors: `OrderOptions`, `Cursor`, `prove`. Never sees data, files, clocks or torch.
 """

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..errors import CorruptError, NotFoundError, YogaError
+from ..errors import CorruptError, ExistsError, NotFoundError, YogaError
 from ..reading.reader import Reader
 from ..versions.location import MANIFEST, Files, is_foreign
 from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
@@ -199,6 +199,14 @@ class Versions(ABC):
     def ids_like(self, id: str) -> list[str]:
         """Ids, those most like this one first; of many only some."""
         return nearest(id, {found for found, _ in self.published()})
+
+    def refuse_existing(self, id: str, version: str) -> None:
+        """ExistsError if a version is published."""
+        if self.find(id, version) is not None:
+            raise ExistsError(
+                f"{id!r} {version!r} is published already in {self.name}; "
+                "fetch it, choose another version, or pass overwrite=True"
+            )
 
     def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
         """YogaError if a name in the folder of a version is of somebody else's file, as `others` are.

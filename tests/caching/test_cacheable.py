@@ -11,10 +11,10 @@ import itertools
 import json
 import logging
 import os
-import pickle
 import random
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.errors import ExistsError
+from torchyoga.errors import ExistsError, YogaError
 from torchyoga.versions.manifest import digest
 
 numbers = itertools.count()
@@ -430,15 +431,6 @@ def test_methods_of_classes_are_decorated_below(storage: yoga.Storage) -> None:
         Below.two()
 
 
-@pytest.mark.parametrize("kind", [tuple, list, lambda pair: dict(zip(("train", "test"), pair, strict=True))])
-def test_several_datasets_are_several_versions(storage: yoga.Storage, kind: Any) -> None:
-    pair = kind([Drawn(lambda i: i), Drawn(lambda i: i, 3)])
-    for act in (lambda: storage.cacheable("a", "1")(lambda: pair)(), lambda: storage.submit(pair, "a", "1")):
-        with pytest.raises(TypeError, match=r"2 datasets.*a version holds one.*mnist-\{split\}"):
-            act()
-    assert storage.list() == []
-
-
 def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
     """The functions are others, as their code says; what can be compared is."""
     decorated = functools.partial(storage.cacheable, "a", "1", stale="ignore")
@@ -625,255 +617,6 @@ def test_without_a_source_nobody_says_that_code_has_changed(storage: yoga.Storag
             assert list(storage.cacheable(id, "1", stale="error")(function)(3)) == [0, 1, 2]
 
 
-# -- rows that differ
-
-
-class Drawn(torch.utils.data.Dataset[Any]):
-    """Rows of which `make` makes each."""
-
-    def __init__(self, make: Callable[[int], Any], length: int = 8) -> None:
-        self.make = make
-        self.length = length
-        self.read: list[int] = []
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        self.read.append(index)
-        return self.make(index)
-
-
-RANDOM: dict[str, Callable[[int], Any]] = {
-    "python": lambda i: {"x": i, "y": random.random()},
-    "numpy": lambda i: (i, np.random.rand(2)),
-    "torch": lambda i: torch.rand(3) + i,
-}
-
-
-@pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_rows_that_differ_are_warned_of(storage: yoga.Storage, kind: str, num_workers: int) -> None:
-    with pytest.warns(
-        UserWarning, match="rows of Drawn differ when they are read again.*'a' '1' keeps"
-    ) as told:
-        storage.submit(Drawn(RANDOM[kind]), "a", "1", num_workers=num_workers)
-    assert told[0].filename == __file__
-    with pytest.warns(UserWarning, match="rows of Drawn differ"):
-        storage.cacheable("a", "2", num_workers=num_workers)(lambda: Drawn(RANDOM[kind]))()
-    assert storage.versions("a") == ["1", "2"]
-
-
-def states() -> tuple[Any, ...]:
-    found = np.random.get_state()
-    return random.getstate(), found[1].tolist(), found[2:], torch.get_rng_state().tolist()  # type: ignore[index]
-
-
-def test_the_second_look_moves_no_generator(storage: yoga.Storage) -> None:
-    def row(i: int) -> Any:
-        return random.random(), np.random.rand(), torch.rand(())
-
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    expected = [row(i) for i in range(8)]
-    after = states()
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    with pytest.warns(UserWarning, match="differ"):
-        ref = storage.submit(Drawn(row), "a", "1")
-    assert list(ref) == expected
-    assert states() == after
-
-
-def test_few_rows_are_read_again_and_only_where_that_is_possible(storage: yoga.Storage) -> None:
-    for length, again in ((0, []), (1, [0]), (2, [0, 1]), (3, [0, 1, 2]), (100, [0, 50, 99])):
-        source = Drawn(lambda i: {"x": np.full(3, i), "nan": float("nan"), "s": "é"}, length)
-        storage.submit(source, "a", str(length))
-        assert source.read == [*range(length), *again]
-    once: Iterator[int] = iter([1, 2, 3])
-    assert list(storage.submit(once, "b", "1")) == [1, 2, 3]
-    storage.submit({"x": np.arange(5)}, "b", "2")
-    storage.submit(storage.fetch("a", "100"), "b", "3")
-
-    def once_only(i: int) -> int:
-        if source.read.count(i) > 1:
-            raise ConnectionError("gone")
-        return i
-
-    source = Drawn(once_only)
-    assert list(storage.submit(source, "b", "4")) == list(range(8))
-
-
-# -- info
-
-
-class Folder(Drawn):
-    classes = ("cat", "dog")
-    class_to_idx = {"cat": 0, "dog": 1}  # noqa: RUF012
-    features = np.zeros(3)
-    _secret = 1
-
-
-class Features(dict):  # type: ignore[type-arg]
-    def to_dict(self) -> dict[str, Any]:
-        return {"label": {"names": ["a", "b"], "_type": "ClassLabel"}}
-
-
-TOLD = {"classes": ["cat", "dog"], "class_to_idx": {"cat": 0, "dog": 1}}
-
-
-def test_what_a_script_asks_its_dataset_for_is_kept(storage: yoga.Storage, tmp_path: Path) -> None:
-    folder = Folder(lambda i: i)
-    ref = storage.cacheable("a", "1")(lambda: folder)()
-    other = yoga.Storage(tmp_path / "other", "hdf5")
-    for found in (
-        ref,
-        storage.fetch("a", "1"),
-        ref[2:5],
-        ref[::2][1:],
-        storage.convert("a", "1", to="2", format="hdf5"),
-        storage.copy("a", "1", to=other),
-        storage.submit(ref, "a", "3"),
-        storage.submit(ref[1:], "a", "4"),
-        storage.submit(torch.utils.data.Subset(folder, [1, 2]), "a", "5"),
-        storage.submit(torch.utils.data.ConcatDataset([ref, ref[:1]]), "a", "6"),
-        storage.submit(torch.utils.data.ConcatDataset([folder, folder]), "a", "7"),
-        storage.submit(torch.utils.data.Subset(ref, [3, 1]), "a", "8"),
-        pickle.loads(pickle.dumps(ref)),
-    ):
-        assert found.info == TOLD
-        assert (found.classes, found.class_to_idx) == (TOLD["classes"], TOLD["class_to_idx"])
-        assert not hasattr(found, "features")
-    found = ref.info
-    found["classes"].append("fish")
-    ref.classes.append("fish")
-    assert ref.info == TOLD
-    with pytest.raises(
-        AttributeError, match=r"VersionRef has no features: its info says \['class_to_idx', 'cl"
-    ):
-        _ = ref.features
-
-
-def test_info_of_ones_own(storage: yoga.Storage) -> None:
-    given = {"mean": (0.5, 1), "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
-    expected = {"mean": [0.5, 1], "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
-    ref = storage.submit(Folder(lambda i: i), "a", "1", info=given)
-    assert ref.info == storage.fetch("a", "1").info == {**expected, "class_to_idx": {"cat": 0, "dog": 1}}
-    made = storage.cacheable("a", "2", info=given)(lambda: [1])
-    assert made().info == made().info == expected
-    assert storage.submit(made(), "a", "3", info={"classes": ["y"]}).info == {**expected, "classes": ["y"]}
-    assert storage.submit([1], "a", "4").info == {}
-    assert "info" not in manifest_of(storage, "a", "4")
-    assert storage.submit([], "a", "5", info={"x": 1}).info == {"x": 1}
-
-    class Hugging(Drawn):
-        features = Features()
-
-    assert storage.submit(Hugging(lambda i: i), "b", "1").features == Features().to_dict()
-
-
-def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
-    for odd in (
-        {"x": {1}},
-        {"x": torch.zeros(2)},
-        {1: "x"},
-        {"x": {2: 1}},
-        [1],
-        "text",
-        {"x": b""},
-        {"x": object()},
-    ):
-        with pytest.raises(TypeError, match="info"):
-            storage.submit([1], "a", "1", info=odd)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="info"):
-            storage.cacheable("a", "1", info=odd)  # type: ignore[arg-type]
-    for value in (float("nan"), float("inf"), 2**63, "\ud800", "x" * 2**20, [[]] * 2**19):
-        with pytest.raises(ValueError, match="info"):
-            storage.submit([1], "a", "1", info={"x": value})
-    assert storage.list() == []
-
-    class Odd(Drawn):
-        classes = {1, 2}  # noqa: RUF012
-        features = (1, 2)  # those of rows, perhaps
-
-        @property
-        def class_to_idx(self) -> Any:
-            raise RuntimeError("nobody knows")
-
-    class Long(Drawn):
-        classes = ("x" * 2**19, "y" * 2**18)
-
-    assert storage.submit(Odd(lambda i: i), "a", "1").info == {}
-    own = {"x": "z" * 2**19}
-    assert storage.submit(Long(lambda i: i), "a", "2", info=own).info == own
-    assert list(storage.submit(Long(lambda i: i), "a", "3").info) == ["classes"]
-
-
-def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
-    storage: yoga.Storage, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Arrays(Drawn):
-        classes = np.array(["cat", "dog"])
-        class_to_idx = {"cat": np.int64(0), "dog": np.int32(1)}  # noqa: RUF012
-
-    info = {"mean": np.array([0.5, 1.0]), "std": np.float32(0.5), "any": np.bool_(True)}
-    ref = storage.submit(Arrays(lambda i: i), "a", "1", info=info)
-    assert ref.info == {**TOLD, "mean": [0.5, 1.0], "std": 0.5, "any": True}
-    assert storage.cacheable("a", "2", info=info)(lambda: Arrays(lambda i: i))().info == ref.info
-    assert caplog.messages == []
-
-    class Odd(Drawn):
-        classes = {"cat", "dog"}  # noqa: RUF012
-
-        @property
-        def class_to_idx(self) -> Any:
-            raise RuntimeError("nobody knows")
-
-    odd = Odd(lambda i: i)
-    for data in (odd, torch.utils.data.Subset(odd, [0, 1]), torch.utils.data.ConcatDataset([odd, odd])):
-        caplog.clear()
-        assert storage.submit(data, "b", "1", overwrite=True).info == {}
-        (message,) = caplog.messages
-        assert "classes (" in message
-        assert "a set, which JSON does not have" in message
-        assert "class_to_idx (RuntimeError: nobody knows)" in message
-        assert "info=" in message
-    caplog.clear()
-    given = {"classes": ["cat", "dog"], "class_to_idx": None}
-    assert storage.submit(odd, "b", "2", info=given).info == given
-    assert caplog.messages == []
-
-    class Long(Drawn):
-        classes = ("x" * 2**19, "y" * 2**18)
-
-    storage.submit(Long(lambda i: i), "b", "3", info={"x": "z" * 2**19})
-    (message,) = caplog.messages
-    assert "classes (info is longer than" in message
-
-
-def test_a_dataref_of_ones_own_may_have_what_it_likes(storage: yoga.Storage) -> None:
-    class Squares(yoga.DataRef):
-        def __init__(self) -> None:
-            self.classes = ["odd", "even"]
-
-        def __len__(self) -> int:
-            return 4
-
-        def take(self, rows: Any) -> list[int]:
-            return [int(row) ** 2 for row in rows]
-
-        @property
-        def info(self) -> dict[str, Any]:
-            return {"a": 1, "b": {2}} if len(self.classes) > 2 else {"a": 1, "classes": self.classes}
-
-    ref = Squares()
-    assert ref.classes == ["odd", "even"]
-    assert storage.submit(ref, "a", "1").classes == ["odd", "even"]
-    assert not hasattr(ref, "features")
-    ref.classes.append("none")
-    assert storage.submit(ref, "a", "2").info == {}
-    several = torch.utils.data.ConcatDataset([storage.fetch("a", "1"), storage.fetch("a", "2")])
-    assert storage.submit(several, "a", "3").info == {}
-
-
 def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
     storage.submit([1, 2], "a", "1")
     with warnings.catch_warnings(record=True) as told:
@@ -977,14 +720,26 @@ print(rows(augment)[0])
     assert "made with another how" in told[2].stderr
 
 
-def test_where_warnings_are_errors_nothing_is_published(storage: yoga.Storage) -> None:
-    class Random(list[int]):
-        def __getitem__(self, index: Any) -> Any:
-            return random.random()
+def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:
+    begun, release = threading.Event(), threading.Event()
 
-    storage.submit([1.0], "a", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="differ when they are read again"):
-            storage.submit(Random([1, 2]), "a", "1", overwrite=True)
-    assert list(storage.fetch("a", "1")) == [1.0]
+    @storage.cacheable("a", "1")
+    def rows() -> Iterator[int]:
+        begun.set()
+        assert release.wait(PATIENCE)
+        yield 1
+
+    builder = threading.Thread(target=rows)
+    builder.start()
+    assert begun.wait(PATIENCE)
+    late = threading.Timer(10.0, release.set)  # ends the wait of a call that did not hear of the new timeout
+    late.start()
+    try:
+        storage.timeout = 0
+        with pytest.raises(YogaError, match="'a' '1' is still being built by"):
+            rows()
+    finally:
+        late.cancel()
+        release.set()
+        builder.join(PATIENCE)
+    assert list(rows()) == [1]

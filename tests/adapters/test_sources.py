@@ -1,0 +1,187 @@
+"""Data of any kind finds its adapter, and what is no dataset is refused."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, IterableDataset, Subset
+
+import torchyoga as yoga
+from torchyoga.adapters.dataflow import DataflowSource
+from torchyoga.adapters.map_style import MapSource
+from torchyoga.adapters.python import IteratorSource
+from torchyoga.adapters.ref import RefSource
+from torchyoga.adapters.sources import dataset_and_source, source_of
+from torchyoga.adapters.torch import IterableSource
+from torchyoga.errors import SchemaError
+from torchyoga.testing import assert_rows_equal
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage")
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([1, 2])
+
+
+class Plain(yoga.DataRef):
+    """Its rows have no columns."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def take(self, rows: Any) -> list[int]:
+        return rows.tolist()  # type: ignore[no-any-return]
+
+
+class Squares(torch.utils.data.Dataset[int]):
+    """Has no end for whoever only iterates it."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> int:
+        return (index % 5) ** 2
+
+
+def test_functions_may_return_any_source(tmp_path: Path) -> None:
+    squares = [0, 1, 4, 9, 16]
+    for number, made in enumerate((Squares(), squares, iter(squares), (n for n in squares))):
+        ref = yoga.Storage(tmp_path).submit(lambda made=made: made, "a", str(number))
+        assert list(ref) == squares
+    arrays = yoga.Storage(tmp_path).submit(lambda: np.arange(3), "a", "arrays")
+    assert_rows_equal(list(arrays), list(np.arange(3)))
+    storage = yoga.Storage(tmp_path)
+    numbers = type("Both", (), {"__iter__": lambda self: iter(squares), "__call__": lambda self: 1 / 0})()
+    assert list(storage.submit(numbers, "a", "both")) == squares
+    with pytest.raises(TypeError, match="a NoneType"):
+        storage.submit(lambda: None, "a", "nothing")
+
+
+def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
+    for data in ("text", b"bytes", {1: 2}, {1, 2}, 5, None, object()):
+        with pytest.raises(TypeError, match="pass a"):
+            storage.submit(data, "a", "1")
+    with pytest.raises(SchemaError, match="0 dimensions"):
+        storage.submit(np.array(3), "a", "1")
+    with pytest.raises(SchemaError, match="dtype object"):
+        storage.submit(np.array([1, None], object), "a", "1")
+    with pytest.raises(SchemaError, match="different numbers of rows"):
+        storage.submit({"a": np.zeros(3), "b": np.zeros(4)}, "a", "1")
+    with pytest.raises(ValueError, match="each worker all its rows"):
+        storage.submit(Endless(), "a", "1", num_workers=2)
+    assert storage.list() == []
+
+
+@pytest.mark.parametrize("kind", [tuple, list, lambda pair: dict(zip(("train", "test"), pair, strict=True))])
+def test_several_datasets_are_several_versions(storage: yoga.Storage, kind: Any) -> None:
+    pair = kind([Squares(), Squares()])
+    for act in (lambda: storage.cacheable("a", "1")(lambda: pair)(), lambda: storage.submit(pair, "a", "1")):
+        with pytest.raises(TypeError, match=r"2 datasets.*a version holds one.*mnist-\{split\}"):
+            act()
+    assert storage.list() == []
+
+
+ARRAYS = yoga.from_arrays({"x": np.arange(5)})
+SOURCES: dict[str, tuple[Any, type]] = {
+    "list": ([1, 2], MapSource),
+    "range": (range(3), MapSource),
+    "iterator": (iter([1, 2]), IteratorSource),
+    "generator": ((n for n in (1, 2)), IteratorSource),
+    "array": (np.arange(3), RefSource),
+    "tensor": (torch.arange(3), RefSource),
+    "dict of arrays": ({"x": np.arange(3), "y": torch.arange(3)}, RefSource),
+    "DataRef": (ARRAYS, RefSource),
+    "slice": (ARRAYS[1:3], RefSource),
+    "Subset": (Subset(ARRAYS, [3, 1]), RefSource),
+    "Subset of one": (Subset(ConcatDataset([ARRAYS, ARRAYS]), [7, 1]), RefSource),
+    "DataRef without columns": (Plain(), MapSource),
+    "Dataset": (Squares(), MapSource),
+    "Subset of a Dataset": (Subset(Squares(), [1]), MapSource),
+    "IterableDataset": (Endless(), IterableSource),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_each_kind_of_data_has_its_adapter(kind: str) -> None:
+    data, expected = SOURCES[kind]
+    source = source_of(data)
+    assert type(source) is expected
+    assert source_of(source) is source
+    for nothing in (lambda: data, None, 5, object()):
+        assert source_of(nothing) is None
+
+
+def test_a_dataref_whose_rows_shall_be_others_is_read_row_by_row() -> None:
+    other = yoga.Schema.of({"x": np.int64(0)})
+    assert other == ARRAYS.schema
+    assert isinstance(source_of(ARRAYS, schema=other), RefSource)
+    assert isinstance(source_of(ARRAYS, schema=yoga.Schema.of({"x": 0})), MapSource)
+
+
+def of_module(module: str, **methods: Any) -> Any:
+    return type("Made", (), {"__module__": module, **methods})()
+
+
+def test_a_framework_is_known_by_where_its_classes_were_made() -> None:
+    flow = {"reset_state": lambda self: None, "__iter__": lambda self: iter([[1], [2]])}
+    batches = {
+        "__len__": lambda self: 2,
+        "__getitem__": lambda self, index: np.arange(3) + 3 * index,
+        "on_epoch_end": lambda self: None,
+    }
+    assert isinstance(source_of(of_module("tensorpack.dataflow.base", **flow)), DataflowSource)
+    assert isinstance(source_of(of_module("elsewhere", **flow)), IteratorSource)
+    for module, expected in {"keras.utils": 6, "tf_keras.utils": 6, "elsewhere": 2}.items():
+        source = source_of(of_module(module, **batches))
+        assert isinstance(source, MapSource)
+        assert source.length == expected
+    # A layer, say: it is Keras's, but has no rows.
+    assert source_of(of_module("keras.layers", __call__=lambda self: [1])) is None
+    assert dataset_and_source(of_module("keras.layers", __call__=lambda self: [1]))[0] == [1]
+
+
+PROGRAM = """
+import sys
+import numpy as np, torch
+import torchyoga as yoga
+from torchyoga.adapters.sources import source_of
+ref = yoga.from_arrays(np.arange(3))
+for data in ([1], iter([1]), {"x": np.arange(3)}, ref, torch.utils.data.Subset(ref, [0]), lambda: 1):
+    source_of(data)
+wanted = ("dataflow", "keras_sequence", "tensorflow")
+print([name for name in wanted if f"torchyoga.adapters.{name}" in sys.modules])
+"""
+
+
+def test_no_adapter_is_loaded_for_data_of_others() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_a_function_gives_the_dataset(storage: yoga.Storage, caplog: pytest.LogCaptureFixture) -> None:
+    dataset, source = dataset_and_source(lambda: lambda: [1, 2])
+    assert dataset == [1, 2]
+    assert isinstance(source, MapSource)
+
+    def rows() -> Iterator[int]:
+        yield from range(3)
+
+    # What a function says of itself is not said of its rows, whether JSON has it or not.
+    for said in (["a"], {1}):
+        rows.classes = said  # type: ignore[attr-defined]
+        with caplog.at_level(logging.WARNING):
+            assert storage.submit(rows, "a", str(said)).info == {}
+    assert caplog.messages == []

@@ -1,0 +1,133 @@
+"""Anybody's data -> a source of its rows: which framework's data it is, and the adapter that reads it.
+
+A framework is known by the modules that the classes of the data were made in, so it is loaded already, and so
+is its adapter loaded only for data of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from ..build import BlockSource, RowSource, Source
+from ..reading.dataref import DataRef
+from ..rows.schema import Schema
+from ..views.mapped import flattened
+from . import python, ref, torch
+from .arrays import from_arrays, is_arrays
+
+__all__ = ["dataset_and_source", "source_of"]
+
+_NO_DATASETS = (str, bytes, bytearray, dict, set, frozenset)
+
+
+def dataset_and_source(
+    data: object, num_workers: int = 0, schema: Schema | None = None
+) -> tuple[object, Source]:
+    """A dataset, and a source of its rows; the dataset is what a function returns, if `data` is one.
+
+    Args:
+        data: whatever `Storage.submit` takes.
+        num_workers: processes that read it, if its rows are read by number.
+        schema: of the rows, if it is known.
+
+    Raises:
+        TypeError: no rows can be read from it.
+        ValueError, SchemaError: as the adapter of its framework raises them.
+
+    Example:
+        >>> dataset, source = dataset_and_source(lambda: [1, 2])
+        >>> dataset, list(source.rows(0))
+        ([1, 2], [1, 2])
+    """
+    source = source_of(data, num_workers, schema)
+    while source is None:
+        if not callable(data):
+            raise TypeError(
+                f"no rows can be read from a {type(data).__name__}; pass a Dataset, an array or an iterable"
+            )
+        data = data()
+        source = source_of(data, num_workers, schema)
+    return data, source
+
+
+def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) -> Source | None:
+    """A source of the rows of any data, made by the adapter that knows it; None if it has no rows.
+
+    Args:
+        data: whatever `Storage.submit` takes, but for functions, which have no rows themselves.
+        num_workers: processes that read it, if its rows are read by number.
+        schema: of the rows, if it is known.
+
+    Raises:
+        TypeError: it looks like a dataset, but is none: text, a dict that is not of arrays, several datasets.
+        ValueError, SchemaError: as the adapter of its framework raises them.
+
+    Example:
+        >>> print(source_of({"x": np.arange(3)}).schema)
+        x: numpy.int64 <i8 [scalar]
+    """
+    _refuse_several(data)
+    if isinstance(data, (RowSource, BlockSource)):
+        return data
+    if is_arrays(data):
+        data = from_arrays(data)
+    source = _of_framework(data, num_workers)
+    if source is not None:
+        return source
+    flat = flattened(data)
+    data = data if flat is None else flat
+    source = ref.source_of(data, schema)
+    if source is not None:
+        return source
+    _refuse_no_dataset(data)
+    return torch.source_of(data, num_workers) or python.source_of(data)
+
+
+def _of_framework(data: object, num_workers: int) -> Source | None:
+    """Data of a framework that need not be installed as a source; None for anything else."""
+    frameworks = {cls.__module__.partition(".")[0] for cls in type(data).__mro__}
+    if "tensorpack" in frameworks:
+        from . import dataflow
+
+        return dataflow.source_of(data)
+    if frameworks & {"keras", "tf_keras"}:
+        from . import keras_sequence
+
+        return keras_sequence.source_of(data, num_workers)
+    if "tensorflow" in frameworks:
+        from . import tensorflow
+
+        return tensorflow.source_of(data)
+    return None
+
+
+def _refuse_several(data: object) -> None:
+    """Raises TypeError for a tuple, a list or a dict of datasets, whose rows it would be."""
+    several = list(data.values()) if isinstance(data, dict) else data
+    if (
+        isinstance(several, (list, tuple))
+        and several
+        and all(isinstance(item, (Dataset, DataRef, DataLoader)) for item in several)
+    ):
+        raise TypeError(
+            f"a {type(data).__name__} of {len(several)} datasets was given, but a version holds one; give "
+            'each a version of its own. With cacheable, let an argument choose, as in "mnist-{split}", and '
+            "return the dataset that it names"
+        )
+
+
+def _refuse_no_dataset(data: object) -> None:
+    """Raises TypeError for what can be indexed or iterated, but does not give rows then."""
+    if isinstance(data, _NO_DATASETS) and not isinstance(data, IterableDataset):
+        raise TypeError(
+            f"a {type(data).__name__} is no dataset; pass a list, a dict of arrays, a Dataset or an iterable"
+            + (f". {_odd_one(data)}" if isinstance(data, dict) and data else "")
+        )
+
+
+def _odd_one(data: dict[Any, Any]) -> str:
+    """Which value keeps a dict from being one of arrays."""
+    key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
+    return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray or torch.as_tensor makes an array of it"

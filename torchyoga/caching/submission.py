@@ -1,0 +1,84 @@
+"""Data that somebody hands in -> a published version of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..adapters.sources import dataset_and_source
+from ..adapters.watched import Watched
+from ..build import BuildOptions, RowSource, build
+from ..process.warned import warn_user
+from ..reading.dataref import VersionRef
+from ..stores.contract import Seen, Versions
+from ..stores.refs import ref_of
+from ..versions.info import plain
+from ..views.mapped import info_of
+
+__all__ = ["submitted"]
+
+_log = logging.getLogger("torchyoga")
+
+
+def submitted(
+    data: object,
+    store: Versions,
+    id: str,
+    version: str,
+    options: BuildOptions,
+    num_workers: int = 0,
+    replaces: Seen | None = None,
+) -> VersionRef:
+    """Builds a version of whatever `Storage.submit` takes. Hold the lock of the version.
+
+    Args:
+        data: gives the rows; what it says of itself is kept beside them, where `options.info` does not.
+        store: the version is published there, as `version` of `id`.
+        id: which dataset.
+        version: which version of it.
+        options: how to build.
+        num_workers: processes that read rows by number.
+        replaces: what may be replaced; None if nothing may.
+
+    Raises:
+        TypeError: no rows can be read from the data.
+        SchemaError, ValueError, OSError: as `build`. Nothing is published.
+    """
+    dataset, source = dataset_and_source(data, num_workers, options.schema)
+    options = replace(options, info=_info(dataset, source.name, id, version, options.info))
+    if isinstance(source, RowSource) and source.seekable and source.length is not None:
+        source = Watched(source)
+        options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
+    return ref_of(store, build(source, store, id, version, options, replaces))
+
+
+def _info(dataset: object, name: str, id: str, version: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The info that was given, and what else the dataset says of itself; logs what cannot be kept of that."""
+    left_out: dict[str, str] = {}
+    own = info_of(dataset, left_out)
+    info = given
+    try:
+        info = plain({**own, **given})
+    except ValueError as error:  # both are too long together
+        left_out |= dict.fromkeys(own, str(error))
+    reasons = [f"{key} ({left_out[key]})" for key in left_out if key not in info]
+    if reasons:
+        _log.warning(
+            "%s: of what the dataset says of itself, %r %r does not keep %s; say it with info=",
+            name,
+            id,
+            version,
+            ", ".join(reasons),
+        )
+    return info
+
+
+def _warn_of_random_rows(watched: Watched, id: str, version: str) -> None:
+    if watched.differ():
+        warn_user(
+            f"rows of {watched.name} differ when they are read again, as by a random augmentation; {id!r} "
+            f"{version!r} keeps those of its build for every epoch. Cache the dataset without what is "
+            "random, and do that to the rows you load"
+        )

@@ -1,0 +1,37 @@
+"""What somebody calls a storage -> the directory that it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.request import url2pathname
+
+__all__ = ["directory_of"]
+
+
+def directory_of(text: str) -> Path:
+    """The directory of a path, or of a URL of one as `Path.as_uri` and RFC 8089 write it.
+
+    Raises:
+        ValueError: it is a URL of another machine, or is like a URL, but is not one.
+
+    Example:
+        >>> directory_of("file:///data/storage").as_posix()
+        '/data/storage'
+    """
+    scheme, _, rest = text.partition(":")
+    if scheme.lower() in ("file", "local") and rest.startswith("/"):
+        host, _, below = rest[2:].partition("/")
+        if not rest.startswith("//"):
+            return Path(url2pathname(rest)).absolute()
+        if host in ("", "localhost"):
+            return Path(url2pathname(f"/{below}")).absolute()
+        if host == "~":
+            return Path(url2pathname(rest[2:])).expanduser().absolute()
+        raise ValueError(f"{text!r} names a host, {host!r}; a file of this machine is file:///{rest[2:]}")
+    if not text or re.match(r"(file|local):|[A-Za-z][A-Za-z0-9+.-]+:/", text, re.IGNORECASE):
+        raise ValueError(
+            f"{text!r} is neither a directory nor a URL; a URL has two slashes, as in s3://bucket, or three, "
+            "as in file:///home/me"
+        )
+    return Path(text).expanduser().absolute()

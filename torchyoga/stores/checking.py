@@ -1,0 +1,85 @@
+"""All bytes of a version -> whether they are what its manifest says, whoever overwrites it meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..errors import CorruptError, NotFoundError
+from ..reading.reader import Reader
+from ..versions.manifest import FileEntry, Manifest
+from .contract import Held, Versions
+
+__all__ = ["MOST_LOOKS", "check", "checked_files", "latest", "overwritten"]
+
+MOST_LOOKS = 5  # at a version that others overwrite at the same time
+
+
+def check(store: Versions, id: str, version: str) -> None:
+    """Reads a whole version and compares it with its manifest, as `Storage.check` describes it."""
+    manifest = store.manifest(id, version)
+    for _ in range(MOST_LOOKS):
+        problems = _problems(store, manifest)
+        if not problems:
+            return
+        now = latest(store, manifest, "checked")
+        if now.build == manifest.build:
+            raise CorruptError(
+                f"{id!r} {version!r} is damaged: {'; '.join(problems)}. Remove it and build it again"
+            )
+        manifest = now
+    raise overwritten(store, manifest, "checked")
+
+
+def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
+    """What is missing, cut, damaged or not in the manifest, also if it is about to be removed."""
+    try:
+        problems = store.check_files(manifest)
+    except FileNotFoundError as error:
+        return [str(error)]
+    if manifest.schema is not None:
+        with store.fresh(manifest) as files:
+            problems += Reader(files, manifest.schema, manifest.files).verify_all()
+    return problems
+
+
+def checked_files(store: Versions, manifest: Manifest) -> Held:
+    """A function that gives a file of a version at a path here, once it has been found sound."""
+    files = store.files(manifest)
+
+    @contextlib.contextmanager
+    def held(entry: FileEntry) -> Iterator[str]:
+        assert manifest.schema is not None, "a version with files has a schema"
+        with files.held(entry) as path:
+            folder, name = os.path.split(path)
+            problems = Reader(folder, manifest.schema, [replace(entry, name=name)]).verify_all()
+            if problems:
+                raise CorruptError(f"{files.name} is damaged: {problems[0]}; nothing was published")
+            yield path
+
+    return held
+
+
+def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
+    """What is published now under the id and version of a manifest.
+
+    Raises:
+        NotFoundError: nothing is; says what was being done.
+    """
+    found = store.find(manifest.id, manifest.version)
+    if found is None:
+        raise NotFoundError(
+            f"{manifest.id!r} {manifest.version!r} in {store.name} was removed while it was {doing}; "
+            "submit it again, or fetch another"
+        )
+    return found
+
+
+def overwritten(store: Versions, manifest: Manifest, doing: str) -> NotFoundError:
+    """The error for a version that was overwritten at every look."""
+    return NotFoundError(
+        f"{manifest.id!r} {manifest.version!r} in {store.name} was overwritten {MOST_LOOKS} times while it "
+        f"was {doing}; try again when nobody overwrites it"
+    )

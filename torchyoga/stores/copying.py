@@ -1,0 +1,50 @@
+"""A version of one store -> the same version in another."""
+
+from __future__ import annotations
+
+from ..errors import CorruptError
+from ..reading.dataref import VersionRef
+from ..versions.manifest import Manifest
+from .checking import MOST_LOOKS, checked_files, latest, overwritten
+from .contract import Versions
+from .refs import ref_of
+
+__all__ = ["copied"]
+
+
+def copied(
+    store: Versions, to: Versions, manifest: Manifest, overwrite: bool, progress: bool | None
+) -> VersionRef:
+    """Copies a version, as `Storage.copy` describes it. Hold the lock of `to`.
+
+    Args:
+        store: the version is read from here.
+        to: and published there.
+        manifest: of the version, as `store` had it.
+        overwrite: replace another version of that name. The same one is never sent twice.
+        progress: show a progress bar.
+
+    Returns:
+        The version that is published in `to`.
+
+    Raises:
+        NotFoundError, ExistsError, CorruptError: as `Storage.copy`.
+    """
+    id, version = manifest.id, manifest.version
+    for _ in range(MOST_LOOKS):
+        published = to.find(id, version)
+        if published is not None and published.build == manifest.build:
+            return ref_of(to, published)
+        if not overwrite:
+            to.refuse_existing(id, version)
+        to.check_place(id, version)
+        replaces = to.seen(id, version) if overwrite else None
+        try:
+            published = to.receive(manifest, checked_files(store, manifest), replaces, progress)
+            return ref_of(to, published)
+        except (CorruptError, FileNotFoundError):
+            now = latest(store, manifest, "copied")
+            if now.build == manifest.build:
+                raise
+            manifest = now
+    raise overwritten(store, manifest, "copied")
