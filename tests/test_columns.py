@@ -91,12 +91,27 @@ def test_ragged_rows_keep_their_shapes(rows: list[Any]) -> None:
         assert_rows_equal(Rows(block.slice(start, len(rows))).exact(), rows[start:])
 
 
-def test_rows_are_copied_when_they_come() -> None:
-    collector, buffer = Collector(), np.zeros(3)
+@pytest.mark.parametrize(
+    "buffer",
+    [np.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, 3).t()],
+    ids=["array", "tensor", "bits", "across"],
+)
+def test_rows_are_copied_when_they_come(buffer: Any) -> None:
+    collector = Collector()
     for i in range(3):
-        buffer[:] = i
+        buffer[...] = i
         collector.add({"x": buffer}, i)
-    assert [row["x"][0] for row in Rows(collector.take())] == [0, 1, 2]
+    assert [float(row["x"].reshape(-1)[0]) for row in Rows(collector.take())] == [0, 1, 2]
+
+
+def test_what_a_tensor_negates_or_conjugates_when_it_is_read_is_kept_as_it_reads() -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    conjugated, negated = numbers.conj(), numbers.conj().imag
+    assert conjugated.is_conj()
+    assert negated.is_neg()
+    found = Rows(block_of([{"conjugated": conjugated, "negated": negated}])).exact()[0]
+    assert found["conjugated"].tolist() == [1 - 2j, 3 + 4j]
+    assert found["negated"].tolist() == [-2, 4]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,22 @@ def test_set_epoch_keeps_moves_and_rebases() -> None:
     assert begin(one) == (12, 0)
 
 
+def test_a_trainer_that_counts_anew_after_each_of_two_loads_is_understood() -> None:
+    one = cursor()
+    for epoch in (7, 3):
+        one.load_state_dict({**one.state_dict(), "epoch": epoch, "position": 5, "proof": None})
+        with pytest.warns(UserWarning, match=f"its epoch 0 is taken as {epoch} from now on"):
+            one.set_epoch(0)
+        assert begin(one) == (epoch, 5)
+        reach(one, 10)
+        one.set_epoch(1)
+        assert begin(one) == (epoch + 1, 0)
+    # One that goes on counting where it was saved is not corrected by what an earlier one did.
+    one.load_state_dict({**one.state_dict(), "epoch": 3})
+    one.set_epoch(3)
+    assert begin(one) == (3, 0)
+
+
 def test_set_epoch_of_the_epoch_under_way_makes_it_come_again() -> None:
     one = cursor()
     reach(one, 5)
@@ -635,6 +651,10 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         {"left_out": [True, 0]},
         {"left_out": [1, 2, 3]},
         {"share": [0, 1, True, 1]},
+        {"share": [0, 1, -1, 1]},
+        {"share": [0, 1, 0, 0]},
+        {"share": [1, 1, 0, 1]},
+        {"share": [0, 1, 0]},
         {"epoch": 10**5000},
         {"seed": 10**5000},
         {"length": 10**5000},
@@ -668,3 +688,24 @@ def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named()
     one.finished(run)
     one.set_epoch(1)
     assert begin(one, 9, True) == (1, 0)
+
+
+def test_an_epoch_named_before_the_end_is_heard_of_is_the_next_one() -> None:
+    for epoch in (4, 0):
+        one = cursor()
+        run = start(one)
+        deliver(run, 5)
+        one.set_epoch(epoch)
+        one.finished(run)
+        assert begin(one) == (epoch, 0)
+
+
+def test_what_does_not_count_ends_no_epoch() -> None:
+    one = cursor(offset=4)
+    before = one.state_dict()
+    run = Run(one, 2)
+    run.counts = False
+    deliver(run, run.num_steps)
+    one.finished(run)
+    assert one.state_dict() == before
+    assert begin(one) == (0, 4)

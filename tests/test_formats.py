@@ -20,7 +20,7 @@ from golden.make import rows
 import torchyoga as yoga
 from torchyoga import formats
 from torchyoga.checksum import combine_crc32
-from torchyoga.columns import Collector, Data
+from torchyoga.columns import Collector, Data, Rows
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.manifest import FileEntry, Manifest, digest, fingerprint_of
 from torchyoga.reader import Reader
@@ -225,6 +225,94 @@ def test_counts_that_wrap_around_are_refused() -> None:
     ]:
         with pytest.raises(CorruptError, match="does not fit its rows and its size"):
             check(counts, sizes, num_rows)
+
+
+def test_blocks_that_lie_outside_are_refused() -> None:
+    # A slice that goes beyond the end of an array is just shorter.
+    ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
+    numbers, places = np.array([0, 3]), np.array([0, 2])
+    one = np.zeros(1, np.int64)
+
+    def check(offset: int = 0, low: int = 0, high: int = 3) -> None:
+        values = formats.Extent(numbers, one + offset, one + 24, one)
+        offsets = formats.Extent(places, one, one + 24, one, one + low, one + high)
+        formats.check_extents([values, offsets], ragged, 100, 2)
+
+    check()
+    check(offset=76)
+    check(low=3)
+    for wrong in ({"offset": 77}, {"offset": 101}, {"offset": -1}, {"high": 4}, {"low": 4}, {"low": -1}):
+        with pytest.raises(CorruptError, match="does not fit its rows and its size"):
+            check(**wrong)
+
+
+def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None:
+    # Of two blocks of equal size, each in the other's place: their rows would come in another order.
+    schema = Schema.of(np.zeros(9))
+    writer = formats.format_named("lmdb").Writer(str(tmp_path / "a.mdb"), schema)
+    for start in (0, 4):
+        collector = Collector(schema)
+        for i in range(start, start + 4):
+            collector.add(np.full(9, float(i)), i)
+        writer.write(collector.take())
+    index = writer.close()
+    data = bytearray((tmp_path / "a.mdb").read_bytes())
+    index = {name: value for name, value in index.items() if name != "units"}
+    entry = FileEntry("a.mdb", "lmdb", 8, len(data), index, ())
+    assert [row[0] for row in Rows(Reader(str(tmp_path), schema, [entry]).take(np.arange(8)))] == [*range(8)]
+    start, half = index["offset"], index["nbytes"] // 2
+    one, other = data[start : start + half], data[start + half : start + 2 * half]
+    data[start : start + 2 * half] = other + one
+    (tmp_path / "b.mdb").write_bytes(data)
+    swapped = FileEntry("b.mdb", "lmdb", 8, len(data), index, ())
+    with pytest.raises(CorruptError, match="the index of blocks inside the file is damaged"):
+        Reader(str(tmp_path), schema, [swapped]).take(np.arange(8))
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_what_a_chunk_decompresses_to_is_compared_with_its_checksum(compression: str, tmp_path: Path) -> None:
+    # Another chunk of the same size, whole and well: HDF5, and what is stored, could not tell.
+    storage = yoga.Storage(tmp_path, format="hdf5", compression=compression)
+    storage.submit([np.full(4096, i) for i in range(4)], "a", "1")
+    (path,) = (storage.path / "a" / "1").glob("*.h5")
+    content = json.loads((path.parent / "manifest.json").read_bytes())
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    extents = formats.format_named("hdf5").read_extents(
+        data, content["files"][0]["index"], Schema.from_json(content["schema"])
+    )
+    (extent,) = extents
+    assert extent.decode is not None
+    out = np.empty(extent.block_bytes, np.uint8)
+    stored = [data[at : at + size] for at, size in zip(extent.offsets, extent.nbytes, strict=True)]
+    extent.decode(1, stored[1], out)
+    with pytest.raises(CorruptError, match="what it decompresses to does not match its checksum"):
+        extent.decode(1, stored[0], out)
+
+
+def test_hostile_shapes_are_refused(tmp_path: Path) -> None:
+    # Shapes that do not make up their values, in a file whose checksums are right; some wrap around to 0.
+    collector = Collector()
+    for i, row in enumerate([np.zeros((2, 3)), np.zeros((0, 2)), np.zeros(4)]):
+        collector.add(row, i)
+    block = collector.take()
+    schema, (data,) = block.schema, block.data
+    whole = data.part("shapes")
+    for number, (row, shape) in enumerate(
+        [(2, [4, -1]), (0, [3, 3]), (1, [2, 2]), (1, [2**32, 2**32]), (0, [2**62 + 3, 2]), (0, [-1, -1])]
+    ):
+        name = f"{number:016x}-00000.mdb"
+        shapes = whole.copy()
+        shapes[row] = shape
+        writer = formats.format_named("lmdb").Writer(str(tmp_path / name), schema)
+        writer.write(type(block)(schema, 3, (Data(data.values, data.offsets, shapes),)))
+        index = writer.close()
+        entry = FileEntry(name, "lmdb", 3, (tmp_path / name).stat().st_size, index, ())
+        reader = Reader(str(tmp_path), schema, [entry])
+        if not number:
+            assert [found.shape for found in Rows(reader.take(np.arange(3)))] == [(2, 3), (0, 2), (4,)]
+            continue
+        with pytest.raises(CorruptError, match="the shapes of column 'value' do not fit its values"):
+            reader.take(np.arange(3))
 
 
 def test_text_that_is_none_is_refused(tmp_path: Path) -> None:

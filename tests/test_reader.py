@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import secrets
@@ -20,7 +21,9 @@ from hypothesis import strategies as st
 
 from torchyoga.columns import Block, Collector, Rows
 from torchyoga.errors import CorruptError
-from torchyoga.formats import FORMATS, format_named
+from torchyoga.files import Folder
+from torchyoga.formats import FORMATS, Extent, format_named
+from torchyoga.formats.items import Numbering
 from torchyoga.manifest import FileEntry
 from torchyoga.reader import Reader
 from torchyoga.schema import Schema
@@ -268,3 +271,88 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
             break
         assert_rows(reader, rng.permutation(reader.num_rows))
     assert not reader.is_cold  # the files have just been written: they are in memory
+
+
+class Far(Folder):
+    """A folder whose files count as copies of others."""
+
+    is_far = True
+
+    def __init__(self, name: str, here: set[str]) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "here", here)
+        object.__setattr__(self, "brought", [])
+
+    def path(self, entry: FileEntry) -> str:
+        self.brought.append(entry.name)  # type: ignore[attr-defined]
+        return super().path(entry)
+
+    def is_here(self, entry: FileEntry) -> bool:
+        return entry.name in self.here  # type: ignore[attr-defined]
+
+
+def test_a_far_file_is_not_brought_for_an_announcement(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4], [4]])
+    first, second = (file.name for file in written.files)
+    far = Far(str(tmp_path), {first})
+    reader = Reader(far, written.schema, written.files)
+    for values in (False, True):
+        reader.announce(np.array([5]), values)
+        reader.announce(np.array([1, 5]), values)
+    assert far.brought == []  # type: ignore[attr-defined]
+    reader.announce(np.array([1]), False)
+    assert far.brought == [first]  # type: ignore[attr-defined]
+    assert_rows(reader, np.array([5, 1]))
+    assert set(far.brought) == {first, second}  # type: ignore[attr-defined]
+
+
+class Told(CorruptError):
+    """Read by two threads, which go on together."""
+
+    def __init__(self, message: str, together: threading.Barrier) -> None:
+        super().__init__(message)
+        self.together = together
+
+    def __str__(self) -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.together.wait(30)
+        return super().__str__()
+
+
+def test_two_threads_that_find_a_damaged_copy_are_told_the_same(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4]])
+    reader = Reader(Far(str(tmp_path), {written.files[0].name}), written.schema, written.files)
+    assert_rows(reader, np.arange(4))
+    error = Told(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
+    found: list[BaseException] = []
+
+    def find() -> None:
+        try:
+            reader._throw_away(error)
+        except BaseException as told:
+            found.append(told)
+
+    threads = [threading.Thread(target=find, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert [type(told) for told in found] == [CorruptError, CorruptError]
+    assert all("read again to download it" in str(told) for told in found)
+    assert_rows(reader, np.arange(4))
+
+
+def test_more_items_than_can_be_numbered_are_refused(tmp_path: Path) -> None:
+    # Rows of nothing take no bytes, so a file may say that it has any number of them.
+    (tmp_path / "a").write_bytes(bytes(8))
+
+    class Nothing:
+        @staticmethod
+        def read_extents(data: Any, index: Any, schema: Any) -> Any:
+            none = np.zeros(1, np.int64)
+            return [Extent(np.array([0, Numbering.RUN]), none, none, none)]
+
+    entry = FileEntry("a", FORMAT, Numbering.RUN, 8, {}, ())
+    reader = Reader(str(tmp_path), Schema.of(None), [entry], format_of=lambda name: Nothing())  # type: ignore[arg-type, return-value]
+    with pytest.raises(CorruptError, match=f"says that it holds {Numbering.RUN} items"):
+        reader.take(np.array([0]))

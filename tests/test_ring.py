@@ -415,6 +415,38 @@ def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
     assert ring.send() == 0
 
 
+def test_a_child_forked_after_an_epoch_has_slots_of_its_own() -> None:
+    loader = numbered(10)
+    list(loader)
+    idle = loader._idle_ring
+    assert idle is not None
+
+    def iterate() -> None:
+        batches = iter(loader)
+        first = next(batches)
+        ring = loader._plan.ring
+        assert ring is not None
+        assert ring is not idle
+        assert is_in(first, ring)
+        assert [batch.tolist() for batch in [first, *batches]] == [[2 * i, 2 * i + 1] for i in range(10)]
+
+    assert forked(iterate)() == 0
+    assert loader._idle_ring is idle
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, that these may change
+def test_quantized_tensors_and_views_that_negate_travel_as_they_read() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.5, 3, torch.quint8)
+    negated = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    found = packed([quantized, negated, torch.ones(2)], ring.key, slot, ring.place(slot)).unpacked()
+    assert found[0].is_quantized
+    assert torch.equal(found[0], quantized)
+    assert found[1].tolist() == [-2, 4]
+    assert not found[1].is_neg()
+
+
 # -- whatever is made from a tensor holds it
 
 

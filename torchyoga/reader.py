@@ -111,9 +111,10 @@ class Reader:
         for number, file in list(self._mapped.items()):
             if file.path in str(error):
                 with self._lock, contextlib.suppress(OSError):
-                    self._shelf = None
-                    del self._mapped[number]
-                    self.where.forget(self.files[number])
+                    if self._mapped.get(number) is file:  # else another thread has found it, too
+                        self._shelf = None
+                        del self._mapped[number]
+                        self.where.forget(self.files[number])
                 raise CorruptError(
                     f"{self.where.name}: the copy of {self.files[number].name} on this machine was damaged, "
                     "and has been deleted; read again to download it"
