@@ -364,7 +364,7 @@ def test_without_seeding_a_collate_function_draws_as_in_torch() -> None:
 
 
 def test_unseeded_rows_of_an_epochs_workers_draw_the_same_after_a_resume() -> None:
-    """torch seeds each worker from (seed, epoch), so that an epoch comes out the same if it begins anew."""
+    """The worker seeds follow from (seed, epoch), so that an epoch comes out the same if it begins anew."""
 
     def loader() -> yoga.DataLoader:
         return yoga.DataLoader(Noisy(), 3, True, seed=5, seed_rows=False, num_workers=2)
