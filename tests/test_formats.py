@@ -289,6 +289,26 @@ def test_what_a_chunk_decompresses_to_is_compared_with_its_checksum(compression:
         extent.decode(1, stored[0], out)
 
 
+def test_compressed_files_and_others_do_not_mix(tmp_path: Path) -> None:
+    schema, entries = Schema.of(np.zeros(9)), []
+    collector = Collector(schema)
+    collector.add(np.arange(9.0), 0)
+    block = collector.take()
+    for name, compression in (("a.h5", None), ("b.h5", "gzip")):
+        writer = formats.format_named("hdf5").Writer(str(tmp_path / name), schema, compression)
+        writer.write(block)
+        index = writer.close()
+        entries.append(FileEntry(name, "hdf5", 1, (tmp_path / name).stat().st_size, index, ()))
+    for files in (entries, entries[::-1]):
+        reader = Reader(str(tmp_path), schema, files)
+        with pytest.raises(CorruptError, match="some of the files are compressed and some are not"):
+            reader.take(np.arange(2))
+        for number in range(2):
+            assert (
+                Reader(str(tmp_path), schema, files[number : number + 1]).take(np.zeros(1, int)).num_rows == 1
+            )
+
+
 def test_hostile_shapes_are_refused(tmp_path: Path) -> None:
     # Shapes that do not make up their values, in a file whose checksums are right; some wrap around to 0.
     collector = Collector()

@@ -249,6 +249,7 @@ def test_what_is_no_receipt_is_refused() -> None:
         ([good[0], {**good[1], "num_replicas": 3}], "has num_replicas 3, rank 0's has 2"),
         ([good[0], {**good[1], "rows": "3"}], "damaged"),
         ([good[0], {**good[1], "weight": "-1"}], "damaged"),
+        ([good[0], {**good[1], "weight": f"{PRIME:x}"}], "damaged"),
         ([good[0], {**good[1], "coming": [[1]]}], "damaged"),
         ([good[0], {}], "damaged"),
         ([good[0], loader().state_dict()], "damaged"),

@@ -19,7 +19,7 @@ from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchyoga.columns import Block, Collector, Rows
+from torchyoga.columns import Block, Collector, Data, Rows
 from torchyoga.errors import CorruptError
 from torchyoga.files import Folder
 from torchyoga.formats import FORMATS, Extent, format_named
@@ -235,6 +235,47 @@ def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
             reader.take(np.array([4, 5]))
     assert len(reader.verify_all()) == 1
     assert reader.take(np.array([6])).data[1].values.tolist() == [6]
+
+
+@pytest.mark.parametrize("count", [600, 131_073])
+def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None:
+    """It lies in the next unit, or in the next chunk: were it another, the row would be longer."""
+    schema, at = Schema.of({"text": "abc"}), 512 if count == 600 else 131_072
+    offsets = 3 * np.arange(count + 1, dtype="<i8")
+    writer = format_named(FORMAT).Writer(str(tmp_path / "a"), schema)
+    writer.write(Block(schema, count, (Data(np.arange(3 * count).astype("|u1"), offsets),)))
+    index = writer.close()
+    data = bytearray((tmp_path / "a").read_bytes())
+    entry = FileEntry("a", FORMAT, count, len(data), index, ())
+    expected = (np.arange(3 * at - 3, 3 * at) % 256).tolist()
+    assert Reader(str(tmp_path), schema, [entry]).take(np.array([at - 1])).data[0].values.tolist() == expected
+    for number, known in ((at - 1, slice(at - 2, at)), (at, slice(at, at + 2))):  # in one chunk each
+        place = data.index(offsets[known].tobytes()) + 8 * (number - known.start)
+        changed = data.copy()
+        changed[place : place + 8] = (offsets[number : number + 1] + 1).tobytes()
+        (tmp_path / "a").write_bytes(changed)
+        reader = Reader(str(tmp_path), schema, [entry])
+        with pytest.raises(CorruptError, match=r"text/offsets .* checksum does not match"):
+            reader.take(np.array([at - 1]))
+
+
+def test_files_without_checksums_of_units_are_checked_block_by_block(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4, 4]])
+    path, entry = tmp_path / written.files[0].name, written.files[0]
+    plain = entry.__class__(
+        **{**vars(entry), "index": {name: value for name, value in entry.index.items() if name != "units"}}
+    )
+    reader = Reader(str(tmp_path), written.schema, [plain])
+    assert_rows(reader, np.arange(8))
+    assert reader.verify_all() == []
+    data = bytearray(path.read_bytes())
+    data[data.index(np.full(120, 6, "<f4").tobytes()) + 40] ^= 1
+    path.write_bytes(data)
+    reader = Reader(str(tmp_path), written.schema, [plain])
+    with pytest.raises(CorruptError, match=r"image/values .* checksum does not match"):
+        reader.take(np.array([6]))
+    (problem,) = reader.verify_all()
+    assert "image/values" in problem
 
 
 def test_damaged_checksums_of_units_are_told(tmp_path: Path) -> None:

@@ -273,13 +273,16 @@ def test_set_epoch_said_late_keeps_the_place() -> None:
     assert sampler.state_dict()["epoch"] == 1
 
 
-def test_an_iterator_from_before_a_load_says_so() -> None:
-    sampler = ResumableSampler(5000, seed=1)
+@pytest.mark.parametrize("length", [10, 5000])  # handed out at once, and some at a time
+def test_an_iterator_from_before_a_load_says_so(length: int) -> None:
+    sampler = ResumableSampler(length, seed=1)
     iterator = iter(sampler)
     next(iterator)
     sampler.load_state_dict(sampler.state_dict())
     with pytest.raises(StateError, match=r"call iter\(\) again"):
         list(iterator)
+    with pytest.raises(StateError, match="no iteration of this sampler has begun since"):
+        sampler.state_after(0, 1)
 
 
 def test_a_batch_iterator_from_before_a_load_says_so() -> None:
