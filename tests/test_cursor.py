@@ -645,6 +645,8 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         {"left": [[0, 2**63]]},
         {"left": [[True, 3]]},
         {"left": [[1, 4]], "position": 9},
+        {"left": [[8, 10]]},
+        {"left": [[3, 5], [2, 4]]},
         {"steps": 2**63},
         {"steps": True},
         {"again": 10**5000},
@@ -725,3 +727,46 @@ def test_after_a_load_what_was_delivered_before_it_counts_no_more() -> None:
     proof = prove([one.receipt()])
     assert proof, str(proof)
     assert proof.since == 6
+
+
+def test_a_load_forgets_which_epochs_were_left() -> None:
+    one = cursor(20)
+    state = {**one.state_dict(), "position": 4, "proof": None}
+    for epochs in (1, 2):  # as one would in a notebook
+        deliver(start(one), 3)
+        one.set_epoch(epochs)
+        one.load_state_dict(state)
+        run = start(one)
+        deliver(run, 3)
+        assert "left_out" not in one.state_dict()
+        one.set_epoch(1)
+        deliver(start(one), 1)
+        assert one.state_dict()["left_out"] == [10, 0]
+
+
+def test_only_the_first_epoch_named_after_a_load_may_be_counted_anew() -> None:
+    one = cursor()
+    one.load_state_dict({**one.state_dict(), "epoch": 7})
+    one.set_epoch(8)
+    assert begin(one) == (8, 0)
+    one.set_epoch(7)  # on purpose
+    assert begin(one) == (7, 0)
+
+
+def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
+    one = cursor()
+    one.set_epoch(3)
+    assert [one.ahead(steps, 4)[:2] for steps in (0, 2, 3, 7)] == [(3, 0), (3, 8), (4, 0), (5, 4)]
+    one.load_state_dict({**one.state_dict(), "epoch": 5, "position": 8, "proof": None})
+    assert [one.ahead(steps, 4)[:2] for steps in (0, 1)] == [(5, 8), (6, 0)]
+    assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
+
+
+def test_an_iteration_from_before_a_load_reports_nothing() -> None:
+    one = cursor(20)
+    run = start(one)
+    deliver(run, 2)
+    state = one.state_dict()
+    one.load_state_dict({**state, "again": 3})
+    deliver(run, 4)
+    assert one.state_dict() == {**state, "again": 3}
