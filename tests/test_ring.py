@@ -415,6 +415,22 @@ def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
     assert ring.send() == 0
 
 
+def test_what_lies_in_another_slot_or_behind_what_is_used_is_copied() -> None:
+    rings = sorted((Ring(1) for _ in range(2)), key=lambda ring: address_of(ring.slots[0]))  # type: ignore[arg-type]
+    slot = rings[0].send()  # before somebody holds it
+    lower, higher = (ring.slots[0] for ring in rings)
+    assert lower is not None
+    assert higher is not None
+    higher[:8], lower[64:72] = 5, 7
+    elsewhere, behind = torch.from_numpy(higher[:8]), torch.from_numpy(lower[64:72])
+    parcel = packed([elsewhere, behind, torch.ones(64)], rings[0].key, slot, rings[0].place(slot))
+    higher[:8] = 0
+    found = parcel.unpacked()
+    assert found[0].tolist() == [5] * 8
+    assert found[1].tolist() == [7] * 8
+    assert found[2].tolist() == [1] * 64
+
+
 def test_a_child_forked_after_an_epoch_has_slots_of_its_own() -> None:
     loader = numbered(10)
     list(loader)
