@@ -760,6 +760,8 @@ def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
     one.load_state_dict({**one.state_dict(), "epoch": 5, "position": 8, "proof": None})
     assert [one.ahead(steps, 4)[:2] for steps in (0, 1)] == [(5, 8), (6, 0)]
     assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
+    assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
+    assert one.state_at(one.ahead(0, 4))["steps"] is None  # nobody has counted
 
 
 def test_an_iteration_from_before_a_load_reports_nothing() -> None:
@@ -770,3 +772,35 @@ def test_an_iteration_from_before_a_load_reports_nothing() -> None:
     one.load_state_dict({**state, "again": 3})
     deliver(run, 4)
     assert one.state_dict() == {**state, "again": 3}
+
+
+def test_steps_are_counted_on_where_an_iteration_begins_again() -> None:
+    one = cursor(20)
+    run = start(one)
+    deliver(run, 3)
+    run.restart()
+    deliver(run, 1)
+    assert (one.state_dict()["position"], one.state_dict()["steps"]) == (8, 4)
+
+
+def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
+    receipts = []
+    for rank in range(2):
+        one = cursor(20, num_replicas=2, rank=rank)
+        run = start(one)
+        run.skip(2)
+        deliver(run, 3)
+        receipts.append(one.receipt())
+    proof = prove(receipts)
+    assert proof, str(proof)
+    assert (proof.rows, proof.since) == (20, 8)
+
+
+def test_a_seed_that_rows_were_delivered_by_is_kept() -> None:
+    for began in (False, True):
+        one = Cursor(Order(10), Shard(), 0, "f", draw=lambda: 7)
+        one.fix_seed()
+        if began:
+            deliver(start(one), 1)
+        one.take_seed(0)
+        assert one.seed == (7 if began else 0)
