@@ -226,6 +226,12 @@ class Root:
                 if folder.handle is not None:
                     os.fsync(folder.handle)
 
+    def sync_way(self) -> None:
+        """Returns when the folders from `top` down to the one that names are counted from are on the disk."""
+        parts = _parts(self.within)
+        for depth in range(len(parts)):
+            replace(self, within="/".join(parts[:depth])).sync()
+
     # -- deleting
 
     def unlink(self, name: str) -> bool:
@@ -313,6 +319,7 @@ class Root:
                 path.mkdir(mode=0o700 if self.private and not self.shared else 0o755)
                 if self.shared and path == self.top:
                     self._share(path, 0o2070)
+                _sync_top(path.parent)
 
     def _share(self, place: str | int | Path, bits: int) -> None:
         """Gives the group its rights, and takes those of others where nobody else may read."""
@@ -387,6 +394,16 @@ def beside(name: str) -> str:
 
 def _open_folder(name: str | Path, handle: int | None) -> int:
     return os.open(name, _FOLDER | (_NO_LINK if handle is not None else 0), dir_fd=handle)
+
+
+def _sync_top(path: Path) -> None:
+    if os.name != "nt":
+        with contextlib.suppress(PermissionError):  # one may write into a folder that one may not read
+            handle = _open_folder(path, None)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def _joined(*names: str) -> str:

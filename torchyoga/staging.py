@@ -58,6 +58,7 @@ class Staging:
 
     def save(self, progress: dict[str, Any]) -> None:
         """Notes finished, synced files, in one step."""
+        self.root.sync_way()
         self.root.sync()
         content = {**progress, "checksum": digest(progress)}
         self.root.write(_PROGRESS, json.dumps(content).encode())
