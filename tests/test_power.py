@@ -17,6 +17,7 @@ import torchyoga as yoga
 from torchyoga import build
 from torchyoga import storage as storages
 from torchyoga.formats import FORMATS
+from torchyoga.rooted import Root, beside
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
 
@@ -157,6 +158,49 @@ def test_what_was_begun_is_done_after_a_power_cut(act: str, format: str, tmp_pat
             assert generation(storage) == NEW
             storage.clean(0)
             assert not [path for path in (storage.path / ".staging").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_fits_into_a_buffer_is_copied_whole(format: str, tmp_path: Path) -> None:
+    world = World(tmp_path, format)
+    world.origin.submit([1, 2, 3], "a", "1", progress=False)
+    recorder = recorded(
+        world.disk, lambda: world.origin.copy("a", "1", world.storage(), overwrite=True, progress=False)
+    )
+    for tree in recorder.cuts[-1].trees(MOST, HIDDEN):
+        storage = world.laid_out(tree)
+        storage.check("a", "1")
+        assert list(storage.fetch("a", "1")) == [1, 2, 3]
+
+
+class DiskError(Exception):
+    """Of a disk that could not sync."""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if whoever put it there could not wait for that."""
+    world = World(tmp_path, format)
+    submit(world.storage(), OLD)
+
+    def commit(root: Root, name: str) -> None:
+        root.move(beside(name), name)
+        raise DiskError
+
+    def replaced_and_cleaned() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Root, "commit", commit)
+            # Not continued, so that it ends there.
+            rows = iter(KnownRows("a", "1", NEW))
+            with pytest.raises(DiskError):
+                world.storage().submit(rows, "a", "1", overwrite=True, schema=SCHEMA, progress=False)
+        world.storage().clean(0)
+
+    for cut in recorded(world.disk, replaced_and_cleaned).cuts:
+        for tree in cut.trees(MOST, HIDDEN):
+            assert generation(world.laid_out(tree)) in (OLD, NEW)
 
 
 class Breaking(KnownRows):

@@ -290,7 +290,10 @@ class Store(Versions):
                 if not self._forgotten(id, version, before):
                     continue
                 with self.lock(id, version, timeout=0):
-                    for name in self._forgotten(id, version, before):
+                    forgotten = self._forgotten(id, version, before)
+                    if forgotten:
+                        self._root.sync(_folder(id, version))  # and so the manifest that does not name them
+                    for name in forgotten:
                         if self._root.unlink(name):
                             removed.append(name)
         for entry in self._listed(".staging"):
