@@ -192,7 +192,7 @@ def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
     def replaced_and_cleaned() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(Root, "commit", commit)
-            # Not continued, so that it ends there.
+            # An iterator, for whose build no notes of progress are committed.
             rows = iter(KnownRows("a", "1", NEW))
             with pytest.raises(DiskError):
                 world.storage().submit(rows, "a", "1", overwrite=True, schema=SCHEMA, progress=False)
