@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 from .errors import CorruptError, YogaError
 from .regular import check_regular
 
-__all__ = ["Entry", "Root", "beside"]
+__all__ = ["Entry", "Root", "beside", "sync_folder"]
 
 _TRIES = 20  # to make a folder that others tidy away while it is empty
 # Windows knows no handles of folders, and needs a right to make links.
@@ -319,7 +319,7 @@ class Root:
                 path.mkdir(mode=0o700 if self.private and not self.shared else 0o755)
                 if self.shared and path == self.top:
                     self._share(path, 0o2070)
-                _sync_top(path.parent)
+                sync_folder(path.parent)
 
     def _share(self, place: str | int | Path, bits: int) -> None:
         """Gives the group its rights, and takes those of others where nobody else may read."""
@@ -392,11 +392,8 @@ def beside(name: str) -> str:
     return f"{name}.new"
 
 
-def _open_folder(name: str | Path, handle: int | None) -> int:
-    return os.open(name, _FOLDER | (_NO_LINK if handle is not None else 0), dir_fd=handle)
-
-
-def _sync_top(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Returns when the names in a folder are on the disk, as far as one may ask for that."""
     if os.name != "nt":
         with contextlib.suppress(PermissionError):  # one may write into a folder that one may not read
             handle = _open_folder(path, None)
@@ -404,6 +401,10 @@ def _sync_top(path: Path) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+
+
+def _open_folder(name: str | Path, handle: int | None) -> int:
+    return os.open(name, _FOLDER | (_NO_LINK if handle is not None else 0), dir_fd=handle)
 
 
 def _joined(*names: str) -> str:
