@@ -770,6 +770,15 @@ def test_a_build_is_as_young_as_its_youngest_file(tmp_path: Path) -> None:
     assert storage.clean(1800) == [".staging/a/1"]
 
 
+def test_a_lock_is_as_young_as_its_last_use(tmp_path: Path) -> None:
+    removed(tmp_path)
+    before = names(tmp_path)
+    age(tmp_path, 3600)
+    os.utime(tmp_path / ".locks" / "a" / "1.holder")
+    yoga.Storage(tmp_path).clean(1800)
+    assert names(tmp_path) == before
+
+
 def test_a_folder_that_is_young_stays_in_an_old_one(tmp_path: Path) -> None:
     for young in ("a/1", "a"):
         (tmp_path / "a" / "1").mkdir(parents=True, exist_ok=True)
