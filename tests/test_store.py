@@ -854,6 +854,13 @@ def test_what_was_gone_on_with_before_the_lock_was_free_is_not_cleaned(tmp_path:
     assert first.name not in " ".join(cleaner.clean(1800))
     assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
 
+    root = tmp_path / "empty"
+    empty(root)
+    age(root, 3600)
+    Overtaken(root, (root / "a" / "1" / "notes.txt").touch).clean(1800)
+    assert (root / "a" / "1" / "notes.txt").exists()
+    assert (root / ".locks" / "a" / "1.lock").exists()
+
 
 def test_what_is_left_of_versions_that_are_gone_is_bounded(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
