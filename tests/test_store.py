@@ -335,6 +335,8 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> Non
         )
         with pytest.raises(YogaError, match=message), store.lock("a", "1", timeout=0.05):
             pass
+        with pytest.raises(YogaError, match=message):
+            store.remove("a", "1", timeout=0.05)
         with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
             pass  # other versions are free
     finally:
