@@ -409,6 +409,8 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     progress = {"files": [{"rows": 3}], "token": "x"}
     staging.save(progress)
     assert staging.load() == progress
+    staging.keep_only([])  # a build that is killed now is continued all the same
+    assert staging.load() == progress
     note = tmp_path / ".staging" / "a" / "1" / "progress.json"
     whole = note.read_bytes()
     for at in range(len(whole)):
