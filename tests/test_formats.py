@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
 import sys
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,12 @@ import numpy as np
 import pytest
 import torch
 from golden.make import rows
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga import formats
 from torchyoga.checksum import combine_crc32
-from torchyoga.columns import Collector, Data, Rows
+from torchyoga.columns import Block, Collector, Data, Rows
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.manifest import FileEntry, Manifest, digest, fingerprint_of
 from torchyoga.reader import Reader
@@ -567,6 +570,7 @@ from torchyoga.manifest import Manifest, digest
 from torchyoga.testing import assert_rows_equal
 sys.path.insert(0, sys.argv[3])
 from golden.make import rows
+from waiting import PATIENCE
 
 directory, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 content = json.loads((directory / "manifest.json").read_bytes())
@@ -643,3 +647,60 @@ def test_hdf5_files_are_written_whole_or_say_why(tmp_path: Path) -> None:
         getattr(writer(str(tmp_path / "x.h5"), schema), end)()
     with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 is none the worse for files that were abandoned
         pass
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+@pytest.mark.parametrize("num_rows", [3, 2**17 + 3])  # less than a chunk, and more
+def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
+    num_rows: int, compression: str | None, tmp_path: Path
+) -> None:
+    """However late the thread is that writes."""
+    schema = yoga.Schema.of(np.int64(1))
+    writer = formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), schema, compression)
+    gate = threading.Event()
+    writer._writing.submit(gate.wait, PATIENCE)
+    late = threading.Timer(0.2, gate.set)
+    memory = [np.empty(num_rows, np.int64) for _ in range(2)]
+    late.start()
+    try:
+        for number in range(6):
+            values = memory[number % 2]
+            values[:] = np.arange(number, number + num_rows)
+            writer.write(Block(schema, num_rows, (Data(values),)))
+        memory[0][:] = -1
+        writer.close()
+    finally:
+        gate.set()
+        late.join()
+        writer.abort()
+    with h5py.File(tmp_path / "x.h5") as file:
+        (found,) = (each[...] for each in file["columns"].values())
+    assert np.array_equal(found.reshape(6, num_rows), np.arange(num_rows) + np.arange(6)[:, None])
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_a_chunk_that_decompresses_to_something_else_is_refused(compression: str, tmp_path: Path) -> None:
+    """Though what is stored is what the index says."""
+    storage = yoga.Storage(tmp_path, "hdf5", compression)
+    (entry,) = storage.submit({"x": np.arange(100)}, "a", "1").manifest.files  # type: ignore[attr-defined]
+    path, index = tmp_path / "a" / "1" / entry.name, entry.index
+    data = bytearray(path.read_bytes())
+    place = slice(index["offset"], index["offset"] + index["nbytes"])
+    table = np.frombuffer(data[place], "<i8").copy()
+    table[-1] ^= 1  # the CRC-32 of the values
+    data[place] = table.tobytes()
+    forged = {**index, "crc32": zlib.crc32(table.tobytes())}
+    schema = storage.fetch("a", "1").schema
+    assert schema is not None
+    for content, where, message in (
+        (path.read_bytes(), index, None),
+        (bytes(data), forged, "what it decompresses to does not match its checksum"),
+    ):
+        stored = np.frombuffer(content, np.uint8)
+        (extent,) = formats.format_named("hdf5").read_extents(stored, where, schema)
+        assert extent.decode is not None
+        first, nbytes = int(extent.offsets[0]), int(extent.nbytes[0])
+        out = np.empty(extent.block_bytes, np.uint8)
+        with pytest.raises(CorruptError, match=message) if message else contextlib.nullcontext():
+            extent.decode(0, stored[first : first + nbytes], out)
+        assert np.array_equal(out[:800].view("<i8"), np.arange(100))

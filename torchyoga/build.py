@@ -333,6 +333,7 @@ class _Build:
             nbytes=(self.staging.path / name).stat().st_size,
             index=index,
             checks=tuple((check.nbytes, check.crc) for check in self._checks),
+            crc=self.staging.crc_of(name),
         )
         self.files.append(entry)
         self._file_started = time.monotonic()

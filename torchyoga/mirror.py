@@ -180,7 +180,7 @@ class Mirror(Versions):
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
-        return replace(self._local.stage(id, version), replaces=replaces)
+        return replace(self._local.stage(id, version), replaces=replaces, is_sent=True)
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Uploads the files, then creates the manifest."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .checksum import crc32_of
 from .errors import YogaError
 from .manifest import FileEntry, digest, is_data_file
 from .rooted import Root
@@ -29,10 +30,12 @@ class Staging:
     Attributes:
         root: where they are.
         replaces: what may be replaced, as the store has told it; None if nothing may.
+        is_sent: the files are to be sent elsewhere, and compared before that with what they were.
     """
 
     root: Root
     replaces: object = None
+    is_sent: bool = False
 
     @property
     def path(self) -> Path:
@@ -58,6 +61,7 @@ class Staging:
 
     def save(self, progress: dict[str, Any]) -> None:
         """Notes finished, synced files, in one step."""
+        self.root.sync_way()
         self.root.sync()
         content = {**progress, "checksum": digest(progress)}
         self.root.write(_PROGRESS, json.dumps(content).encode())
@@ -66,6 +70,13 @@ class Staging:
         """The path of a new, empty file."""
         self.root.create_anew(name).close()
         return str(self.path / name)
+
+    def crc_of(self, name: str) -> int | None:
+        """The CRC-32 of a file that has just been finished; None if nobody will ask for it."""
+        if not self.is_sent:
+            return None
+        with open(self.path / name, "rb") as file:
+            return crc32_of(file)[0]
 
     def keep_only(self, files: Sequence[FileEntry]) -> None:
         """Deletes what earlier builds have written, but these files and the note."""

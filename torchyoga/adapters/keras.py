@@ -20,6 +20,7 @@ from ..errors import CorruptError, StateError
 from ..order import as_int
 from ..place import Place
 from ..pool import Pool
+from ..rooted import sync_folder
 from ..stream import Stream
 from ..trainers import told_by_keras
 from .sequence import as_dataref
@@ -384,6 +385,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def save(self) -> None:
         """Saves now."""
         state = self.dataset.state_dict()
+        made = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
         self.directory.mkdir(parents=True, exist_ok=True)
         # A name of its own: what the last save points to stays whole until this one is.
         weights = self.directory / f"checkpoint-{secrets.token_hex(8)}.weights.h5"
@@ -395,7 +397,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             json.dump({"weights": weights.name, "data": state, "random": _random_state(self.model)}, text)
             text.flush()
             os.fsync(text.fileno())
+        # What it names is on the disk before it is, and it is before what it named goes.
+        sync_folder(self.directory)
         staged.replace(self.directory / "checkpoint.json")
+        for folder in (self.directory, *(path.parent for path in made)):
+            sync_folder(folder)
         for old in self.directory.glob("checkpoint-*"):
             if old != weights:
                 old.unlink(missing_ok=True)
