@@ -226,7 +226,7 @@ def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> 
 
 
 def test_many_files_are_noted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it costs to note a file does not grow with the files before it; half a line of the note is none."""
+    """What it costs to note a file does not grow with the files before it; half a line is none."""
     monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 1)
     store, source = Store(tmp_path), Breakable([*range(50)])
     source.breaks = {30: OSError("offline")}

@@ -155,7 +155,9 @@ class Cache:
         for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
             self._delete(f"parts/{entry.name}")
         self.make_room(nbytes)
-        tries: int | None = None  # each but the last deletes one; what is here is counted when the disk is full
+        tries: int | None = (
+            None  # each but the last deletes one; what is here is counted when the disk is full
+        )
         while True:
             try:
                 download(self.path("parts", key))

@@ -65,7 +65,7 @@ class Staging:
         self.root.write(_PROGRESS, _sealed(progress))
 
     def add(self, file: dict[str, Any]) -> None:
-        """Notes one more finished, synced file, behind what `save` has noted; costs the same for every file."""
+        """Notes one more finished, synced file behind what `save` has noted, at the same cost for each."""
         self.root.sync()
         with self.root.reopen(_PROGRESS) as note:
             note.write(b"\n" + _sealed({"file": file}))

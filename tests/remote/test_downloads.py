@@ -128,6 +128,42 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
             assert most <= NUM_FILES / 4 + 4  # and those in flight
 
 
+@pytest.mark.parametrize("prefetch", [2, 4])
+def test_worker_processes_do_not_outrun_a_bounded_cache(prefetch: int, fetch: Any, proxy: Proxy) -> None:
+    """What they read ahead is little beside the bound; what they have read is not brought again."""
+    ref = fetch("a", bound_of(fetch("x"), 4))
+    loader = yoga.DataLoader(
+        ref, 32, shuffle="block", shuffle_window=4, num_workers=2, prefetch_factor=prefetch, seed=5
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            proxy.clear()
+            assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
+            assert downloads(proxy).total() <= 1.1 * NUM_FILES
+
+
+def test_a_full_shuffle_that_the_cache_cannot_keep_is_told_at_once(fetch: Any) -> None:
+    """Deleted files that are mapped take their space, though nothing is downloaded twice."""
+    ref = fetch("a", bound_of(fetch("x"), 1) * 9 // 10)
+    for source in (ref, ref[: ROWS // 2]):
+        loader = yoga.DataLoader(source, 400, shuffle=True, seed=1)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            next(iter(loader))
+        (found,) = told if source is ref else [*told, None]  # half of it fits; and once is enough
+        if found is not None:
+            assert f"size of the dataset ({ref.manifest.nbytes} bytes)" in str(found.message)
+            assert "reads from 64 files" in str(found.message)
+
+
+def test_what_workers_read_ahead_must_fit_in_the_cache(fetch: Any) -> None:
+    ref = fetch("a", bound_of(fetch("x"), 8))
+    loader = yoga.DataLoader(ref, 100, shuffle="block", shuffle_window=2, num_workers=2)
+    with pytest.warns(UserWarning, match="workers read 4 batches ahead, 3.9 MB"):
+        assert sum(len(batch["n"]) for batch in loader) == ROWS
+
+
 def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
     ref = fetch("a", bound_of(fetch("x"), 16))
     loader = yoga.DataLoader(ref, batch_size=100, shuffle=True, seed=1)
