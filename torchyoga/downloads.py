@@ -270,8 +270,8 @@ class Downloads:
         )
         self._warn(
             f"this order reads from {num_files} files of {nbytes / 1e6:.1f} MB at once, but the cache keeps "
-            f"cache_bytes={limit}. What is deleted while it is read takes its space on the disk all the same, "
-            f"and what is wanted again later is downloaded again; {advice}"
+            f"cache_bytes={limit}. What is deleted while it is read takes its space on the disk all the "
+            f"same, and what is wanted again later is downloaded again; {advice}"
         )
 
     def _follow(

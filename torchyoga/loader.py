@@ -606,12 +606,13 @@ class _Plan:
         bound, nbytes = source.ahead_bytes, self._size[0] * source.row_bytes * self.at_once
         if bound is None or not nbytes:
             return most
-        if not self.reads_here and nbytes > 3 * bound and not self._has_warned:
+        if not self.reads_here and nbytes > 2 * bound and not self._has_warned:
             self._has_warned = True
             warn_user(
-                f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, which the cache of {source!r} "
-                "is too small for: files will be downloaded again and again. Set cache_bytes to twice that and "
-                "two windows of files, or take smaller batches, a smaller prefetch_factor or fewer workers"
+                f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
+                f"{source!r} is too small: files will be downloaded again and again. Set cache_bytes to "
+                "twice that and two windows of files, or take smaller batches, a smaller prefetch_factor or "
+                "fewer workers"
             )
         fitting = max(1, bound // nbytes)
         return fitting if most is None else min(most, fitting)

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
+from torchyoga.cache import Cache
 
 ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
 NUM_FILES = ROWS // FILE_ROWS
@@ -128,12 +129,14 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
             assert most <= NUM_FILES / 4 + 4  # and those in flight
 
 
-@pytest.mark.parametrize("prefetch", [2, 4])
-def test_worker_processes_do_not_outrun_a_bounded_cache(prefetch: int, fetch: Any, proxy: Proxy) -> None:
+@pytest.mark.parametrize(("prefetch", "size"), [(2, 32), (4, 16)])
+def test_worker_processes_do_not_outrun_a_bounded_cache(
+    prefetch: int, size: int, fetch: Any, proxy: Proxy
+) -> None:
     """What they read ahead is little beside the bound; what they have read is not brought again."""
     ref = fetch("a", bound_of(fetch("x"), 4))
     loader = yoga.DataLoader(
-        ref, 32, shuffle="block", shuffle_window=4, num_workers=2, prefetch_factor=prefetch, seed=5
+        ref, size, shuffle="block", shuffle_window=4, num_workers=2, prefetch_factor=prefetch, seed=5
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -276,6 +279,31 @@ def test_taking_goes_on_while_the_store_is_away(fetch: Any, proxy: Proxy) -> Non
     assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
     batch = next(iter(yoga.DataLoader(ref, batch_size=8, shuffle=True)))
     assert batch["x"].dtype == torch.int64
+
+
+def test_what_a_file_costs_to_open_does_not_grow_with_those_open(
+    fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch("a").download(progress=False)
+    asked = []
+    has = Cache.has
+    monkeypatch.setattr(Cache, "has", lambda cache, key: asked.append(key) or has(cache, key))
+    ref = fetch("a")
+    assert [int(ref[row]["n"]) for row in range(0, ROWS, FILE_ROWS)] == [*range(0, ROWS, FILE_ROWS)]
+    assert len(asked) <= 16 * NUM_FILES  # not 64 for each
+
+
+def test_to_publish_a_file_takes_one_request(
+    s3: S3, bucket: str, proxy: Proxy, tmp_path: Path, files_of: Any
+) -> None:
+    files_of(1)
+    proxy.clear()
+    storage = yoga.Storage(
+        f"s3://{bucket}/p", storage_options=proxy.storage_options, cache_dir=tmp_path / "b"
+    )
+    storage.submit([*range(30)], "a", "1")
+    assert len(proxy.seen("PUT", ".mdb")) == 30
+    assert not proxy.seen("HEAD", ".mdb")
 
 
 def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
