@@ -425,6 +425,25 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     assert staging.load() == {}
 
 
+def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_none(tmp_path: Path) -> None:
+    staging = Store(tmp_path).stage("a", "1")
+    staging.save({"files": [{"rows": 0}], "token": "x"})
+    note = tmp_path / ".staging" / "a" / "1" / "progress.json"
+    ends = [note.stat().st_size]
+    for rows in (1, 2):
+        staging.add({"rows": rows})
+        ends.append(note.stat().st_size)
+    assert ends[2] - ends[1] == ends[1] - ends[0]  # what is there already is not written again
+    whole = note.read_bytes()
+    for at in range(ends[0], ends[2]):
+        note.write_bytes(whole[:at])
+        assert [file["rows"] for file in staging.load()["files"]] == [0, 1][: 1 + (at >= ends[1])]
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        note.write_bytes(changed)
+        assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
+
+
 # -- what is not ours
 
 FOREIGN = [

@@ -731,7 +731,7 @@ class Run:
         """Nothing has been delivered from `start` on."""
         self._at_start = before, fault
         self._before, self.fault = before, fault  # rows, and their weight, before the start
-        self.taken = 0
+        self.taken = self.handed = 0
         self._early: set[int] = set()  # batches behind one that has not come
         self._lost: list[int] = []  # batches left out
         self._came = array("q")  # batches as they came, if in any order; -1 - n for one that was left out
@@ -839,14 +839,14 @@ class Run:
 
     @property
     def progress(self) -> Callable[[], int | None]:
-        """A function that gives the rows delivered by now, until nobody holds this iteration any more."""
+        """A function that gives the rows delivered or handed to workers, until nobody holds this."""
         held = weakref.ref(self)
 
         def rows() -> int | None:
             run = held()
             if run is None:
                 return None
-            return run.taken * run.batch_size
+            return max(run.taken, run.handed) * run.batch_size
 
         return rows
 

@@ -246,6 +246,8 @@ class DataLoader(torch.utils.data.DataLoader[Batch]):
         )
         if ahead is not None:
             self.prefetch_factor = self._prefetch  # likewise
+        self._plan.reads_here = num_workers == 0
+        self._plan.at_once = num_workers * (self.prefetch_factor or 1) if num_workers else self._prefetch + 1
         name_arguments(self)
         self._seeds_collation = (seed_rows is None or bool(seed_rows)) and not _is_ours(self.collate_fn)
         if self.seed_rows or self._seeds_collation:
@@ -554,6 +556,9 @@ class _Plan:
         self.source = source  # is told of the rows
         self._size = batch_size, drop_last
         self.together = together
+        self.reads_here = True  # False if workers do
+        self.at_once = 1  # windows that are read before they are wanted
+        self._has_warned = False  # that they are much, beside what is kept
 
     def __len__(self) -> int:
         return self.sampler.num_steps(*self._size)
@@ -573,6 +578,7 @@ class _Plan:
         firsts = sampler._firsts(run)
         if self.is_single:
             for row in sampler._rows(run):
+                run.handed += 1
                 yield _Row(row, next(firsts), sampler.cursor.order.seed, epoch)
             return
         ring = self.ring
@@ -583,6 +589,7 @@ class _Plan:
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
+            run.handed += len(window.ends)
             yield _Job(window, begun, sampler.cursor.order.seed, epoch, key, slot, number)
             step += len(window.ends)
 
@@ -591,8 +598,24 @@ class _Plan:
         # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
         # batches travel together, for every journey costs as much as reading some of them.
         if self.sampler.is_known_ahead and isinstance(self.source, DataRef):
-            return windows_of(self.source, self.batches(run), read_here, most)
+            return windows_of(self.source, self.batches(run), read_here, self._fitting(self.source, most))
         return (Window(batch, [_size(batch)]) for batch in self.batches(run))
+
+    def _fitting(self, source: DataRef, most: int | None) -> int | None:
+        """So many batches of a window, that all windows at once leave room for what is still to be read."""
+        bound, nbytes = source.ahead_bytes, self._size[0] * source.row_bytes * self.at_once
+        if bound is None or not nbytes:
+            return most
+        if not self.reads_here and nbytes > 2 * bound and not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
+                f"{source!r} is too small: files will be downloaded again and again. Set cache_bytes to "
+                "twice that and two windows of files, or take smaller batches, a smaller prefetch_factor or "
+                "fewer workers"
+            )
+        fitting = max(1, bound // nbytes)
+        return fitting if most is None else min(most, fitting)
 
     def batches(self, run: Run) -> Iterator[Any]:
         """The rows of each batch from the start of an iteration."""

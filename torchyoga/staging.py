@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Staging:
         return self.root.path
 
     def load(self) -> dict[str, Any]:
-        """What `save` noted last; empty if nothing is to be continued.
+        """What `save` noted last, with the files added since; empty if nothing is to be continued.
 
         Raises:
             CorruptError: something else than a file has its name.
@@ -52,19 +53,28 @@ class Staging:
             text = self.root.read(_PROGRESS, _LARGEST)
         except FileNotFoundError:
             return {}
-        try:
-            found = json.loads(text)
-            sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
-            return found if sound else {}
-        except (ValueError, RecursionError):
-            return {}
+        first, *lines = text.split(b"\n")
+        found = _unsealed(first)
+        for line in lines:
+            added = _unsealed(line)
+            if "file" not in added or not isinstance(found.get("files"), list):
+                break  # it was being written when the build ended
+            found["files"].append(added["file"])
+        return found
 
     def save(self, progress: dict[str, Any]) -> None:
         """Notes finished, synced files, in one step."""
         self.root.sync_way()
         self.root.sync()
-        content = {**progress, "checksum": digest(progress)}
-        self.root.write(_PROGRESS, json.dumps(content).encode())
+        self.root.write(_PROGRESS, _sealed(progress))
+
+    def add(self, file: dict[str, Any]) -> None:
+        """Notes one more finished, synced file behind what `save` has noted, at the same cost for each."""
+        self.root.sync()
+        with self.root.reopen(_PROGRESS) as note:
+            note.write(b"\n" + _sealed({"file": file}))
+            note.flush()
+            os.fsync(note.fileno())
 
     def new_file(self, name: str) -> str:
         """The path of a new, empty file."""
@@ -96,6 +106,21 @@ class Staging:
                 if _is_own(entry.name):
                     self.root.unlink(entry.name)
             self.root.remove_empty()
+
+
+def _sealed(content: dict[str, Any]) -> bytes:
+    """A line with its own checksum."""
+    return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+def _unsealed(line: bytes) -> dict[str, Any]:
+    """What `_sealed` wrote; empty if it is cut or changed."""
+    try:
+        found = json.loads(line)
+        sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
+        return found if sound else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _is_own(name: str) -> bool:
