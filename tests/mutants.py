@@ -1,4 +1,4 @@
-"""Mutation testing: a sample of small changes to the rooms where a silent mistake costs most; do tests notice?
+"""Mutation testing: small changes to the rooms where a silent mistake costs most; do their tests notice?
 
     make mutants                                   # a thousand, an hour and a half on two cores
     python tests/mutants.py --rooms store --count 40
@@ -6,13 +6,14 @@
 
 Results go to a file, a line each; the same command continues where it was stopped. Each mutant is made in a
 copy of the checkout and run by a child of this process, which has imported torch and others, not torchyoga.
-Of the room's tests it runs those that run the changed line, the quickest first; with --again all of them. What
+It runs those tests of the room that run the changed line, the quickest first; with --again all of them. What
 cannot be noticed, for it does the same, is listed with the reason in tests/mutants.txt.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib
 import json
@@ -98,14 +99,10 @@ def rank(key: str, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed} {key}".encode(), digest_size=8).digest()
 
 
-def chosen(rooms: Sequence[str], count: int, seed: int) -> list[tuple[str, Mutation]]:
-    """A sample of the mutants of some rooms, with the room of each."""
-    all_of_them = [
-        (room, mutation)
-        for room in rooms
-        for mutation in mutations((ROOT / f"torchyoga/{room}.py").read_text(), f"{room}.py")
-    ]
-    return sorted(all_of_them, key=lambda found: rank(found[1].key, seed))[:count]
+def chosen(sources: dict[str, str], count: int, seed: int) -> list[tuple[str, Mutation]]:
+    """A sample of the mutants of some rooms, whose sources are given: the room of each, and the mutation."""
+    found = [(room, each) for room, source in sources.items() for each in mutations(source, f"{room}.py")]
+    return sorted(found, key=lambda one: rank(one[1].key, seed))[:count]
 
 
 def known_equal(text: str) -> dict[str, str]:
@@ -126,7 +123,7 @@ def known_equal(text: str) -> dict[str, str]:
 
 @dataclass(eq=False)  # pytest wants plugins hashable
 class Watch:
-    """A pytest plugin: how long each test takes, and which lines of the rooms it runs, also in forked children."""
+    """A pytest plugin: how long each test takes, and which lines of the rooms it and its forks run."""
 
     sources: dict[str, str]  # path of each file of a room: the room
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -269,7 +266,7 @@ class Desk:
         return self.folder / "told.json"
 
     def write(self, name: str, source: str) -> None:
-        """Changes a file so that Python sees it has changed, though the second and the size may be the same."""
+        """Changes a file so that Python sees it, though the second and the size may be the same."""
         self.written += 1
         path = self.here / name
         path.write_text(source)
@@ -336,10 +333,8 @@ class Desk:
             self.pid = 0
 
     def _kill_all(self) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def _is_here(path: str) -> bool:
@@ -399,12 +394,12 @@ def learned(desks: Sequence[Desk], files: Sequence[str], note: Path) -> dict[str
 def tests_for(
     room: str, mutation: Mutation, tests: dict[str, dict[str, Any]], all_of_them: bool
 ) -> list[list[tuple[str, float]]]:
-    """The tests of a room that run what is changed, with their seconds: batches, each for a process of its own.
+    """The tests of a room that run what is changed, with their seconds: batches, each for a process.
 
     First come those of one file, which is soon imported, then the others, the quickest first. Where none runs
     the lines themselves, as none does that are run at import, those of the function or class around count; if
-    there is none either, all tests of the room. Tests of remote stores are apart, for beside their threads the
-    others shall not fork.
+    there is none either, all tests of the room. Tests of remote stores are apart, for beside their threads
+    the others shall not fork.
     """
     found = [
         (name, test["seconds"], int(test["lines"].get(room, "0"), 16))
@@ -484,13 +479,12 @@ class Result:
     diff: str = ""
 
 
-def tried(desks: Sequence[Desk], tasks: Sequence[Task], results: Path) -> None:
+def tried(desks: Sequence[Desk], tasks: Sequence[Task], sources: dict[str, str], results: Path) -> None:
     """Runs mutants, and adds a line for each to the results."""
     done = 0
 
     def start(desk: Desk, task: Task) -> None:
-        name = f"torchyoga/{task.room}.py"
-        desk.write(name, task.mutation.applied((ROOT / name).read_text()))
+        desk.write(f"torchyoga/{task.room}.py", task.mutation.applied(sources[task.room]))
         task.started = time.monotonic()
         go_on(desk, task)
 
@@ -513,9 +507,7 @@ def tried(desks: Sequence[Desk], tasks: Sequence[Task], results: Path) -> None:
         outcome = {0: "survived", 3: "error", 5: "error", 70: "error"}.get(
             code, "timeout" if is_late else "killed"
         )
-        name = f"torchyoga/{task.room}.py"
-        source = (ROOT / name).read_text()
-        desk.write(name, source)
+        desk.write(f"torchyoga/{task.room}.py", sources[task.room])
         mutation, seconds = task.mutation, round(time.monotonic() - task.started, 1)
         result = Result(
             mutation.key,
@@ -527,7 +519,7 @@ def tried(desks: Sequence[Desk], tasks: Sequence[Task], results: Path) -> None:
             told["failed"],
             told["why"],
         )
-        result.diff = _diff(source, mutation)
+        result.diff = _diff(sources[task.room], mutation)
         with results.open("a") as file:
             file.write(json.dumps(asdict(result)) + "\n")
         done += 1
@@ -555,7 +547,7 @@ def read(results: Path) -> dict[str, Result]:
     return {result.key: result for result in found}
 
 
-def report(results: Sequence[Result], equal: dict[str, str]) -> float:
+def report(results: Sequence[Result], equal: dict[str, str], gone: Sequence[str]) -> float:
     """Prints what came of each room and who has survived; the share of killed ones."""
     survivors = [result for result in results if result.outcome == "survived"]
     print(f"\n{'room':10} mutants killed timeout equal survived error    rate")
@@ -573,6 +565,8 @@ def report(results: Sequence[Result], equal: dict[str, str]) -> float:
     for result in survivors:
         reason = f"the same: {equal[result.key]}" if result.key in equal else "SURVIVED"
         print(f"\n{result.key}\n{result.diff}\n  {reason}")
+    for key in gone:
+        print(f"\n{key}\n  is in {EQUAL.name}, and no mutant any more")
     for result in results:
         if result.outcome == "error":
             print(f"\n{result.key}\n  ERROR: no tests were run: {result.why}")
@@ -596,7 +590,8 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the children are ended
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    sample = chosen(options.rooms, options.count, options.seed)
+    sources = {room: (ROOT / f"torchyoga/{room}.py").read_text() for room in options.rooms}
+    sample = chosen(sources, options.count, options.seed)
     equal = known_equal(EQUAL.read_text())
     found = read(options.results)
 
@@ -612,9 +607,13 @@ def main() -> None:
             files = list(dict.fromkeys(file for room, _ in todo for file in files_of(room)))
             tests = learned(desks, files, options.results.with_suffix(".tests.json"))
             tasks = [Task(room, m, tests_for(room, m, tests, options.again)) for room, m in todo]
-            tried(desks, tasks, options.results)
+            tried(desks, tasks, sources, options.results)
     found = read(options.results)
-    rate = report([found[mutation.key] for _, mutation in sample if mutation.key in found], equal)
+    of_sample = [found[mutation.key] for _, mutation in sample if mutation.key in found]
+    of_rooms = tuple(f"{room}.py " for room in sources)
+    there = {mutation.key for room in sources for mutation in mutations(sources[room], f"{room}.py")}
+    gone = [key for key in equal if key.startswith(of_rooms) and key not in there]
+    rate = report(of_sample, equal, gone)
     sys.exit(rate < 0.95)
 
 

@@ -1,4 +1,4 @@
-"""Small changes to Python source that tests should notice. Each replaces one piece of the text; no line moves."""
+"""Small changes to Python source that tests should notice: a piece of the text is another, no line moves."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ _ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.BitAnd: ("&", "|"),
     ast.BitXor: ("^", "&"),
 }
+_REMOVED = (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise, ast.Delete, ast.Break, ast.Continue)
 _EXTREMES = {
     "min": "max",
     "max": "min",
@@ -141,6 +142,9 @@ class _Finder(ast.NodeVisitor):
     def _text(self, start: int, end: int) -> str:
         return self._data[start:end].decode()
 
+    def _end_of_line(self, at: int) -> int:
+        return self._data.index(b"\n", at)
+
     def _add(self, operator: str, node: ast.AST, text: str, start: int = -1, end: int = -1) -> None:
         start = self._start(node) if start < 0 else start
         end = self._end(node) if end < 0 else end
@@ -149,7 +153,7 @@ class _Finder(ast.NodeVisitor):
             text = f"({text}{lost})" if operator in ("constant", "condition") else text + lost
         line = self._data[:start].count(b"\n") + 1
         before = self._text(self._starts[line - 1], self._starts[line]).strip()
-        rest = self._text(end, len(self._data)).partition("\n")[0]
+        rest = self._text(end, self._end_of_line(end))
         after = (self._text(self._starts[line - 1], start) + text + rest).partition("\n")[0].strip()
         scope = ".".join(str(around.name) for around in self._around)  # type: ignore[attr-defined]
         key = f"{self._file} {scope}: {before} -> {after or '(nothing)'}"
@@ -237,7 +241,9 @@ class _Finder(ast.NodeVisitor):
         was_told, self._is_told = self._is_told, self._is_told or bool(_TOLD.fullmatch(name))
         for keyword in node.keywords:
             if keyword.arg is not None:
-                comma = re.match(r"\s*,", self._text(self._end(keyword), len(self._data)))
+                comma = re.match(
+                    r"\s*,", self._text(self._end(keyword), self._end_of_line(self._end(keyword)))
+                )
                 end = self._end(keyword) + (comma.end() if comma else 0)
                 self._add("keyword", keyword, "", end=end)
         self.generic_visit(node)
@@ -260,9 +266,7 @@ class _Finder(ast.NodeVisitor):
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.stmt) and self._is_left_alone(node):
             return
-        if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Raise, ast.Delete)):
-            self._add("statement", node, "pass")
-        elif isinstance(node, (ast.Break, ast.Continue)):
+        if isinstance(node, _REMOVED):
             self._add("statement", node, "pass")
         super().visit(node)
 
