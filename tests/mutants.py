@@ -127,7 +127,7 @@ class Watch:
 
     sources: dict[str, str]  # path of each file of a room: the room
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    failed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = {path: len(Path(path).read_bytes().splitlines()) + 2 for path in self.sources}
@@ -169,11 +169,11 @@ class Watch:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.failed.append(f"{report.nodeid}\n{report.longreprtext[-2000:]}")
+            self.failed[report.nodeid] = report.longreprtext[-2000:]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.failed.append(f"{report.nodeid}\n{report.longreprtext[-2000:]}")
+            self.failed[report.nodeid] = report.longreprtext[-2000:]
 
 
 @dataclass(eq=False)  # pytest wants plugins hashable
@@ -347,14 +347,11 @@ def _is_here(path: str) -> bool:
 def learned(desks: Sequence[Desk], files: Sequence[str], note: Path) -> dict[str, dict[str, Any]]:
     """The tests of each file: how long they take, which lines they run. What is known already is in the note.
 
-    Raises:
-        SystemExit: some fail though nothing is changed.
+    Those that fail twice though nothing is changed are named, and left out.
     """
     known = json.loads(note.read_text()) if note.exists() else {}
     package = b"".join(path.read_bytes() for path in sorted((ROOT / "torchyoga").rglob("*.py")))
     digests = {f: hashlib.sha256(package + (ROOT / f).read_bytes()).hexdigest() for f in files}
-    todo = [file for file in files if known.get(file, {}).get("digest") != digests[file]]
-    failed: list[str] = []
 
     def work_on(desk: Desk, file: str) -> Callable[[], int]:
         def work() -> int:
@@ -373,21 +370,24 @@ def learned(desks: Sequence[Desk], files: Sequence[str], note: Path) -> dict[str
         desk.start(work_on(desk, file), 1800)
 
     def finish(desk: Desk, file: str, code: int) -> bool:
-        if code != 0 or not desk.told.exists():
+        if desk.told.exists():
+            told = json.loads(desk.told.read_text())
+        else:
             log = (desk.folder / "log.txt").read_text(errors="replace")
-            told = json.loads(desk.told.read_text())["failed"] if desk.told.exists() else [log]
-            failed.extend(f"{file} ended with {code}: {one[-1500:]}" for one in told or [log])
-            print(f"{file} FAILS", flush=True)
-            return True
-        known[file] = {"digest": digests[file], "tests": json.loads(desk.told.read_text())["tests"]}
+            told = {"tests": {}, "failed": {file: f"ended with {code}\n{log[-2000:]}"}}
+        failed: dict[str, str] = told["failed"]
+        tests = {name: test for name, test in told["tests"].items() if name not in failed}
+        known[file] = {"digest": None if failed else digests[file], "tests": tests}
         note.write_text(json.dumps(known))
-        took = sum(test["seconds"] for test in known[file]["tests"].values())
-        print(f"{file}: {len(known[file]['tests'])} tests pass in {took:.1f} s", flush=True)
+        took = sum(test["seconds"] for test in tests.values())
+        print(f"{file}: {len(tests)} tests pass in {took:.1f} s", flush=True)
+        for name, why in failed.items():
+            print(f"{name} FAILS though nothing is changed:\n{why}", flush=True)
         return True
 
-    _at_desks(desks, todo, start, finish)
-    if failed:
-        sys.exit("these tests fail though nothing is changed:\n" + "\n\n".join(failed))
+    for _ in range(2):
+        todo = [file for file in files if known.get(file, {}).get("digest") != digests[file]]
+        _at_desks(desks, todo, start, finish)
     return {file: known[file]["tests"] for file in files}
 
 
@@ -596,18 +596,25 @@ def main() -> None:
     found = read(options.results)
 
     def is_done(key: str) -> bool:
-        return key in found and (found[key].outcome in KILLED or not options.again or key in equal)
+        if key not in found or found[key].outcome == "error":
+            return False
+        return found[key].outcome in KILLED or not options.again or key in equal
 
-    todo = [(room, mutation) for room, mutation in sample if not is_done(mutation.key)]
-    if todo and not options.report:
+    todo = {
+        room: [mutation for where, mutation in sample if where == room and not is_done(mutation.key)]
+        for room in sources
+    }
+    if any(todo.values()) and not options.report:
         for name in WARM:
             importlib.import_module(name)
         with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
             desks = [Desk(Path(folder) / str(number)) for number in range(options.jobs)]
-            files = list(dict.fromkeys(file for room, _ in todo for file in files_of(room)))
-            tests = learned(desks, files, options.results.with_suffix(".tests.json"))
-            tasks = [Task(room, m, tests_for(room, m, tests, options.again)) for room, m in todo]
-            tried(desks, tasks, sources, options.results)
+            for room in filter(todo.get, sources):
+                tests = learned(desks, files_of(room), options.results.with_suffix(".tests.json"))
+                if not any(tests.values()):
+                    sys.exit(f"{room}: no test passes though nothing is changed; mend that first")
+                tasks = [Task(room, m, tests_for(room, m, tests, options.again)) for m in todo[room]]
+                tried(desks, tasks, sources, options.results)
     found = read(options.results)
     of_sample = [found[mutation.key] for _, mutation in sample if mutation.key in found]
     of_rooms = tuple(f"{room}.py " for room in sources)
