@@ -326,22 +326,21 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._around.append(node)
         self._decorators(node.decorator_list)
         self._body(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._decorators(node.decorator_list)
         self._around.append(node)
+        self._decorators(node.decorator_list)
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None:
                 self.visit(default)
-        self._around.pop()
         self._body(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def _body(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._around.append(node)
         for statement in node.body:
             self.visit(statement)
         self._around.pop()
