@@ -19,7 +19,7 @@ EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test test-trainers test-lowest soak lint bench picture dist dist-check clean
+.PHONY: demo test test-trainers test-lowest soak mutants lint bench picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -46,6 +46,11 @@ test-lowest: $(LOWEST_STAMP)
 soak: $(STAMP)
 	$(RUN) -m pytest -n 2 --dist worksteal -m soak --timeout 7200 --ignore=tests/remote
 	$(RUN) -m pytest -n 2 --dist worksteal -m soak --timeout 7200 tests/remote
+
+# A thousand small changes to the rooms where a silent mistake costs most: hours. `make mutants ARGS="--rooms store
+# --count 40"` for fewer; the same command continues what was stopped.
+mutants: $(STAMP)
+	$(RUN) tests/mutants.py $(ARGS)
 
 lint: $(STAMP)
 	$(VENV)/$(BIN)/ruff format --check .

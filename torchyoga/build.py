@@ -191,6 +191,7 @@ class _Build:
         self._checks: list[_Check] = []
         self._file_rows = 0
         self._noticed = _NOTICE_BYTES
+        self._noted: dict[str, Any] | None = None  # of the build, where its files are listed
         self._started = self._file_started = time.monotonic()
 
     def run(self) -> None:
@@ -344,20 +345,29 @@ class _Build:
             nbytes=(self.staging.path / name).stat().st_size,
             index=index,
             checks=tuple((check.nbytes, check.crc) for check in self._checks),
+            crc=self.staging.crc_of(name),
         )
         self.files.append(entry)
         self._file_started = time.monotonic()
         if self.seekable and self.schema is not None:
-            self.staging.save(
-                {
-                    "token": self.token,
-                    "source": self._signature(),
-                    "function": self.options.function.to_json() if self.options.function else None,
-                    "learned": self._learned,
-                    "schema": self.schema.to_json(),
-                    "files": [file.to_json() for file in self.files],
-                }
-            )
+            self._note(entry, self.schema)
+
+    def _note(self, entry: FileEntry, schema: Schema) -> None:
+        """Lists one more finished file."""
+        build = {
+            "token": self.token,
+            "source": self._signature(),
+            "function": self.options.function.to_json() if self.options.function else None,
+            "learned": self._learned,
+            "schema": schema.to_json(),
+        }
+        # Until the note is down: behind half a line, nothing could be added.
+        noted, self._noted = self._noted, None
+        if noted == build:
+            self.staging.add(entry.to_json())
+        else:
+            self.staging.save({**build, "files": [file.to_json() for file in self.files]})
+        self._noted = build
 
     # -- an interrupted build
 

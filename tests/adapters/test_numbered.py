@@ -104,3 +104,19 @@ def test_a_pool_makes_the_same(threads: bool) -> None:
         asked = [*range(batches.steps(start)), 2, 0, 1, 5, 4]
         for index in asked:
             assert_rows_equal(pool.batch(start, index), batches.batch(start, index))
+
+
+class Squares(yoga.DataRef):
+    """A DataRef that does not say what its rows look like."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def take(self, rows: np.ndarray) -> list[dict[str, int]]:
+        return [{"square": int(row) ** 2} for row in rows]
+
+
+def test_a_source_without_a_schema_shows_it_by_its_rows() -> None:
+    made = NumberedBatches(Squares(), Order(10, shuffle=False), Shard(), 4, False, None, None)
+    batch = made.batch(Place(0, 0), 2)
+    assert_rows_equal(batch, {"square": np.array([64, 81])})

@@ -107,6 +107,22 @@ def test_a_chunk_that_would_fill_the_memory_is_refused() -> None:
         pipeline.decode(bomb, 0, np.empty(8 * 7 * 8, np.uint8))
 
 
+@pytest.mark.parametrize("kind", ["checksums", "checksums only", "checksums of lzf"])
+def test_what_hdf5_converts_has_its_checksum_and_is_no_shorter(kind: str) -> None:
+    # Where HDF5 converts, it undoes all filters, and would read a checksum from before the begin of a chunk.
+    with memory_file() as file:
+        dataset = file.create_dataset("x", data=VALUES.astype(">f4"), chunks=(8, 7), **OPTIONS[kind])
+        file.flush()
+        pipeline = Pipeline(dataset.id.get_create_plist(), dataset.id.get_type(), np.dtype("<f8"), True)
+        mask, data = dataset.id.read_direct_chunk((8, 0))
+    stored, out = np.frombuffer(data, np.uint8), np.empty(8 * 7 * 8, np.uint8)
+    for size in (0, 1, 3):
+        with pytest.raises(CorruptError, match="a chunk is shorter than its checksum"):
+            pipeline.decode(stored[:size], mask, out)
+    pipeline.decode(stored, mask, out)
+    assert np.array_equal(out.view("<f8").reshape(8, 7), VALUES[8:16].astype("<f4"))
+
+
 def test_bytes_that_shuffle_does_not_divide() -> None:
     values = np.frombuffer(np.random.default_rng(0).bytes(24 * 5), "V5")
     pipeline, stored = chunks({"compression": "gzip", "shuffle": True}, values)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
 import sys
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ import numpy as np
 import pytest
 import torch
 from golden.make import rows
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats import contract as formats
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Collector, Data
+from torchyoga.rows.block import Block, Collector, Data, Rows
 from torchyoga.rows.schema import Column, Node, Schema
 from torchyoga.testing import assert_rows_equal, check_format
 from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
@@ -225,6 +228,114 @@ def test_counts_that_wrap_around_are_refused() -> None:
     ]:
         with pytest.raises(CorruptError, match="does not fit its rows and its size"):
             check(counts, sizes, num_rows)
+
+
+def test_blocks_that_lie_outside_are_refused() -> None:
+    # A slice that goes beyond the end of an array is just shorter.
+    ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
+    numbers, places = np.array([0, 3]), np.array([0, 2])
+    one = np.zeros(1, np.int64)
+
+    def check(offset: int = 0, low: int = 0, high: int = 3) -> None:
+        values = formats.Extent(numbers, one + offset, one + 24, one)
+        offsets = formats.Extent(places, one, one + 24, one, one + low, one + high)
+        formats.check_extents([values, offsets], ragged, 100, 2)
+
+    check()
+    check(offset=76)
+    check(low=3)
+    for wrong in ({"offset": 77}, {"offset": 101}, {"offset": -1}, {"high": 4}, {"low": 4}, {"low": -1}):
+        with pytest.raises(CorruptError, match="does not fit its rows and its size"):
+            check(**wrong)
+
+
+def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None:
+    # Of two blocks of equal size, each in the other's place: their rows would come in another order.
+    schema = Schema.of(np.zeros(9))
+    writer = formats.format_named("lmdb").Writer(str(tmp_path / "a.mdb"), schema)
+    for start in (0, 4):
+        collector = Collector(schema)
+        for i in range(start, start + 4):
+            collector.add(np.full(9, float(i)), i)
+        writer.write(collector.take())
+    index = writer.close()
+    data = bytearray((tmp_path / "a.mdb").read_bytes())
+    index = {name: value for name, value in index.items() if name != "units"}
+    entry = FileEntry("a.mdb", "lmdb", 8, len(data), index, ())
+    assert [row[0] for row in Rows(Reader(str(tmp_path), schema, [entry]).take(np.arange(8)))] == [*range(8)]
+    start, half = index["offset"], index["nbytes"] // 2
+    one, other = data[start : start + half], data[start + half : start + 2 * half]
+    data[start : start + 2 * half] = other + one
+    (tmp_path / "b.mdb").write_bytes(data)
+    swapped = FileEntry("b.mdb", "lmdb", 8, len(data), index, ())
+    with pytest.raises(CorruptError, match="the index of blocks inside the file is damaged"):
+        Reader(str(tmp_path), schema, [swapped]).take(np.arange(8))
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_what_a_chunk_decompresses_to_is_compared_with_its_checksum(compression: str, tmp_path: Path) -> None:
+    # Another chunk of the same size, whole and well: HDF5, and what is stored, could not tell.
+    storage = yoga.Storage(tmp_path, format="hdf5", compression=compression)
+    storage.submit([np.full(4096, i) for i in range(4)], "a", "1")
+    (path,) = (storage.path / "a" / "1").glob("*.h5")
+    content = json.loads((path.parent / "manifest.json").read_bytes())
+    data = np.frombuffer(path.read_bytes(), np.uint8)
+    extents = formats.format_named("hdf5").read_extents(
+        data, content["files"][0]["index"], Schema.from_json(content["schema"])
+    )
+    (extent,) = extents
+    assert extent.decode is not None
+    out = np.empty(extent.block_bytes, np.uint8)
+    stored = [data[at : at + size] for at, size in zip(extent.offsets, extent.nbytes, strict=True)]
+    extent.decode(1, stored[1], out)
+    with pytest.raises(CorruptError, match="what it decompresses to does not match its checksum"):
+        extent.decode(1, stored[0], out)
+
+
+def test_compressed_files_and_others_do_not_mix(tmp_path: Path) -> None:
+    schema, entries = Schema.of(np.zeros(9)), []
+    collector = Collector(schema)
+    collector.add(np.arange(9.0), 0)
+    block = collector.take()
+    for name, compression in (("a.h5", None), ("b.h5", "gzip")):
+        writer = formats.format_named("hdf5").Writer(str(tmp_path / name), schema, compression)
+        writer.write(block)
+        index = writer.close()
+        entries.append(FileEntry(name, "hdf5", 1, (tmp_path / name).stat().st_size, index, ()))
+    for files in (entries, entries[::-1]):
+        reader = Reader(str(tmp_path), schema, files)
+        with pytest.raises(CorruptError, match="some of the files are compressed and some are not"):
+            reader.take(np.arange(2))
+        for number in range(2):
+            assert (
+                Reader(str(tmp_path), schema, files[number : number + 1]).take(np.zeros(1, int)).num_rows == 1
+            )
+
+
+def test_hostile_shapes_are_refused(tmp_path: Path) -> None:
+    # Shapes that do not make up their values, in a file whose checksums are right; some wrap around to 0.
+    collector = Collector()
+    for i, row in enumerate([np.zeros((2, 3)), np.zeros((0, 2)), np.zeros(4)]):
+        collector.add(row, i)
+    block = collector.take()
+    schema, (data,) = block.schema, block.data
+    whole = data.part("shapes")
+    for number, (row, shape) in enumerate(
+        [(2, [4, -1]), (0, [3, 3]), (1, [2, 2]), (1, [2**32, 2**32]), (0, [2**62 + 3, 2]), (0, [-1, -1])]
+    ):
+        name = f"{number:016x}-00000.mdb"
+        shapes = whole.copy()
+        shapes[row] = shape
+        writer = formats.format_named("lmdb").Writer(str(tmp_path / name), schema)
+        writer.write(type(block)(schema, 3, (Data(data.values, data.offsets, shapes),)))
+        index = writer.close()
+        entry = FileEntry(name, "lmdb", 3, (tmp_path / name).stat().st_size, index, ())
+        reader = Reader(str(tmp_path), schema, [entry])
+        if not number:
+            assert [found.shape for found in Rows(reader.take(np.arange(3)))] == [(2, 3), (0, 2), (4,)]
+            continue
+        with pytest.raises(CorruptError, match="the shapes of column 'value' do not fit its values"):
+            reader.take(np.arange(3))
 
 
 def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -459,6 +570,7 @@ from torchyoga.versions.manifest import Manifest, digest
 from torchyoga.testing import assert_rows_equal
 sys.path.insert(0, sys.argv[3])
 from golden.make import rows
+from waiting import PATIENCE
 
 directory, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 content = json.loads((directory / "manifest.json").read_bytes())
@@ -535,3 +647,60 @@ def test_hdf5_files_are_written_whole_or_say_why(tmp_path: Path) -> None:
         getattr(writer(str(tmp_path / "x.h5"), schema), end)()
     with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 is none the worse for files that were abandoned
         pass
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+@pytest.mark.parametrize("num_rows", [3, 2**17 + 3])  # less than a chunk, and more
+def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
+    num_rows: int, compression: str | None, tmp_path: Path
+) -> None:
+    """However late the thread is that writes."""
+    schema = yoga.Schema.of(np.int64(1))
+    writer = formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), schema, compression)
+    gate = threading.Event()
+    writer._writing.submit(gate.wait, PATIENCE)
+    late = threading.Timer(0.2, gate.set)
+    memory = [np.empty(num_rows, np.int64) for _ in range(2)]
+    late.start()
+    try:
+        for number in range(6):
+            values = memory[number % 2]
+            values[:] = np.arange(number, number + num_rows)
+            writer.write(Block(schema, num_rows, (Data(values),)))
+        memory[0][:] = -1
+        writer.close()
+    finally:
+        gate.set()
+        late.join()
+        writer.abort()
+    with h5py.File(tmp_path / "x.h5") as file:
+        (found,) = (each[...] for each in file["columns"].values())
+    assert np.array_equal(found.reshape(6, num_rows), np.arange(num_rows) + np.arange(6)[:, None])
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+def test_a_chunk_that_decompresses_to_something_else_is_refused(compression: str, tmp_path: Path) -> None:
+    """Though what is stored is what the index says."""
+    storage = yoga.Storage(tmp_path, "hdf5", compression)
+    (entry,) = storage.submit({"x": np.arange(100)}, "a", "1").manifest.files  # type: ignore[attr-defined]
+    path, index = tmp_path / "a" / "1" / entry.name, entry.index
+    data = bytearray(path.read_bytes())
+    place = slice(index["offset"], index["offset"] + index["nbytes"])
+    table = np.frombuffer(data[place], "<i8").copy()
+    table[-1] ^= 1  # the CRC-32 of the values
+    data[place] = table.tobytes()
+    forged = {**index, "crc32": zlib.crc32(table.tobytes())}
+    schema = storage.fetch("a", "1").schema
+    assert schema is not None
+    for content, where, message in (
+        (path.read_bytes(), index, None),
+        (bytes(data), forged, "what it decompresses to does not match its checksum"),
+    ):
+        stored = np.frombuffer(content, np.uint8)
+        (extent,) = formats.format_named("hdf5").read_extents(stored, where, schema)
+        assert extent.decode is not None
+        first, nbytes = int(extent.offsets[0]), int(extent.nbytes[0])
+        out = np.empty(extent.block_bytes, np.uint8)
+        with pytest.raises(CorruptError, match=message) if message else contextlib.nullcontext():
+            extent.decode(0, stored[first : first + nbytes], out)
+        assert np.array_equal(out[:800].view("<i8"), np.arange(100))

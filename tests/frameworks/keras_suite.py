@@ -513,6 +513,34 @@ def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path:
         Checkpoint(tmp_path / "other", other).restore(model)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
+def test_a_checkpoint_outlives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) -> None:
+    from powercut import Tree, lay_out, recorded  # not found where this file is run by itself
+
+    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
+    disk, model, other = tmp_path / "disk", network(), network()
+    disk.mkdir()
+    model.optimizer.build(model.trainable_variables)
+
+    def save(value: float) -> None:
+        model.set_weights([np.full_like(weights, value) for weights in model.get_weights()])
+        checkpoint = Checkpoint(disk / "runs" / "run", dataset)
+        checkpoint.set_model(model)
+        checkpoint.save()
+
+    def restored(tree: Tree) -> float | None:
+        folder = tmp_path / f"after-{len(list(tmp_path.iterdir()))}"
+        lay_out(tree, folder)
+        if not Checkpoint(folder / "runs" / "run", dataset).restore(other):
+            return None
+        return float(other.get_weights()[0][0, 0])
+
+    for before, value in ((None, 1.0), (1.0, 2.0)):
+        *cuts, end = recorded(disk, functools.partial(save, value)).cuts
+        assert {restored(tree) for cut in cuts for tree in cut.trees(4)} == {before, value}
+        assert {restored(tree) for tree in end.trees(20)} == {value}
+
+
 def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [{"x": X[i], "t": "text", "r": np.arange(i), "y": i, "n": None} for i in range(9)]

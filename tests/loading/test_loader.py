@@ -336,6 +336,30 @@ def test_an_iterable_dataset_is_told_the_way() -> None:
     with pytest.raises(TypeError, match=r"Storage\.submit"):
         yoga.DataLoader(Endless())
 
+    class Counted(Endless):
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    with pytest.raises(TypeError, match="a Counted has no random access"):
+        yoga.DataLoader(Counted())
+
+
+def test_without_workers_a_batch_is_what_the_collate_function_gave() -> None:
+    made: list[Any] = []
+
+    def collate(rows: Any) -> Any:
+        made.append(torch.tensor(rows))
+        return made[-1]
+
+    for data, size in ((list(range(9)), 4), (InFiles(), 4), ([1, 2, 3], None)):
+        found = list(yoga.DataLoader(data, size, collate_fn=collate))
+        assert len(found) == len(made)
+        assert all(one is other for one, other in zip(found, made, strict=True))
+        made.clear()
+
 
 def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
     empty = yoga.Storage(tmp_path).submit([], "empty", "1")
@@ -502,6 +526,23 @@ def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
 
     assert status_of_child(goes_on) == 0
     assert rows_of(got) + rows_of(iterator) == whole  # the workers are still there
+
+
+def test_batches_to_be_skipped_are_those_that_a_state_has_skipped() -> None:
+    def resumed() -> Any:
+        loader = yoga.DataLoader(list(range(20)), 4)
+        loader.load_state_dict(state)
+        return iter(loader)
+
+    begun = yoga.DataLoader(list(range(20)), 4)
+    next(iter(begun))
+    state = begun.state_dict()
+    again = resumed()
+    again.skip(1)
+    assert next(again).tolist() == [4, 5, 6, 7]
+    for steps in (2, 3):
+        with pytest.raises(StateError, match=f"after 1 batches of the epoch, and {steps} are to be skipped"):
+            resumed().skip(steps)
 
 
 def test_an_iterator_whose_workers_were_taken_over_says_so(ref: yoga.DataRef) -> None:

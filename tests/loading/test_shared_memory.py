@@ -415,6 +415,54 @@ def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
     assert ring.send() == 0
 
 
+def test_what_lies_in_another_slot_or_behind_what_is_used_is_copied() -> None:
+    rings = sorted((Ring(1) for _ in range(2)), key=lambda ring: address_of(ring.slots[0]))  # type: ignore[arg-type]
+    slot = rings[0].send()  # before somebody holds it
+    lower, higher = (ring.slots[0] for ring in rings)
+    assert lower is not None
+    assert higher is not None
+    higher[:8], lower[64:72] = 5, 7
+    elsewhere, behind = torch.from_numpy(higher[:8]), torch.from_numpy(lower[64:72])
+    parcel = packed([elsewhere, behind, torch.ones(64)], rings[0].key, slot, rings[0].place(slot))
+    higher[:8] = 0
+    found = parcel.unpacked()
+    assert found[0].tolist() == [5] * 8
+    assert found[1].tolist() == [7] * 8
+    assert found[2].tolist() == [1] * 64
+
+
+def test_a_child_forked_after_an_epoch_has_slots_of_its_own() -> None:
+    loader = numbered(10)
+    list(loader)
+    idle = loader._pipeline._idle_ring
+    assert idle is not None
+
+    def iterate() -> None:
+        batches = iter(loader)
+        first = next(batches)
+        ring = loader._pipeline.plan.ring
+        assert ring is not None
+        assert ring is not idle
+        assert is_in(first, ring)
+        assert [batch.tolist() for batch in [first, *batches]] == [[2 * i, 2 * i + 1] for i in range(10)]
+
+    assert forked(iterate)() == 0
+    assert loader._pipeline._idle_ring is idle
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, that these may change
+def test_quantized_tensors_and_views_that_negate_travel_as_they_read() -> None:
+    ring = Ring(1)
+    slot = ring.send()
+    quantized = torch.quantize_per_tensor(torch.arange(4.0), 0.5, 3, torch.quint8)
+    negated = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    found = packed([quantized, negated, torch.ones(2)], ring.key, slot, ring.place(slot)).unpacked()
+    assert found[0].is_quantized
+    assert torch.equal(found[0], quantized)
+    assert found[1].tolist() == [-2, 4]
+    assert not found[1].is_neg()
+
+
 # -- whatever is made from a tensor holds it
 
 

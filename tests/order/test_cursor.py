@@ -95,6 +95,22 @@ def test_set_epoch_keeps_moves_and_rebases() -> None:
     assert begin(one) == (12, 0)
 
 
+def test_a_trainer_that_counts_anew_after_each_of_two_loads_is_understood() -> None:
+    one = cursor()
+    for epoch in (7, 3):
+        one.load_state_dict({**one.state_dict(), "epoch": epoch, "position": 5, "proof": None})
+        with pytest.warns(UserWarning, match=f"its epoch 0 is taken as {epoch} from now on"):
+            one.set_epoch(0)
+        assert begin(one) == (epoch, 5)
+        reach(one, 10)
+        one.set_epoch(1)
+        assert begin(one) == (epoch + 1, 0)
+    # One that goes on counting where it was saved is not corrected by what an earlier one did.
+    one.load_state_dict({**one.state_dict(), "epoch": 3})
+    one.set_epoch(3)
+    assert begin(one) == (3, 0)
+
+
 def test_set_epoch_of_the_epoch_under_way_makes_it_come_again() -> None:
     one = cursor()
     reach(one, 5)
@@ -133,6 +149,7 @@ def test_a_finished_position_loads_as_the_next_epoch() -> None:
         ({"shuffle": False}, "shuffle False, but here it is True"),
         ({"shuffle": "once"}, "shuffle 'once'"),
         ({"fingerprint": "g"}, "fingerprint 'g'"),
+        ({"fingerprint": None}, "fingerprint None, but here it is 'f'"),
         ({"version": 3}, "of version 3, this torchyoga reads versions 1 to 2"),
         ({"epoch": -1}, "epoch must be an int of at least 0, found -1"),
         ({"position": "3"}, "position must be an int"),
@@ -630,6 +647,8 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         {"left": [[0, 2**63]]},
         {"left": [[True, 3]]},
         {"left": [[1, 4]], "position": 9},
+        {"left": [[8, 10]]},
+        {"left": [[3, 5], [2, 4]]},
         {"steps": 2**63},
         {"steps": True},
         {"again": 10**5000},
@@ -637,6 +656,10 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         {"left_out": [True, 0]},
         {"left_out": [1, 2, 3]},
         {"share": [0, 1, True, 1]},
+        {"share": [0, 1, -1, 1]},
+        {"share": [0, 1, 0, 0]},
+        {"share": [1, 1, 0, 1]},
+        {"share": [0, 1, 0]},
         {"epoch": 10**5000},
         {"seed": 10**5000},
         {"length": 10**5000},
@@ -670,3 +693,116 @@ def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named()
     one.finished(run)
     one.set_epoch(1)
     assert begin(one, 9, True) == (1, 0)
+
+
+def test_an_epoch_named_before_the_end_is_heard_of_is_the_next_one() -> None:
+    one = cursor()
+    run = start(one)
+    deliver(run, 5)
+    one.set_epoch(4)
+    one.finished(run)
+    assert begin(one) == (4, 0)
+
+
+def test_what_does_not_count_ends_no_epoch() -> None:
+    one = cursor(offset=4)
+    before = one.state_dict()
+    run = one.iteration(2)
+    run.counts = False
+    deliver(run, run.num_steps)
+    one.finished(run)
+    assert one.state_dict() == before
+    assert begin(one) == (0, 4)
+
+
+def test_after_a_load_what_was_delivered_before_it_counts_no_more() -> None:
+    one = cursor(20)
+    run = start(one)
+    deliver(run, 3)
+    state = one.state_dict()
+    deliver(run, 4)
+    one.load_state_dict(state)
+    run = start(one)
+    assert (run.start[:2], run.again) == ((0, 6), 0)
+    deliver(run, 7)
+    one.finished(run)
+    proof = prove([one.receipt()])
+    assert proof, str(proof)
+    assert proof.since == 6
+
+
+def test_a_load_forgets_which_epochs_were_left() -> None:
+    one = cursor(20)
+    state = {**one.state_dict(), "position": 4, "proof": None}
+    for epochs in (1, 2):  # as one would in a notebook
+        deliver(start(one), 3)
+        one.set_epoch(epochs)
+        one.load_state_dict(state)
+        run = start(one)
+        deliver(run, 3)
+        assert "left_out" not in one.state_dict()
+        one.set_epoch(1)
+        deliver(start(one), 1)
+        assert one.state_dict()["left_out"] == [10, 0]
+
+
+def test_only_the_first_epoch_named_after_a_load_may_be_counted_anew() -> None:
+    one = cursor()
+    one.load_state_dict({**one.state_dict(), "epoch": 7})
+    one.set_epoch(8)
+    assert begin(one) == (8, 0)
+    one.set_epoch(7)  # on purpose
+    assert begin(one) == (7, 0)
+
+
+def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
+    one = cursor()
+    one.set_epoch(3)
+    assert [one.ahead(steps, 4)[:2] for steps in (0, 2, 3, 7)] == [(3, 0), (3, 8), (4, 0), (5, 4)]
+    one.load_state_dict({**one.state_dict(), "epoch": 5, "position": 8, "proof": None})
+    assert [one.ahead(steps, 4)[:2] for steps in (0, 1)] == [(5, 8), (6, 0)]
+    assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
+    assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
+    assert one.state_at(one.ahead(0, 4))["steps"] is None  # nobody has counted
+
+
+def test_an_iteration_from_before_a_load_reports_nothing() -> None:
+    one = cursor(20)
+    run = start(one)
+    deliver(run, 2)
+    state = one.state_dict()
+    one.load_state_dict({**state, "again": 3})
+    deliver(run, 4)
+    assert one.state_dict() == {**state, "again": 3}
+
+
+def test_steps_are_counted_on_where_an_iteration_begins_again() -> None:
+    one = cursor(20)
+    run = start(one)
+    deliver(run, 3)
+    run.restart()
+    deliver(run, 1)
+    assert (one.state_dict()["position"], one.state_dict()["steps"]) == (8, 4)
+
+
+def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
+    receipts = []
+    for rank in range(2):
+        one = cursor(20, num_replicas=2, rank=rank)
+        run = start(one)
+        run.skip(2)
+        deliver(run, 3)
+        receipts.append(one.receipt())
+    proof = prove(receipts)
+    assert proof, str(proof)
+    assert (proof.rows, proof.since) == (20, 8)
+
+
+def test_a_seed_that_rows_were_delivered_by_is_kept() -> None:
+    for began in (False, True):
+        one = Cursor(Order(10), Shard(), 0, "f", draw=lambda: 7)
+        one.fix_seed()
+        if began:
+            deliver(start(one), 1)
+        one.take_seed(0)
+        assert one.seed == (7 if began else 0)

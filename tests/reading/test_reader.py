@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import secrets
@@ -19,10 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
-from torchyoga.formats.contract import FORMATS, format_named
+from torchyoga.formats.contract import FORMATS, Extent, format_named
+from torchyoga.mapped.items import Numbering
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Collector, Rows
+from torchyoga.rows.block import Block, Collector, Data, Rows
 from torchyoga.rows.schema import Schema
+from torchyoga.versions.location import Folder
 from torchyoga.versions.manifest import FileEntry
 
 FORMAT = "lmdb"
@@ -234,6 +237,47 @@ def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
     assert reader.take(np.array([6])).data[1].values.tolist() == [6]
 
 
+@pytest.mark.parametrize("count", [600, 131_073])
+def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None:
+    """It lies in the next unit, or in the next chunk: were it another, the row would be longer."""
+    schema, at = Schema.of({"text": "abc"}), 512 if count == 600 else 131_072
+    offsets = 3 * np.arange(count + 1, dtype="<i8")
+    writer = format_named(FORMAT).Writer(str(tmp_path / "a"), schema)
+    writer.write(Block(schema, count, (Data(np.arange(3 * count).astype("|u1"), offsets),)))
+    index = writer.close()
+    data = bytearray((tmp_path / "a").read_bytes())
+    entry = FileEntry("a", FORMAT, count, len(data), index, ())
+    expected = (np.arange(3 * at - 3, 3 * at) % 256).tolist()
+    assert Reader(str(tmp_path), schema, [entry]).take(np.array([at - 1])).data[0].values.tolist() == expected
+    for number, known in ((at - 1, slice(at - 2, at)), (at, slice(at, at + 2))):  # in one chunk each
+        place = data.index(offsets[known].tobytes()) + 8 * (number - known.start)
+        changed = data.copy()
+        changed[place : place + 8] = (offsets[number : number + 1] + 1).tobytes()
+        (tmp_path / "a").write_bytes(changed)
+        reader = Reader(str(tmp_path), schema, [entry])
+        with pytest.raises(CorruptError, match=r"text/offsets .* checksum does not match"):
+            reader.take(np.array([at - 1]))
+
+
+def test_files_without_checksums_of_units_are_checked_block_by_block(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4, 4]])
+    path, entry = tmp_path / written.files[0].name, written.files[0]
+    plain = entry.__class__(
+        **{**vars(entry), "index": {name: value for name, value in entry.index.items() if name != "units"}}
+    )
+    reader = Reader(str(tmp_path), written.schema, [plain])
+    assert_rows(reader, np.arange(8))
+    assert reader.verify_all() == []
+    data = bytearray(path.read_bytes())
+    data[data.index(np.full(120, 6, "<f4").tobytes()) + 40] ^= 1
+    path.write_bytes(data)
+    reader = Reader(str(tmp_path), written.schema, [plain])
+    with pytest.raises(CorruptError, match=r"image/values .* checksum does not match"):
+        reader.take(np.array([6]))
+    (problem,) = reader.verify_all()
+    assert "image/values" in problem
+
+
 def test_damaged_checksums_of_units_are_told(tmp_path: Path) -> None:
     written = write(tmp_path, [[4, 4]])
     path, entry = tmp_path / written.files[0].name, written.files[0]
@@ -268,3 +312,88 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
             break
         assert_rows(reader, rng.permutation(reader.num_rows))
     assert not reader.is_cold  # the files have just been written: they are in memory
+
+
+class Far(Folder):
+    """A folder whose files count as copies of others."""
+
+    is_far = True
+
+    def __init__(self, name: str, here: set[str]) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "here", here)
+        object.__setattr__(self, "brought", [])
+
+    def path(self, entry: FileEntry) -> str:
+        self.brought.append(entry.name)  # type: ignore[attr-defined]
+        return super().path(entry)
+
+    def is_here(self, entry: FileEntry) -> bool:
+        return entry.name in self.here  # type: ignore[attr-defined]
+
+
+def test_a_far_file_is_not_brought_for_an_announcement(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4], [4]])
+    first, second = (file.name for file in written.files)
+    far = Far(str(tmp_path), {first})
+    reader = Reader(far, written.schema, written.files)
+    for values in (False, True):
+        reader.announce(np.array([5]), values)
+        reader.announce(np.array([1, 5]), values)
+    assert far.brought == []  # type: ignore[attr-defined]
+    reader.announce(np.array([1]), False)
+    assert far.brought == [first]  # type: ignore[attr-defined]
+    assert_rows(reader, np.array([5, 1]))
+    assert set(far.brought) == {first, second}  # type: ignore[attr-defined]
+
+
+class Told(CorruptError):
+    """Read by two threads, which go on together."""
+
+    def __init__(self, message: str, together: threading.Barrier) -> None:
+        super().__init__(message)
+        self.together = together
+
+    def __str__(self) -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.together.wait(30)
+        return super().__str__()
+
+
+def test_two_threads_that_find_a_damaged_copy_are_told_the_same(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4]])
+    reader = Reader(Far(str(tmp_path), {written.files[0].name}), written.schema, written.files)
+    assert_rows(reader, np.arange(4))
+    error = Told(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
+    found: list[BaseException] = []
+
+    def find() -> None:
+        try:
+            reader._throw_away(error)
+        except BaseException as told:
+            found.append(told)
+
+    threads = [threading.Thread(target=find, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert [type(told) for told in found] == [CorruptError, CorruptError]
+    assert all("read again to download it" in str(told) for told in found)
+    assert_rows(reader, np.arange(4))
+
+
+def test_more_items_than_can_be_numbered_are_refused(tmp_path: Path) -> None:
+    # Rows of nothing take no bytes, so a file may say that it has any number of them.
+    (tmp_path / "a").write_bytes(bytes(8))
+
+    class Nothing:
+        @staticmethod
+        def read_extents(data: Any, index: Any, schema: Any) -> Any:
+            none = np.zeros(1, np.int64)
+            return [Extent(np.array([0, Numbering.RUN]), none, none, none)]
+
+    entry = FileEntry("a", FORMAT, Numbering.RUN, 8, {}, ())
+    reader = Reader(str(tmp_path), Schema.of(None), [entry], format_of=lambda name: Nothing())  # type: ignore[arg-type, return-value]
+    with pytest.raises(CorruptError, match=f"says that it holds {Numbering.RUN} items"):
+        reader.take(np.array([0]))

@@ -83,6 +83,26 @@ def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) ->
         assert len(stream) == len(sampler)
 
 
+class Foreseeing(Squares):
+    """A DataRef that notes what it is told of the order."""
+
+    def foresee(self, order: Any, progress: Any) -> None:
+        self.told = [row for rows in order for row in rows.tolist()]
+        self.progress = progress
+
+
+def test_a_source_is_told_of_all_rows_of_a_stream_before_the_first(tmp_path: Path) -> None:
+    source = Foreseeing(12)
+    for rank in range(2):
+        stream = source.stream(start_offset=4, shuffle=True, shuffle_seed=3, shard_rank=rank, num_shards=2)
+        rows = iter(stream)
+        first = next(rows)
+        assert source.progress() == 1
+        told = [row**2 for row in source.told]
+        assert [first, *rows] == told
+        assert len(told) == 4
+
+
 def test_the_offset_counts_rows_of_all_shards_in_the_first_epoch_only() -> None:
     streams = [Squares(11).stream(start_offset=5, shard_rank=rank, num_shards=2) for rank in (0, 1)]
     assert [list(stream) for stream in streams] == [[25, 49, 81], [36, 64, 100]]

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
+from torchyoga.stores.cache import Cache
 
 ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
 NUM_FILES = ROWS // FILE_ROWS
@@ -128,6 +129,44 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
             assert sorted(seen) == list(range(ROWS))
             assert downloads(proxy).total() <= 1.1 * NUM_FILES
             assert most <= NUM_FILES / 4 + 4  # and those in flight
+
+
+@pytest.mark.parametrize(("prefetch", "size"), [(2, 32), (4, 16)])
+def test_worker_processes_do_not_outrun_a_bounded_cache(
+    prefetch: int, size: int, fetch: Any, proxy: Proxy
+) -> None:
+    """What they read ahead is little beside the bound; what they have read is not brought again."""
+    ref = fetch("a", bound_of(fetch("x"), 4))
+    loader = yoga.DataLoader(
+        ref, size, shuffle="block", shuffle_window=4, num_workers=2, prefetch_factor=prefetch, seed=5
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            proxy.clear()
+            assert sorted(n for batch in loader for n in batch["n"].tolist()) == list(range(ROWS))
+            assert downloads(proxy).total() <= 1.1 * NUM_FILES
+
+
+def test_a_full_shuffle_that_the_cache_cannot_keep_is_told_at_once(fetch: Any) -> None:
+    """Deleted files that are mapped take their space, though nothing is downloaded twice."""
+    ref = fetch("a", bound_of(fetch("x"), 1) * 9 // 10)
+    for source in (ref, ref[: ROWS // 2]):
+        loader = yoga.DataLoader(source, 400, shuffle=True, seed=1)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            next(iter(loader))
+        (found,) = told if source is ref else [*told, None]  # half of it fits; and once is enough
+        if found is not None:
+            assert f"size of the dataset ({ref.manifest.nbytes} bytes)" in str(found.message)
+            assert "reads from 64 files" in str(found.message)
+
+
+def test_what_workers_read_ahead_must_fit_in_the_cache(fetch: Any) -> None:
+    ref = fetch("a", bound_of(fetch("x"), 8))
+    loader = yoga.DataLoader(ref, 100, shuffle="block", shuffle_window=2, num_workers=2)
+    with pytest.warns(UserWarning, match="workers read 4 batches ahead, 3.9 MB"):
+        assert sum(len(batch["n"]) for batch in loader) == ROWS
 
 
 def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
@@ -242,6 +281,31 @@ def test_taking_goes_on_while_the_store_is_away(fetch: Any, proxy: Proxy) -> Non
     assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
     batch = next(iter(yoga.DataLoader(ref, batch_size=8, shuffle=True)))
     assert batch["x"].dtype == torch.int64
+
+
+def test_what_a_file_costs_to_open_does_not_grow_with_those_open(
+    fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch("a").download(progress=False)
+    asked = []
+    has = Cache.has
+    monkeypatch.setattr(Cache, "has", lambda cache, key: asked.append(key) or has(cache, key))
+    ref = fetch("a")
+    assert [int(ref[row]["n"]) for row in range(0, ROWS, FILE_ROWS)] == [*range(0, ROWS, FILE_ROWS)]
+    assert len(asked) <= 16 * NUM_FILES  # not 64 for each
+
+
+def test_to_publish_a_file_takes_one_request(
+    s3: S3, bucket: str, proxy: Proxy, tmp_path: Path, files_of: Any
+) -> None:
+    files_of(1)
+    proxy.clear()
+    storage = yoga.Storage(
+        f"s3://{bucket}/p", storage_options=proxy.storage_options, cache_dir=tmp_path / "b"
+    )
+    storage.submit([*range(30)], "a", "1")
+    assert len(proxy.seen("PUT", ".mdb")) == 30
+    assert not proxy.seen("HEAD", ".mdb")
 
 
 def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:

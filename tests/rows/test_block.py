@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.rows.block import Block, Collector, Rows
+from torchyoga.rows.block import Block, Collector, Rows, equal_blocks, interleaved, joined
 from torchyoga.rows.leaf import MOST_DIMENSIONS
 from torchyoga.rows.schema import Node, Schema
 from torchyoga.testing import assert_rows_equal
@@ -91,12 +91,27 @@ def test_ragged_rows_keep_their_shapes(rows: list[Any]) -> None:
         assert_rows_equal(Rows(block.slice(start, len(rows))).exact(), rows[start:])
 
 
-def test_rows_are_copied_when_they_come() -> None:
-    collector, buffer = Collector(), np.zeros(3)
+@pytest.mark.parametrize(
+    "buffer",
+    [np.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, 3).t()],
+    ids=["array", "tensor", "bits", "across"],
+)
+def test_rows_are_copied_when_they_come(buffer: Any) -> None:
+    collector = Collector()
     for i in range(3):
-        buffer[:] = i
+        buffer[...] = i
         collector.add({"x": buffer}, i)
-    assert [row["x"][0] for row in Rows(collector.take())] == [0, 1, 2]
+    assert [float(row["x"].reshape(-1)[0]) for row in Rows(collector.take())] == [0, 1, 2]
+
+
+def test_what_a_tensor_negates_or_conjugates_when_it_is_read_is_kept_as_it_reads() -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    conjugated, negated = numbers.conj(), numbers.conj().imag
+    assert conjugated.is_conj()
+    assert negated.is_neg()
+    found = Rows(block_of([{"conjugated": conjugated, "negated": negated}])).exact()[0]
+    assert found["conjugated"].tolist() == [1 - 2j, 3 + 4j]
+    assert found["negated"].tolist() == [-2, 4]
 
 
 @pytest.mark.parametrize(
@@ -422,3 +437,33 @@ def test_a_dynamic_namedtuple_pickles_in_batches() -> None:
     for row in (rows[0], rows.exact()[0]):
         assert (type(row).__name__, row._fields, row) == ("made", ("a", "b"), made(1, "x"))
         assert pickle.loads(pickle.dumps(row)) == row
+
+
+def ragged_rows() -> list[Any]:
+    return [
+        {"fixed": np.full(2, i), "text": "é" * (i % 3), "any": np.full((i % 4, i % 3 + 1), i)}
+        for i in range(12)
+    ]
+
+
+def test_blocks_are_put_together_in_any_order() -> None:
+    rows = ragged_rows()
+    schema = Schema.of(rows[1], ragged=["any"])
+    whole = block_of(rows, schema)
+    assert_rows_equal(Rows(joined([whole.slice(0, 5), whole.slice(5, 5), whole.slice(5, 12)])).exact(), rows)
+    places = np.random.default_rng(0).permutation(12)
+    pieces = [(places[start:stop], whole.slice(start, stop)) for start, stop in ((0, 4), (4, 11), (11, 12))]
+    found = Rows(interleaved(pieces)).exact()
+    assert_rows_equal([found[place] for place in places], rows)
+
+
+def test_blocks_are_equal_if_schema_shapes_and_bytes_are() -> None:
+    def of(*rows: Any, ragged: bool = True) -> Block:
+        return block_of(list(rows), Schema.of(rows[0], ragged=["value"] if ragged else []))
+
+    flat, across, up = np.zeros((2, 3)), np.zeros((3, 2)), np.ones((2, 3))
+    assert equal_blocks(of(flat, up), of(flat, up), [0, 1])
+    assert equal_blocks(of(flat, up), of(flat, flat), [0])  # the other row is not looked at
+    for other in (of(flat, across), of(flat, flat), of(flat, up, up), of(flat, up, ragged=False)):
+        assert not equal_blocks(of(flat, up), other, [0, 1])
+    assert not equal_blocks(of(flat, flat), of(flat, across), [0, 1])  # the same bytes

@@ -273,13 +273,37 @@ def test_set_epoch_said_late_keeps_the_place() -> None:
     assert sampler.state_dict()["epoch"] == 1
 
 
-def test_an_iterator_from_before_a_load_says_so() -> None:
-    sampler = ResumableSampler(5000, seed=1)
+@pytest.mark.parametrize("length", [10, 5000])  # handed out at once, and some at a time
+def test_an_iterator_from_before_a_load_says_so(length: int) -> None:
+    sampler = ResumableSampler(length, seed=1)
     iterator = iter(sampler)
     next(iterator)
     sampler.load_state_dict(sampler.state_dict())
     with pytest.raises(StateError, match=r"call iter\(\) again"):
         list(iterator)
+    with pytest.raises(StateError, match="no iteration of this sampler has begun since"):
+        sampler.state_after(0, 1)
+
+
+def test_a_batch_iterator_from_before_a_load_says_so() -> None:
+    batches = ResumableBatchSampler(ResumableSampler(20, seed=1), 4)
+    iterator = iter(batches)
+    next(iterator)
+    batches.load_state_dict(batches.state_dict())
+    with pytest.raises(StateError, match=r"call iter\(\) again"):
+        next(iterator)
+
+
+def test_even_batches_say_whether_ranks_have_as_many_rows() -> None:
+    for remainder, is_even in (("pad", True), ("drop", True), ("keep", False)):
+        sampler = ResumableSampler(7, 2, 1, seed=1, remainder=remainder)  # type: ignore[arg-type]
+        batches = ResumableBatchSampler(sampler, 2)
+        assert batches.even_batches is is_even
+        batches.even_batches = False
+        assert (sampler.remainder, batches.even_batches) == ("keep", False)
+        assert sum(map(len, batches)) == 3
+        batches.even_batches = True
+        assert (sampler.remainder, batches.even_batches) == ("drop" if remainder == "drop" else "pad", True)
 
 
 def test_an_iterator_takes_a_state_until_it_has_begun() -> None:

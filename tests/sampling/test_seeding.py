@@ -363,6 +363,23 @@ def test_without_seeding_a_collate_function_draws_as_in_torch() -> None:
         assert list(itertools.islice(loader, 3)) == expected
 
 
+def test_unseeded_rows_of_an_epochs_workers_draw_the_same_after_a_resume() -> None:
+    """The worker seeds follow from (seed, epoch), so that an epoch comes out the same if it begins anew."""
+
+    def loader() -> yoga.DataLoader:
+        return yoga.DataLoader(Noisy(), 3, True, seed=5, seed_rows=False, num_workers=2)
+
+    torch.manual_seed(1)
+    whole = loader()
+    epochs = [list(whole) for _ in range(2)]
+    assert not torch.equal(epochs[0][0][1], epochs[1][0][1])
+    torch.manual_seed(2)
+    assert_rows_equal(list(loader()), epochs[0])
+    resumed = loader()
+    resumed.load_state_dict({**resumed.state_dict(), "epoch": 1})
+    assert_rows_equal(list(resumed), epochs[1])
+
+
 def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
     rows = [{"x": np.arange(3)}] * 9
     for collate in (None, yoga.jagged, yoga.padded(), torch.utils.data.default_collate):

@@ -225,6 +225,23 @@ def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> 
     checked(store, "1")
 
 
+def test_many_files_are_noted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it costs to note a file does not grow with the files before it; half a line is none."""
+    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 1)
+    store, source = Store(tmp_path), Breakable([*range(50)])
+    source.breaks = {30: OSError("offline")}
+    with pytest.raises(OSError, match="offline"):
+        built(store, MapSource(source), "1", file_bytes=1)
+    (note,) = (store.root / ".staging").rglob("progress.json")
+    assert note.read_bytes().count(b"\n") == 29  # one behind the other, none written twice
+    note.write_bytes(note.read_bytes()[:-5])
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1", file_bytes=1)
+    assert list(ref) == [*range(50)]
+    assert {29, *range(30, 50)} <= set(source.read)
+    checked(store, "1")
+
+
 def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
     store, source = Store(tmp_path), Breakable(ROWS)
     source.breaks = {30: OSError("offline")}

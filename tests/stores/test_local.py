@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
@@ -28,6 +30,7 @@ from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
 from torchyoga.errors import CorruptError, NotFoundError, YogaError
 from torchyoga.files.root import Root
+from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.dataref import VersionRef
 from torchyoga.stores.local import Store
 from torchyoga.versions.manifest import Manifest
@@ -236,6 +239,67 @@ def test_what_could_not_be_read_is_not_published(url: str, tmp_path: Path) -> No
     assert values(storage.fetch("a", "1")) == values(NEW_ROWS)
 
 
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("place", [0, 5000, -1])
+def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
+    place: int, format: str, tmp_path: Path
+) -> None:
+    """Wherever that is: what readers never look at is compared too."""
+    store = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")._store
+    built = tmp_path / "cache" / "building"
+    damaged: list[Path] = []
+
+    def damage() -> None:
+        damaged.extend(path for path in built.rglob("*-00000.*") if path.is_file())
+        flip(damaged[0], place)
+
+    options = BuildOptions(format)
+    with store.lock("a", "1"):
+        build(source_of_arrays(OLD), store, "a", "1", options)
+        with pytest.raises(CorruptError, match=r"is damaged: its CRC-32 is [0-9a-f]{8}, not"):
+            build(
+                source_of_arrays(NEW),
+                store,
+                "a",
+                "1",
+                replace(options, before_publishing=damage),
+                store.seen("a", "1"),
+            )
+    assert len(damaged) == 1
+    assert not damaged[0].exists()
+    storage = yoga.Storage(store.name, cache_dir=tmp_path / "elsewhere")
+    storage.check("a", "1")
+    assert values(storage.fetch("a", "1")) == values(OLD_ROWS)
+    assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
+    storage.check("a", "1")
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_file_that_was_damaged_before_it_is_copied_to_a_store_is_not_published(
+    place: int, tmp_path: Path
+) -> None:
+    here = yoga.Storage(tmp_path / "here", format="hdf5")
+    first, second = (
+        yoga.Storage(f"memory://{tmp_path}/{name}", cache_dir=tmp_path / name) for name in ("first", "second")
+    )
+    first.submit(OLD, "a", "1", format="hdf5")
+    first.copy("a", "1", to=here)
+    (path,) = (here.path / "a" / "1").glob("*.h5")
+    flip(path, place)
+    with pytest.raises(CorruptError, match="is damaged"):
+        here.copy("a", "1", to=second)
+    assert second.list() == []
+    flip(path, place)
+    here.copy("a", "1", to=second)
+    second.check("a", "1")
+
+
 def test_files_of_another_build_are_no_damage_and_go_with_the_next(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
@@ -271,6 +335,8 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> Non
         )
         with pytest.raises(YogaError, match=message), store.lock("a", "1", timeout=0.05):
             pass
+        with pytest.raises(YogaError, match=message):
+            store.remove("a", "1", timeout=0.05)
         with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
             pass  # other versions are free
     finally:
@@ -343,6 +409,8 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     progress = {"files": [{"rows": 3}], "token": "x"}
     staging.save(progress)
     assert staging.load() == progress
+    staging.keep_only([])  # a build that is killed now is continued all the same
+    assert staging.load() == progress
     note = tmp_path / ".staging" / "a" / "1" / "progress.json"
     whole = note.read_bytes()
     for at in range(len(whole)):
@@ -355,6 +423,25 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
         assert staging.load() == {}
     staging.clear()
     assert staging.load() == {}
+
+
+def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_none(tmp_path: Path) -> None:
+    staging = Store(tmp_path).stage("a", "1")
+    staging.save({"files": [{"rows": 0}], "token": "x"})
+    note = tmp_path / ".staging" / "a" / "1" / "progress.json"
+    ends = [note.stat().st_size]
+    for rows in (1, 2):
+        staging.add({"rows": rows})
+        ends.append(note.stat().st_size)
+    assert ends[2] - ends[1] == ends[1] - ends[0]  # what is there already is not written again
+    whole = note.read_bytes()
+    for at in range(ends[0], ends[2]):
+        note.write_bytes(whole[:at])
+        assert [file["rows"] for file in staging.load()["files"]] == [0, 1][: 1 + (at >= ends[1])]
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        note.write_bytes(changed)
+        assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
 
 
 # -- what is not ours
@@ -626,6 +713,176 @@ def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: P
     manifest.write_bytes(manifest.read_bytes().replace(b"30", b"31"))
     assert storage.clean(0) == [f"a/1/{left_over}", f"c/1/{left_over}"]
     assert (tmp_path / "b" / "1" / left_over).exists()
+
+
+def interrupted(root: Path) -> None:
+    """A build of which a file and the note are left."""
+    staging = Store(root).stage("a", "1")
+    (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
+    staging.save({"files": []})
+
+
+def replaced(root: Path) -> None:
+    """A version beside which a file of another build lies."""
+    yoga.Storage(root).submit(OLD, "a", "1")
+    (root / "a" / "1" / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
+
+
+def removed(root: Path) -> None:
+    """A version that is gone but for its lock."""
+    yoga.Storage(root).submit(OLD, "a", "1")
+    yoga.Storage(root).remove("a", "1")
+    (root / "a").rmdir()
+
+
+def empty(root: Path) -> None:
+    """A folder of a version, in which nothing is, and its lock."""
+    removed(root)
+    (root / "a" / "1").mkdir(parents=True)
+
+
+LEFT: dict[Callable[[Path], None], list[str]] = {
+    interrupted: [".staging/a/1"],
+    replaced: ["a/1/0123456789abcdef-00000.mdb"],
+    removed: [],
+    empty: [],
+}
+
+
+def age(path: Path, seconds: float) -> None:
+    """Makes a file or folder, and what is in it, look as if it had been written so long ago."""
+    then = time.time() - seconds
+    for one in (path, *path.rglob("*")):
+        os.utime(one, (then, then))
+
+
+def names(root: Path) -> set[str]:
+    """What is there, but for what a lock says of who has held it last."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.suffix != ".holder"}
+
+
+def clean_thoroughly(root: Path, before: set[str]) -> None:
+    """Nothing of it is left but a version, once the lock that was taken for that is old too."""
+    yoga.Storage(root).clean(0)
+    whole = {"a", "a/1", ".locks", ".locks/a", ".locks/a/1.lock"} if "a/1/manifest.json" in before else set()
+    assert {name for name in names(root) if not name.endswith((".mdb", ".json"))} == (whole or {".locks"})
+
+
+@pytest.mark.parametrize("leave", list(LEFT))
+def test_what_is_younger_than_the_grace_is_not_cleaned(leave: Callable[[Path], None], tmp_path: Path) -> None:
+    leave(tmp_path)
+    storage, before = yoga.Storage(tmp_path), names(tmp_path)
+    assert storage.clean() == storage.clean(60) == []
+    assert names(tmp_path) == before
+    age(tmp_path, 3600)
+    assert storage.clean(7200) == []
+    assert names(tmp_path) == before
+    assert storage.clean(1800) == LEFT[leave]
+    clean_thoroughly(tmp_path, before)
+
+
+def test_a_build_is_as_young_as_its_youngest_file(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    storage, folder = yoga.Storage(tmp_path), tmp_path / ".staging" / "a" / "1"
+    for young in (folder, *folder.iterdir()):
+        age(tmp_path, 3600)
+        os.utime(young)
+        assert storage.clean(1800) == []
+        assert len(list(folder.iterdir())) == 2
+    age(tmp_path, 3600)
+    assert storage.clean(1800) == [".staging/a/1"]
+
+
+def test_a_lock_is_as_young_as_its_last_use(tmp_path: Path) -> None:
+    removed(tmp_path)
+    before = names(tmp_path)
+    age(tmp_path, 3600)
+    os.utime(tmp_path / ".locks" / "a" / "1.holder")
+    yoga.Storage(tmp_path).clean(1800)
+    assert names(tmp_path) == before
+
+
+def test_a_folder_that_is_young_stays_in_an_old_one(tmp_path: Path) -> None:
+    for young in ("a/1", "a"):
+        (tmp_path / "a" / "1").mkdir(parents=True, exist_ok=True)
+        age(tmp_path, 3600)
+        os.utime(tmp_path / young)
+        yoga.Storage(tmp_path).clean(1800)
+        assert (tmp_path / young).is_dir()
+    age(tmp_path, 3600)
+    yoga.Storage(tmp_path).clean(1800)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("leave", list(LEFT))
+def test_nothing_is_cleaned_while_somebody_holds_the_lock(
+    leave: Callable[[Path], None], tmp_path: Path
+) -> None:
+    leave(tmp_path)
+    age(tmp_path, 3600)
+    storage = yoga.Storage(tmp_path)
+    entered, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with Store(tmp_path).lock("a", "1", timeout=0):
+            os.utime(tmp_path / ".locks" / "a" / "1.holder", (1, 1))
+            entered.set()
+            over.wait(PATIENCE)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert entered.wait(PATIENCE)
+        before = names(tmp_path)
+        assert storage.clean(1800) == []
+        assert names(tmp_path) == before
+    finally:
+        over.set()
+        holder.join()
+    age(tmp_path, 3600)
+    assert storage.clean(1800) == LEFT[leave]
+    clean_thoroughly(tmp_path, before)
+
+
+class Overtaken(Store):
+    """Just before it gets a lock, its holder does something."""
+
+    def __init__(self, root: Path, does: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._does = does
+
+    @contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        self._does()
+        with super().lock(id, version, timeout):
+            yield
+
+
+def test_what_was_gone_on_with_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
+    interrupted(tmp_path / "build")
+    folder = tmp_path / "build" / ".staging" / "a" / "1"
+    age(tmp_path / "build", 3600)
+    assert Overtaken(tmp_path / "build", lambda: age(folder, 0)).clean(1800) == []
+    assert len(list(folder.iterdir())) == 2
+
+    root = tmp_path / "version"
+    yoga.Storage(root).submit(OLD, "a", "1")
+    old = (root / "a" / "1" / "manifest.json").read_bytes()
+    (first,) = (root / "a" / "1").glob("*.mdb")
+    kept = first.read_bytes()
+    yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
+    first.write_bytes(kept)  # as of a publication that is cut off before its manifest
+    age(root, 3600)
+    cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
+    assert first.name not in " ".join(cleaner.clean(1800))
+    assert values(yoga.Storage(root).fetch("a", "1")) == values(OLD_ROWS)
+
+    root = tmp_path / "empty"
+    empty(root)
+    age(root, 3600)
+    Overtaken(root, (root / "a" / "1" / "notes.txt").touch).clean(1800)
+    assert (root / "a" / "1" / "notes.txt").exists()
+    assert (root / ".locks" / "a" / "1.lock").exists()
 
 
 def test_what_is_left_of_versions_that_are_gone_is_bounded(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ import keras
 import torch
 
 from ..errors import CorruptError, StateError
+from ..files.root import sync_folder
 from ..order.by_file import Shuffle
 from ..order.full import as_int
 from ..order.iteration import Iteration
@@ -397,6 +398,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     def save(self) -> None:
         """Saves now."""
         state = self.dataset.state_dict()
+        made = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
         self.directory.mkdir(parents=True, exist_ok=True)
         # A name of its own: what the last save points to stays whole until this one is.
         weights = self.directory / f"checkpoint-{secrets.token_hex(8)}.weights.h5"
@@ -408,7 +410,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             json.dump({"weights": weights.name, "data": state, "random": _random_state(self.model)}, text)
             text.flush()
             os.fsync(text.fileno())
+        # What it names is on the disk before it is, and it is before what it named goes.
+        sync_folder(self.directory)
         staged.replace(self.directory / "checkpoint.json")
+        for folder in (self.directory, *(path.parent for path in made)):
+            sync_folder(folder)
         for old in self.directory.glob("checkpoint-*"):
             if old != weights:
                 old.unlink(missing_ok=True)

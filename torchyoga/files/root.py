@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 from ..errors import CorruptError, YogaError
 from .regular import check_regular
 
-__all__ = ["Entry", "Root", "beside"]
+__all__ = ["Entry", "Root", "beside", "sync_folder"]
 
 _TRIES = 20  # to make a folder that others tidy away while it is empty
 # Windows knows no handles of folders, and needs a right to make links.
@@ -226,6 +226,12 @@ class Root:
                 if folder.handle is not None:
                     os.fsync(folder.handle)
 
+    def sync_way(self) -> None:
+        """Returns when the folders from `top` down to the one that names are counted from are on the disk."""
+        parts = _parts(self.within)
+        for depth in range(len(parts)):
+            replace(self, within="/".join(parts[:depth])).sync()
+
     # -- deleting
 
     def unlink(self, name: str) -> bool:
@@ -313,6 +319,7 @@ class Root:
                 path.mkdir(mode=0o700 if self.private and not self.shared else 0o755)
                 if self.shared and path == self.top:
                     self._share(path, 0o2070)
+                sync_folder(path.parent)
 
     def _share(self, place: str | int | Path, bits: int) -> None:
         """Gives the group its rights, and takes those of others where nobody else may read."""
@@ -383,6 +390,17 @@ class _Folder:
 def beside(name: str) -> str:
     """Under which name what is to replace a file is written first."""
     return f"{name}.new"
+
+
+def sync_folder(path: Path) -> None:
+    """Returns when the names in a folder are on the disk, as far as one may ask for that."""
+    if os.name != "nt":
+        with contextlib.suppress(PermissionError):  # one may write into a folder that one may not read
+            handle = _open_folder(path, None)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def _open_folder(name: str | Path, handle: int | None) -> int:

@@ -376,8 +376,6 @@ class _Layout:
 
     def as_bytes(self, array: np.ndarray[Any, Any]) -> Bytes:
         """(items, item_bytes) of it."""
-        if not array.nbytes:
-            return np.empty((len(array), self.item_bytes), np.uint8)
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), self.item_bytes)
 
 

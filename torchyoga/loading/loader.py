@@ -176,6 +176,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         )
         if ahead is not None:
             self.prefetch_factor = num_ahead  # likewise
+        plan.reads_here = not num_workers
+        plan.at_once = num_workers * (self.prefetch_factor or 1) if num_workers else num_ahead + 1
         name_arguments(self)
         is_seeded = self._seeds_rows or seeds_collation
         if is_seeded:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..order.iteration import Iteration
+from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
 from ..sampling.foreign import Keys
@@ -58,6 +59,9 @@ class EpochIndices:
         self.source = source  # is told of the rows
         self._size = batch_size, drop_last
         self.together = together
+        self.reads_here = True  # False if workers do
+        self.at_once = 1  # windows that are read before they are wanted
+        self._has_warned = False  # that they are much, beside what is kept
 
     def __len__(self) -> int:
         return self.indices.num_steps(*self._size)
@@ -77,6 +81,7 @@ class EpochIndices:
         firsts = indices.firsts(iteration)
         if self.is_single:
             for row in indices.rows(iteration):
+                iteration.handed += 1
                 yield Row(row, next(firsts), indices.cursor.order.seed, epoch)
             return
         ring = self.ring
@@ -87,6 +92,7 @@ class EpochIndices:
             number = step if self.is_unordered else None
             key, slot = (ring.key, ring.send()) if ring else (0, -1)
             begun = list(islice(firsts, len(window.ends)))
+            iteration.handed += len(window.ends)
             yield Job(window, begun, indices.cursor.order.seed, epoch, key, slot, number)
             step += len(window.ends)
 
@@ -97,8 +103,25 @@ class EpochIndices:
         # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
         # batches travel together, for every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
+            most = self._fitting(self.source, most)
             return windows_of(self.source, self.batches(iteration), read_here, most)
         return (Window(batch, [_size(batch)]) for batch in self.batches(iteration))
+
+    def _fitting(self, source: DataRef, most: int | None) -> int | None:
+        """So many batches of a window that all windows at once leave room for what is still to be read."""
+        bound, nbytes = source.ahead_bytes, self._size[0] * source.row_bytes * self.at_once
+        if bound is None or not nbytes:
+            return most
+        if not self.reads_here and nbytes > 2 * bound and not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
+                f"{source!r} is too small: files will be downloaded again and again. Set cache_bytes to "
+                "twice that and two windows of files, or take smaller batches, a smaller prefetch_factor or "
+                "fewer workers"
+            )
+        fitting = max(1, bound // nbytes)
+        return fitting if most is None else min(most, fitting)
 
     def batches(self, iteration: Iteration) -> Iterator[Any]:
         """The rows of each batch from the start of an iteration."""

@@ -59,7 +59,7 @@ class Iteration:
         start: the place at which it began.
         entry: where this process began the epoch.
         steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
-        taken: batches delivered, without gaps.
+        taken: batches delivered, without gaps; `handed`: handed to workers.
         fault: the weight of what came too often in the epoch, less that of what was lost.
         again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
         counts: False if what it delivers will not be trained on, so that the cursor is not told.
@@ -106,7 +106,7 @@ class Iteration:
         """Nothing has been delivered from `start` on."""
         self._at_start = before, fault
         self._before, self.fault = before, fault  # rows, and their weight, before the start
-        self.taken = 0
+        self.taken = self.handed = 0
         self._early: set[int] = set()  # batches behind one that has not come
         self._lost: list[int] = []  # batches left out
         self._came = array("q")  # batches as they came, if in any order; -1 - n for one that was left out
@@ -214,14 +214,14 @@ class Iteration:
 
     @property
     def progress(self) -> Callable[[], int | None]:
-        """A function that gives the rows delivered by now, until nobody holds this iteration any more."""
+        """A function that gives the rows delivered or handed to workers, until nobody holds this."""
         held = weakref.ref(self)
 
         def rows() -> int | None:
-            run = held()
-            if run is None:
+            held_still = held()
+            if held_still is None:
                 return None
-            return run.taken * run.batch_size
+            return max(held_still.taken, held_still.handed) * held_still.batch_size
 
         return rows
 

@@ -137,6 +137,11 @@ class DataRef(ABC):
         """True as long as rows come from disk, so that announcing them is worth its cost."""
         return False
 
+    @property
+    def ahead_bytes(self) -> int | None:
+        """How many bytes may be read ahead of what is delivered; None if it does not matter."""
+        return None
+
     def announce(self, rows: Ints, values: bool) -> None:  # noqa: B027
         """Is told of rows that will be taken, before that: see `Reader.announce`. Does nothing by default."""
 
@@ -253,6 +258,11 @@ class SlicedRef(DataRef):
     def row_bytes(self) -> int:
         """Of the whole."""
         return self.whole.row_bytes
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """Of the whole."""
+        return self.whole.ahead_bytes
 
     @property
     def is_cold(self) -> bool:
@@ -393,6 +403,11 @@ class VersionRef(DataRef):
     def row_bytes(self) -> int:
         """Bytes of an average row, as it is stored."""
         return self.manifest.nbytes // max(1, len(self))
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """A share of what the cache of a store keeps, if that is bounded."""
+        return self.where.ahead_bytes
 
     @property
     def is_cold(self) -> bool:

@@ -32,6 +32,7 @@ _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linu
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_BRINGS = 20  # of a file that other processes keep deleting
+_LOOK_SHARE = 8  # of the open files, so many new ones until those that are gone are looked for
 
 
 class Reader:
@@ -70,6 +71,7 @@ class Reader:
         self._shelf: Shelf | None = None
         self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
         self._reads = 0
+        self._num_new = 0  # files opened since those that are gone were looked for
         self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
         self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
         self._pool = BufferPool()
@@ -111,9 +113,10 @@ class Reader:
         for number, file in list(self._mapped.items()):
             if file.path in str(error):
                 with self._lock, contextlib.suppress(OSError):
-                    self._shelf = None
-                    del self._mapped[number]
-                    self.where.forget(self.files[number])
+                    if self._mapped.get(number) is file:  # else another thread has found it, too
+                        self._shelf = None
+                        del self._mapped[number]
+                        self.where.forget(self.files[number])
                 raise CorruptError(
                     f"{self.where.name}: the copy of {self.files[number].name} on this machine was damaged, "
                     "and has been deleted; read again to download it"
@@ -277,6 +280,7 @@ class Reader:
             new = {number: self._opened(number) for number in missing}
             if len(self.files) <= self._most_open and not self.where.is_far:
                 self._open_more(new, shelf)
+            self._num_new += len(new)
             gone = set() if shelf is None else self._gone(shelf) - set(numbers)
             if (
                 shelf is not None
@@ -296,9 +300,14 @@ class Reader:
             return shelf
 
     def _gone(self, shelf: Shelf) -> set[int]:
-        """Open files that were deleted since, to make room: who still has them mapped keeps their space."""
-        if not self.where.is_far:
+        """Open files that were deleted since, to make room: who still has them mapped keeps their space.
+
+        They are looked for once an eighth of the open ones is new, else opening one would cost more the more
+        are open.
+        """
+        if not self.where.is_far or _LOOK_SHARE * self._num_new < shelf.num_open:
             return set()
+        self._num_new = 0
         return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
 
     def _open_more(self, new: dict[int, Opened], shelf: Shelf | None) -> None:

@@ -90,13 +90,17 @@ class Cache:
 
     def path(self, kind: str, key: str) -> Path:
         """Where a file lies, or would lie, in one of the folders."""
-        return Path(self.folder, self.within, kind, key)
+        return Path(self._place(kind, key))
+
+    def _place(self, kind: str, key: str) -> str:
+        # As text, for this is asked of every file again and again.
+        return os.path.join(self.folder, self.within, kind, key)
 
     def find(self, key: str) -> Path | None:
         """The file, which counts as used now; None if it is not there, CorruptError if it is no file."""
-        path = self.path("files", key)
         if not self.has(key):
             return None
+        path = self._place("files", key)
         try:
             if os.utime in os.supports_follow_symlinks:
                 os.utime(path, follow_symlinks=False)
@@ -106,14 +110,14 @@ class Cache:
             return None
         except OSError:
             pass  # it may only be read, which is enough
-        return path
+        return Path(path)
 
     def has(self, key: str) -> bool:
         """True if the file is there; CorruptError if something else is."""
         return self._is_there("files", key)
 
     def _is_there(self, kind: str, key: str) -> bool:
-        path = self.path(kind, key)
+        path = self._place(kind, key)
         try:
             mode = os.lstat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
@@ -155,18 +159,23 @@ class Cache:
 
     def _download(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> None:
         self.make("parts")
+        for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
+            self._delete(f"parts/{entry.name}")
         self.make_room(nbytes)
-        for _ in range(len(self._files("files")) + 1):  # each try but the last deletes one
+        tries: int | None = (
+            None  # each but the last deletes one; what is here is counted when the disk is full
+        )
+        while True:
             try:
                 download(self.path("parts", key))
                 return
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
-                if error.errno == errno.EFBIG or not self._delete_oldest():
+                tries = len(self._files("files")) if tries is None else tries - 1
+                if error.errno == errno.EFBIG or tries <= 0 or not self._delete_oldest():
                     full = error
                     break
-                full = error
         self._delete(f"parts/{key}")  # it would only keep the disk full
         raise OSError(
             full.errno,
@@ -215,8 +224,6 @@ class Cache:
 
     def make_room(self, nbytes: int, spared: str | None = None) -> None:
         """Deletes what was not used for longest, but for one file, until so many more bytes fit."""
-        for entry in self._files("parts", before=time.time() - _FORGOTTEN_SECONDS):
-            self._delete(f"parts/{entry.name}")
         if self.limit is None:
             return
         with self._only_one("room"):

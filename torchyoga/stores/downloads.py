@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import itertools
 import json
 import logging
 import math
@@ -52,6 +53,10 @@ _MOST_BRINGS = 20  # of a file that is deleted again and again before it can be 
 _TRIES = 3  # of a file that arrives damaged
 _AHEAD_SHARE = 4  # of the cache's bound, a file is brought that much before it is wanted
 _POLL = 0.02  # seconds
+_ROWS_WEIGHED, _MOST_WEIGHED = (
+    16,
+    2**20,
+)  # rows for each file, and in all, that tell how many are read at once
 
 
 class Downloads:
@@ -87,7 +92,6 @@ class Downloads:
         self._plan: object = None
         self._brought: set[str] = set()
         self._checked: set[str] = set()
-        self._has_warned = False
 
     def __reduce__(self) -> Any:
         return Downloads, (self._remote, self._folder, self._cache, self._schema)
@@ -150,13 +154,23 @@ class Downloads:
 
     def _warn_of_small_cache(self) -> None:
         limit = self._cache.limit
-        if limit is not None and not self._has_warned:
-            self._has_warned = True
-            warn_user(
-                f"{self.name}: files are downloaded again while they are waited for, because the cache keeps "
+        if limit is not None:
+            self._warn(
+                f"files are downloaded again while they are waited for, because the cache keeps "
                 f"{limit / 1e6:.0f} MB; set cache_bytes to the size of the dataset to download each file "
                 "once, or shuffle='block' to do so about once an epoch"
             )
+
+    def _warn(self, message: str) -> None:
+        """Once for each version in a process and its forked children."""
+        if self.name not in _WARNED:
+            _WARNED.add(self.name)
+            warn_user(f"{self.name}: {message}")
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """What may be read ahead of what is delivered, so that the cache keeps what is still to be read."""
+        return None if self._cache.limit is None else self._cache.limit // _AHEAD_SHARE
 
     def is_checked(self, entry: FileEntry) -> bool:
         """True if this process has just brought it."""
@@ -225,10 +239,45 @@ class Downloads:
 
             for name in {entry.format for entry in entries} & set(FORMATS):
                 format_named(name)
+            order = self._weighed(entries, order)
             work = partial(self._follow, plan, entries, order, progress)
             thread = threading.Thread(target=work, name="torchyoga plan", daemon=True)
             _planning.add(thread)
             thread.start()
+
+    def _weighed(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> Iterable[Ints]:
+        """The same order; warns if it reads from more files at once than the cache keeps."""
+        limit, total = self._cache.limit, sum(entry.nbytes for entry in entries)
+        if limit is None or total <= limit or self.name in _WARNED:
+            return order
+        left = iter(order)
+        seen: list[Ints] = []
+        wanted = min(_MOST_WEIGHED, _ROWS_WEIGHED * len(entries))
+        while sum(len(numbers) for numbers in seen) < wanted and (numbers := next(left, None)) is not None:
+            seen.append(numbers)
+        if seen:
+            # What is read both before and after some row is wanted at once there.
+            joined = np.concatenate(seen)
+            before, after = np.array_split(joined[:wanted], 2)
+            at_once = np.intersect1d(before, after).tolist()
+            nbytes = sum(entries[number].nbytes for number in at_once)
+            if nbytes > limit:
+                self._warn_of_width(len(at_once), nbytes, total, limit)
+        return itertools.chain(seen, left)
+
+    def _warn_of_width(self, num_files: int, nbytes: int, total: int, limit: int) -> None:
+        wide = 2 * nbytes > total
+        advice = (
+            f"set cache_bytes to the size of the dataset ({total} bytes) to download each file once, or "
+            "shuffle='block' to do so about once an epoch"
+            if wide
+            else f"set cache_bytes to twice that ({2 * nbytes} bytes), or shuffle_window to fewer files"
+        )
+        self._warn(
+            f"this order reads from {num_files} files of {nbytes / 1e6:.1f} MB at once, but the cache keeps "
+            f"cache_bytes={limit}. What is deleted while it is read takes its space on the disk all the "
+            f"same, and what is wanted again later is downloaded again; {advice}"
+        )
 
     def _follow(
         self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress
@@ -257,7 +306,8 @@ class Downloads:
                 if self._plan is not plan or _ending.is_set():
                     return
                 ahead.append((first, nbytes))
-                if not self.is_here(entries[number]):
+                # What is being read by now is asked for by its readers, or read already, and deleted since.
+                if first >= (progress() or 0) and not self.is_here(entries[number]):
                     self._asked(entries[number])
             row += len(numbers)
             if len(planned) == len(entries):
@@ -424,6 +474,7 @@ class _Part:
         self.crc = self.at = 0
 
 
+_WARNED: set[str] = set()  # names of versions
 _planning: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 _ending = threading.Event()
 

@@ -106,6 +106,7 @@ class Store(Versions):
                 self.manifest(id, version)  # says what there is
             self.check_place(id, version)
             self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
+            self._root.sync(folder)  # and it does not come back without its files
             self._delete(folder, keep=set())
             self._root.rmdir(folder)
             Staging(self._root.at(f".staging/{folder}")).clear()
@@ -226,8 +227,7 @@ class Store(Versions):
             self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
-        for parent in (folder.partition("/")[0], ""):  # they may be new too
-            self._root.sync(parent)
+        self._root.at(folder).sync_way()  # it may be new too
         # Of the version before, or of a publication that was cut off: nothing names it any more.
         with contextlib.suppress(OSError):
             self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
@@ -290,7 +290,10 @@ class Store(Versions):
                 if not self._forgotten(id, version, before):
                     continue
                 with self.lock(id, version, timeout=0):
-                    for name in self._forgotten(id, version, before):
+                    forgotten = self._forgotten(id, version, before)
+                    if forgotten:
+                        self._root.sync(_folder(id, version))  # and so the manifest that does not name them
+                    for name in forgotten:
                         if self._root.unlink(name):
                             removed.append(name)
         for entry in self._listed(".staging"):

@@ -520,18 +520,27 @@ class Remote:
         self._prepare(name)
         self._tried(f"write {self.where(name)}", write)
 
-    def upload(self, path: str, name: str) -> None:
-        """Puts a file of this machine under a name; RemoteError if that cannot be done."""
+    def put(self, path: str, name: str) -> None:
+        """Sends a file of this machine to a name; what arrived is for the caller to look at.
+
+        Raises:
+            RemoteError: that cannot be done.
+        """
         nbytes = os.stat(path).st_size
 
-        def upload() -> None:
+        def put() -> None:
             fs, there = self._at(name)
             self._run(fs, "put_file", path, there, seconds=_seconds(nbytes))
 
         self._prepare(name)
+        self._tried(f"write {self.where(name)}", put)
+
+    def upload(self, path: str, name: str) -> None:
+        """Puts a file of this machine under a name; RemoteError if that cannot be done."""
+        nbytes = os.stat(path).st_size
         for _ in range(_TRIES):
             # Two requests, each tried by itself: of a server that refuses every second one, both get through.
-            self._tried(f"write {self.where(name)}", upload)
+            self.put(path, name)
             found = self.find_one(name)
             if found is not None and found.nbytes in (None, nbytes):
                 return

@@ -188,7 +188,7 @@ class Mirror(Versions):
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
         """A place on this machine; an interrupted build is continued only here."""
-        return replace(self._local.stage(id, version), replaces=replaces)
+        return replace(self._local.stage(id, version), replaces=replaces, is_sent=True)
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
         """Uploads the files, then creates the manifest."""
@@ -226,6 +226,7 @@ class Mirror(Versions):
         self.refuse_foreign(id, version, there)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
+        self._check_arrived(folder, manifest.files, held)
         published = replace(manifest, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
         if not manifest.files and any(map(is_data_file, there)):
@@ -286,9 +287,18 @@ class Mirror(Versions):
                 raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
             found = there.get(entry.name)
             if found is None or found.nbytes != entry.nbytes:  # its name is that build's alone
-                self._remote.upload(path, f"{folder}/{entry.name}")
+                self._remote.put(path, f"{folder}/{entry.name}")
         bar.update(entry.nbytes)
         return replace(entry, crc=crc)
+
+    def _check_arrived(self, folder: str, files: Sequence[FileEntry], held: Held) -> None:
+        """Uploads again what has not come whole: one listing, rather than a request for each file."""
+        there = self._remote.find(folder) if files else {}
+        for entry in files:
+            found = there.get(entry.name)
+            if found is None or found.nbytes not in (None, entry.nbytes):
+                with held(entry) as path:
+                    self._remote.upload(path, f"{folder}/{entry.name}")
 
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
         """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""

@@ -42,6 +42,10 @@ class Files(Protocol):
     def is_far(self) -> bool:
         """True if a file has to be brought before it can be opened."""
 
+    @property
+    def ahead_bytes(self) -> int | None:
+        """How many bytes may be read ahead of what is delivered; None if it does not matter."""
+
     def manifest(self) -> bytes:
         """The text of the manifest there is now; NotFoundError if there is none."""
 
@@ -85,6 +89,7 @@ class Folder:
 
     name: str
     is_far = False
+    ahead_bytes: None = None
 
     def manifest(self) -> bytes:
         """The text of the manifest."""

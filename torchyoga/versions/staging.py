@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import YogaError
+from ..files.checksum import crc32_of
 from ..files.root import Root
 from .manifest import FileEntry, digest, is_data_file
 
@@ -29,10 +31,12 @@ class Staging:
     Attributes:
         root: where they are.
         replaces: what may be replaced, as the store has told it; None if nothing may.
+        is_sent: the files are to be sent elsewhere, and compared before that with what they were.
     """
 
     root: Root
     replaces: object = None
+    is_sent: bool = False
 
     @property
     def path(self) -> Path:
@@ -40,7 +44,7 @@ class Staging:
         return self.root.path
 
     def load(self) -> dict[str, Any]:
-        """What `save` noted last; empty if nothing is to be continued.
+        """What `save` noted last, with the files added since; empty if nothing is to be continued.
 
         Raises:
             CorruptError: something else than a file has its name.
@@ -49,23 +53,40 @@ class Staging:
             text = self.root.read(_PROGRESS, _LARGEST)
         except FileNotFoundError:
             return {}
-        try:
-            found = json.loads(text)
-            sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
-            return found if sound else {}
-        except (ValueError, RecursionError):
-            return {}
+        first, *lines = text.split(b"\n")
+        found = _unsealed(first)
+        for line in lines:
+            added = _unsealed(line)
+            if "file" not in added or not isinstance(found.get("files"), list):
+                break  # it was being written when the build ended
+            found["files"].append(added["file"])
+        return found
 
     def save(self, progress: dict[str, Any]) -> None:
         """Notes finished, synced files, in one step."""
+        self.root.sync_way()
         self.root.sync()
-        content = {**progress, "checksum": digest(progress)}
-        self.root.write(_PROGRESS, json.dumps(content).encode())
+        self.root.write(_PROGRESS, _sealed(progress))
+
+    def add(self, file: dict[str, Any]) -> None:
+        """Notes one more finished, synced file behind what `save` has noted, at the same cost for each."""
+        self.root.sync()
+        with self.root.reopen(_PROGRESS) as note:
+            note.write(b"\n" + _sealed({"file": file}))
+            note.flush()
+            os.fsync(note.fileno())
 
     def new_file(self, name: str) -> str:
         """The path of a new, empty file."""
         self.root.create_anew(name).close()
         return str(self.path / name)
+
+    def crc_of(self, name: str) -> int | None:
+        """The CRC-32 of a file that has just been finished; None if nobody will ask for it."""
+        if not self.is_sent:
+            return None
+        with open(self.path / name, "rb") as file:
+            return crc32_of(file)[0]
 
     def keep_only(self, files: Sequence[FileEntry]) -> None:
         """Deletes what earlier builds have written, but these files and the note."""
@@ -85,6 +106,21 @@ class Staging:
                 if _is_own(entry.name):
                     self.root.unlink(entry.name)
             self.root.remove_empty()
+
+
+def _sealed(content: dict[str, Any]) -> bytes:
+    """A line with its own checksum."""
+    return json.dumps({**content, "checksum": digest(content)}).encode()
+
+
+def _unsealed(line: bytes) -> dict[str, Any]:
+    """What `_sealed` wrote; empty if it is cut or changed."""
+    try:
+        found = json.loads(line)
+        sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
+        return found if sound else {}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _is_own(name: str) -> bool:

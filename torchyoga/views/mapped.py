@@ -95,6 +95,11 @@ class MappedRef(DataRef):
         return int(sum(map(operator.mul, sizes, counts))) // max(1, len(self))
 
     @property
+    def ahead_bytes(self) -> int | None:
+        """Of the source with the least."""
+        return min((n for source in self.sources if (n := source.ahead_bytes) is not None), default=None)
+
+    @property
     def is_cold(self) -> bool:
         """True as long as rows of a source come from disk."""
         for source in self.sources:  # noqa: SIM110 (any() takes five times as long, and this is asked often)

@@ -1,0 +1,284 @@
+"""A folder, and what of it may be there after a power cut.
+
+What is on the disk is what was synced: the content of a file by a sync of the file, the names in a folder
+by a sync of the folder. Of everything since then any part may be lost, whatever the order it was done in.
+Only a name that was given from one file to another is always one's or the other's, as the system promises.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lmdb
+import pytest
+
+__all__ = ["Cut", "Recorder", "Tree", "lay_out", "recorded"]
+
+T = TypeVar("T")
+Tree = dict[str, bytes | None]  # by path: the content of each file; of a folder None
+_OF_TWO = ("rename", "replace", "link")
+_CHANGES = (*_OF_TWO, "unlink", "remove", "rmdir", "mkdir")
+_PAGE = 4096
+
+
+class Cut:
+    """What is on the disk, or may be, at a moment.
+
+    Args:
+        top: the number of the folder.
+        names: of each folder, by number: what each name has stood for, oldest first; nothing is None.
+        contents: of each file: likewise; the first one is on the disk.
+        before: what was about to be done.
+    """
+
+    def __init__(
+        self,
+        top: int,
+        names: dict[int, dict[str, list[int | None]]],
+        contents: dict[int, list[bytes]],
+        before: str,
+    ) -> None:
+        self.before = before
+        self._top = top
+        self._names = names
+        self._contents = contents
+
+    def trees(self, most: int, ignored: Sequence[str] = ()) -> Iterator[Tree]:
+        """What may be there, each once: everything, or about `most` cases if there are more.
+
+        Args:
+            most: cases.
+            ignored: names that are left out, and all below them.
+        """
+        found = list(islice(self._every(ignored), most + 1))
+        if len(found) > most:
+            found = list(self._some(most, ignored))
+        seen = set()
+        for tree in found:
+            key = frozenset(tree.items())
+            if key not in seen:
+                seen.add(key)
+                yield tree
+
+    def _every(self, ignored: Sequence[str]) -> Iterator[Tree]:
+        """As an odometer goes: the last choice turns first."""
+        turned: list[int] = []
+        while True:
+            sizes: list[int] = []
+
+            def choose(values: Sequence[T], sizes: list[int] = sizes) -> T:
+                sizes.append(len(values))
+                if len(sizes) > len(turned):
+                    turned.append(0)
+                return values[turned[len(sizes) - 1]]
+
+            yield self._tree(choose, ignored)
+            del turned[len(sizes) :]
+            while turned and turned[-1] == sizes[len(turned) - 1] - 1:
+                turned.pop()
+            if not turned:
+                return
+            turned[-1] += 1
+
+    def _some(self, most: int, ignored: Sequence[str]) -> Iterator[Tree]:
+        """All that is old, all that is new, all but one thing, and anything at random."""
+        yield self._tree(lambda values: values[0], ignored)
+        for lost in range(most):
+            place = -1
+
+            def choose(values: Sequence[T], lost: int = lost) -> T:
+                nonlocal place
+                place += 1
+                return values[0 if place == lost else -1]
+
+            yield self._tree(choose, ignored)
+            if place < lost:
+                break
+        for seed in range(most):
+            yield self._tree(random.Random(seed).choice, ignored)
+
+    def _tree(self, choose: Callable[[Sequence[Any]], Any], ignored: Sequence[str]) -> Tree:
+        found: Tree = {}
+
+        def walk(folder: int, path: str) -> None:
+            for name, values in sorted(self._names[folder].items()):
+                if name in ignored:
+                    continue
+                number = choose(values) if len(values) > 1 else values[0]
+                if number in self._names:
+                    found[f"{path}{name}"] = None
+                    walk(number, f"{path}{name}/")
+                elif number is not None:
+                    torn = self._torn(number)
+                    found[f"{path}{name}"] = choose(torn) if len(torn) > 1 else torn[0]
+
+        walk(self._top, "")
+        return found
+
+    def _torn(self, file: int) -> list[bytes]:
+        """What may be in a file: the first what is on the disk, the last what was written."""
+        values = self._contents[file]
+        new = values[-1]
+        if len(values) == 1:
+            return values
+        middle = (len(new) // 2 + _PAGE - 1) // _PAGE * _PAGE
+        torn = [
+            bytes(len(new)),
+            new[:middle],
+            bytes(middle) + new[middle:],
+            new[:middle].ljust(len(new), b"\0"),
+        ]
+        return [*values[:-1], *torn, new]
+
+
+class Recorder:
+    """Notes what is done to a folder, and when it was synced.
+
+    Attributes:
+        cuts: the moments before each sync, when most may be lost, and the one at the end.
+        log: what was done, in order: the verb and the path.
+    """
+
+    def __init__(self, top: Path) -> None:
+        self.cuts: list[Cut] = []
+        self.log: list[str] = []
+        self._path = top
+        self._top = os.stat(top).st_ino
+        self._names: dict[int, dict[str, list[int | None]]] = {}
+        self._contents: dict[int, list[bytes]] = {}
+        self._paths: dict[int, str] = {}
+        self._handles: list[int] = []  # while a file is open, its number is not given to another one
+        self._look()
+        for number in [*self._names, *self._contents]:
+            self._settle(number)
+
+    def cut(self, before: str) -> Cut:
+        """What may be there if the power is cut now."""
+        self._look()
+        names = {number: {name: [*v] for name, v in found.items()} for number, found in self._names.items()}
+        return Cut(self._top, names, {number: [*v] for number, v in self._contents.items()}, before)
+
+    def changing(self, what: str, *paths: Any) -> None:
+        """Something is about to be changed."""
+        self._look()
+        self.log.append(f"{what} {' to '.join(os.path.basename(os.fsdecode(path)) for path in paths)}")
+
+    def synced(self, status: os.stat_result) -> None:
+        """A file or folder was synced."""
+        self._look()
+        path = self._paths.get(status.st_ino)
+        if path is not None:
+            self.cuts.append(self.cut(f"sync {path}"))
+            self.log.append(f"sync {path}")
+            self._settle(status.st_ino)
+
+    def close(self) -> None:
+        """Ends it."""
+        for handle in self._handles:
+            os.close(handle)
+
+    def _settle(self, number: int) -> None:
+        if number in self._contents:
+            self._contents[number] = self._contents[number][-1:]
+        else:
+            found = self._names[number]
+            self._names[number] = {name: v[-1:] for name, v in found.items() if v[-1] is not None}
+
+    def _look(self) -> None:
+        folders = [(self._path, self._top)]
+        for path, number in folders:
+            self._meet(path, number)
+            there = {}
+            for entry in os.scandir(path):
+                there[entry.name] = entry.inode()
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((path / entry.name, entry.inode()))
+                else:
+                    self._meet(path / entry.name, entry.inode())
+                    content = (path / entry.name).read_bytes()
+                    known = self._contents.setdefault(entry.inode(), [b""])
+                    if known[-1] != content:
+                        known.append(content)
+            names = self._names.setdefault(number, {})
+            for name in names.keys() | there.keys():
+                stands_for = names.setdefault(name, [None])
+                if stands_for[-1] != there.get(name):
+                    stands_for.append(there.get(name))
+
+    def _meet(self, path: Path, number: int) -> None:
+        if number not in self._paths:
+            self._handles.append(os.open(path, os.O_RDONLY))
+        self._paths[number] = path.relative_to(self._path).as_posix()
+
+
+class _Env:
+    """LMDB's environment, which syncs without Python's knowing.
+
+    It syncs the file if it is told to by force, or if it was not opened to leave that.
+    """
+
+    def __init__(self, recorder: Recorder, env: Any, syncs: bool) -> None:
+        self._recorder = recorder
+        self._env = env
+        self._syncs = syncs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def sync(self, force: bool = False) -> None:
+        self._env.sync(force)
+        if force or self._syncs:
+            self._recorder.synced(os.stat(self._env.path()))
+
+
+def recorded(top: Path, act: Callable[[], object]) -> Recorder:
+    """What was done to a folder meanwhile; an error of the act's comes out."""
+    recorder = Recorder(top)
+    syncs = {"fsync": os.fsync, "fdatasync": getattr(os, "fdatasync", os.fsync)}
+    changes = {name: getattr(os, name) for name in _CHANGES}
+    open_env = lmdb.open
+
+    def watch_sync(name: str) -> Callable[[Any], None]:
+        def sync(handle: Any) -> None:
+            syncs[name](handle)
+            recorder.synced(os.fstat(handle if isinstance(handle, int) else handle.fileno()))
+
+        return sync
+
+    def watch_change(name: str) -> Callable[..., Any]:
+        def change(*args: Any, **kwargs: Any) -> Any:
+            recorder.changing(name, *(args[:2] if name in _OF_TWO else args[:1]))
+            return changes[name](*args, **kwargs)
+
+        return change
+
+    def open_watched(path: str, *args: Any, **kwargs: Any) -> Any:
+        return _Env(recorder, open_env(path, *args, **kwargs), kwargs.get("sync", True))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in syncs:
+            patch.setattr(os, name, watch_sync(name), raising=False)
+        for name in changes:
+            patch.setattr(os, name, watch_change(name))
+        patch.setattr(lmdb, "open", open_watched)
+        try:
+            act()
+            recorder.cuts.append(recorder.cut("the end"))
+        finally:
+            recorder.close()
+    return recorder
+
+
+def lay_out(tree: Tree, folder: Path) -> None:
+    """Makes a folder of it."""
+    folder.mkdir()
+    for path, content in tree.items():
+        if content is None:
+            (folder / path).mkdir()
+        else:
+            (folder / path).write_bytes(content)

@@ -1,0 +1,279 @@
+"""Power cuts, at any moment: a version is there whole or not at all, and what is done is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from known import SCHEMA, KnownRows, generation_of
+from powercut import Tree, lay_out, recorded
+from worlds import make_small_files
+
+import torchyoga as yoga
+from torchyoga import build
+from torchyoga import storage as storages
+from torchyoga.files.root import Root, beside
+from torchyoga.formats.contract import FORMATS
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
+
+OLD, NEW = 1, 2
+MOST, MOST_CONTINUED = 100, 4  # cases of one moment
+HIDDEN = (".locks", ".staging")
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 rows, so that versions have several."""
+    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both come back
+    monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
+    make_small_files()
+
+
+class World:
+    """A disk that is recorded, with a storage on it, and another storage elsewhere."""
+
+    def __init__(self, folder: Path, format: str) -> None:
+        self.disk, self.format, self._folder = folder / "disk", format, folder
+        self.disk.mkdir()
+        self.origin = yoga.Storage(folder / "origin", format)
+        self._looks = 0
+
+    def storage(self, disk: Path | None = None) -> yoga.Storage:
+        return yoga.Storage((disk or self.disk) / "data" / "storage", self.format)
+
+    def laid_out(self, tree: Tree) -> yoga.Storage:
+        """The storage that is there after a power cut."""
+        self._looks += 1
+        disk = self._folder / f"after-{self._looks}"
+        lay_out(tree, disk)
+        return self.storage(disk)
+
+
+def submit(storage: yoga.Storage, generation: int, **arguments: Any) -> Any:
+    rows = KnownRows("a", "1", generation)
+    return storage.submit(rows, "a", "1", schema=SCHEMA, progress=False, **arguments)
+
+
+def new(world: World) -> None:
+    submit(world.storage(), NEW)
+
+
+def overwrite(world: World) -> None:
+    submit(world.storage(), NEW, overwrite=True)
+
+
+def convert(world: World) -> None:
+    other = "hdf5" if world.format == "lmdb" else "lmdb"
+    world.storage().convert("a", "1", format=other, progress=False)
+
+
+def copy(world: World) -> None:
+    world.origin.copy("a", "1", world.storage(), overwrite=True, progress=False)
+
+
+def remove(world: World) -> None:
+    world.storage().remove("a", "1")
+
+
+def empty(world: World) -> None:
+    world.storage().submit([], "a", "1", overwrite=True, schema=SCHEMA, progress=False)
+
+
+def generation(storage: yoga.Storage) -> int | str | None:
+    """Which one is published; CorruptError or AssertionError if it is not whole."""
+    if ("a", "1") not in storage.list():
+        return None
+    storage.check("a", "1")
+    return generation_of(storage, "a", "1") if len(storage.fetch("a", "1")) else "empty"
+
+
+# What is done, and what is there before and after.
+ACTS: dict[str, tuple[Callable[[World], None], int | None, int | str | None]] = {
+    "new": (new, None, NEW),
+    "overwrite": (overwrite, OLD, NEW),
+    "convert": (convert, OLD, OLD),
+    "copy": (copy, None, NEW),
+    "copy over": (copy, OLD, NEW),
+    "remove": (remove, OLD, None),
+    "empty": (empty, None, "empty"),
+    "emptied": (empty, OLD, "empty"),
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("act", list(ACTS))
+def test_a_version_is_there_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
+    world = World(tmp_path, format)
+    do, before, after = ACTS[act]
+    submit(world.origin, NEW)
+    if before is not None:
+        submit(world.storage(), OLD)
+        world.storage().submit(KnownRows("b", "1", OLD), "b", "1", schema=SCHEMA, progress=False)
+    recorder = recorded(world.disk, partial(do, world))
+    known: dict[Any, int | str | None] = {}
+    for cut in recorder.cuts:
+        allowed = {before, after} if cut.before != "the end" else {after}
+        trees = list(cut.trees(MOST, HIDDEN))
+        for tree in trees:
+            key = frozenset(tree.items())
+            if key not in known:
+                storage = world.laid_out(tree)
+                known[key] = found = generation(storage)
+                if before is not None:
+                    storage.check("b", "1")
+                # Whatever is left is in nobody's way.
+                if tree in (trees[0], trees[-1]):
+                    submit(storage, NEW, overwrite=True)
+                    assert generation(storage) == NEW
+            found = known[key]
+            assert found in allowed, f"{act}, cut before {cut.before}: {found} is there, not one of {allowed}"
+    assert {before, after} <= set(known.values())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("act", ["new", "copy"])
+def test_what_was_begun_is_done_after_a_power_cut(act: str, format: str, tmp_path: Path) -> None:
+    """By the next call, which goes on with files that are whole, and with no others."""
+    world = World(tmp_path, format)
+    submit(world.origin, NEW)
+    recorder = recorded(world.disk, partial(ACTS[act][0], world))
+    seen = set()
+    for cut in recorder.cuts:
+        for tree in cut.trees(MOST_CONTINUED, [".locks"]):
+            key = frozenset(tree.items())
+            if key in seen:
+                continue
+            seen.add(key)
+            storage = world.laid_out(tree)
+            if generation(storage) is None:
+                if act == "copy":
+                    world.origin.copy("a", "1", storage, progress=False)
+                else:
+                    submit(storage, NEW)
+            assert generation(storage) == NEW
+            storage.clean(0)
+            assert not [path for path in (storage.path / ".staging").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_that_fits_into_a_buffer_is_copied_whole(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As all do where the system asks for large pieces."""
+    world = World(tmp_path, format)
+    world.origin.submit([1, 2, 3], "a", "1", progress=False)
+    monkeypatch.setattr("torchyoga.files.root.open", partial(open, buffering=2**20), raising=False)
+    recorder = recorded(
+        world.disk, lambda: world.origin.copy("a", "1", world.storage(), overwrite=True, progress=False)
+    )
+    for tree in recorder.cuts[-1].trees(MOST, HIDDEN):
+        storage = world.laid_out(tree)
+        storage.check("a", "1")
+        assert list(storage.fetch("a", "1")) == [1, 2, 3]
+
+
+class DiskError(Exception):
+    """Of a disk that could not sync."""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if whoever put it there could not wait for that."""
+    world = World(tmp_path, format)
+    submit(world.storage(), OLD)
+
+    def commit(root: Root, name: str) -> None:
+        root.move(beside(name), name)
+        raise DiskError
+
+    def replaced_and_cleaned() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Root, "commit", commit)
+            # An iterator, for whose build no notes of progress are committed.
+            rows = iter(KnownRows("a", "1", NEW))
+            with pytest.raises(DiskError):
+                world.storage().submit(rows, "a", "1", overwrite=True, schema=SCHEMA, progress=False)
+        world.storage().clean(0)
+
+    for cut in recorded(world.disk, replaced_and_cleaned).cuts:
+        for tree in cut.trees(MOST, HIDDEN):
+            assert generation(world.laid_out(tree)) in (OLD, NEW)
+
+
+class Breaking(KnownRows):
+    """Rows of which one cannot be read at first."""
+
+    is_broken = True
+
+    def __getitem__(self, number: int) -> Any:
+        if self.is_broken and number == 19:
+            raise RuntimeError("unplugged")
+        return super().__getitem__(number)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_an_interrupted_build_has_kept_is_kept(
+    format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, rows = World(tmp_path, format), Breaking("a", "1", NEW)
+
+    def build(storage: yoga.Storage) -> None:
+        storage.submit(rows, "a", "1", schema=SCHEMA, progress=False)
+
+    def interrupted() -> None:
+        with pytest.raises(RuntimeError, match="unplugged"):
+            build(world.storage())
+
+    cut = recorded(world.disk, interrupted).cuts[-1]
+    rows.is_broken = False
+    caplog.set_level("INFO", "torchyoga")
+    for tree in cut.trees(MOST_CONTINUED, [".locks"]):
+        storage = world.laid_out(tree)
+        assert generation(storage) is None
+        caplog.clear()
+        build(storage)
+        assert "continuing an interrupted build at row 19" in caplog.text
+        assert generation(storage) == NEW
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("act", ["new", "overwrite", "copy over"])
+def test_data_and_folder_are_down_before_the_manifest_is(act: str, format: str, tmp_path: Path) -> None:
+    world = World(tmp_path, format)
+    do, before, _ = ACTS[act]
+    submit(world.origin, NEW)
+    if before is not None:
+        submit(world.storage(), OLD)
+    log = recorded(world.disk, partial(do, world)).log
+    folder = "data/storage/a/1"
+    published = log.index("replace manifest.json.new to manifest.json")
+    moved = [
+        i for i in range(published) if log[i].startswith("replace ") and log[i].endswith((".mdb", ".h5"))
+    ]
+    names = {log[i].rpartition(" ")[2] for i in moved}
+    files = {path.name for path in (world.disk / folder).iterdir()} - {"manifest.json"}
+    assert names == files
+    assert len(files) > 1
+    for name in files:
+        last = max(i for i in moved if log[i].endswith(name))
+        part = log[last].split()[1]
+        synced = [line.rpartition("/")[2] for line in log[:last] if line.startswith("sync ")]
+        assert {name, part, f"{name.partition('.')[0]}.part"} & set(synced)
+    assert f"sync {folder}/manifest.json.new" in log[:published]
+    assert f"sync {folder}" in log[max(moved) : published]
+    after = log[published:]
+    for above in (folder, "data/storage/a", "data/storage"):
+        assert f"sync {above}" in after
+    # Only then what is replaced may go.
+    deleted = [
+        i for i, line in enumerate(after) if line.startswith("unlink ") and line.endswith((".mdb", ".h5"))
+    ]
+    assert bool(deleted) == (before is not None)
+    assert all(i > after.index(f"sync {folder}") for i in deleted)
