@@ -1,0 +1,191 @@
+"""Machines that take orders over a pipe: forked once, so that an order costs no import; and stopped or killed
+at the very step they are told to."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torchyoga as yoga
+from torchyoga.remote import Remote
+
+__all__ = ["Act", "Hand"]
+
+Act = Callable[..., Any]
+# What a process does to the world outside of it, as far as Python is told; the requests to a store come on top.
+_TOUCHES = ("open", "os.", "shutil.", "socket.", "fcntl.", "mmap.")
+_READ = 1 << 16
+
+
+class Hand:
+    """A forked child that does one thing after another, each when it is told to.
+
+    The parent may have no threads, and polls: `poll` never waits.
+
+    Args:
+        name: for people.
+        begin: called once in the child; gives what it can do by name. What these give is plain data.
+        log: a file, for what the child has to say.
+        patience: seconds that one thing may take; then the stacks of all threads are written to the log, and
+            the child ends.
+    """
+
+    def __init__(self, name: str, begin: Callable[[], Mapping[str, Act]], log: Path, patience: float) -> None:
+        self.name = name
+        orders, self._orders = os.pipe()
+        self._answers, answers = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._orders)
+            os.close(self._answers)
+            _live(begin, orders, answers, log, patience)
+        os.close(orders)
+        os.close(answers)
+        os.set_blocking(self._answers, False)
+        self._text = b""
+        self.is_stopped = self.is_dead = False
+        self.is_busy = False
+
+    def order(self, act: str, *args: Any, signal: int = 0, at: int = 0, requests: bool = False) -> None:
+        """Begins something.
+
+        Args:
+            act: what, and with which arguments.
+            signal: sent by the child to itself at the step `at`, counted from 1 in what it does to the world,
+                or only in its requests to stores; half the steps of a request are before it, half after it.
+        """
+        assert not self.is_busy, f"{self.name} is busy"
+        self.is_busy = True
+        order = {"act": act, "args": args, "signal": signal, "at": at, "requests": requests}
+        os.write(self._orders, json.dumps(order).encode() + b"\n")
+
+    def poll(self) -> dict[str, Any] | None:
+        """The answer if it has come; sets `is_stopped` and `is_dead`."""
+        if not self.is_dead:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if pid and os.WIFSTOPPED(status):
+                self.is_stopped = True
+            elif pid and os.WIFCONTINUED(status):
+                self.is_stopped = False
+            elif pid:
+                self.is_dead = True
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._answers, _READ):
+                self._text += data
+        line, newline, rest = self._text.partition(b"\n")
+        if not newline:
+            return None
+        self._text, self.is_busy = rest, False
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def do(self, act: str, *args: Any, timeout: float) -> Any:
+        """What comes of it; AssertionError if it fails or takes too long."""
+        self.order(act, *args)
+        end = time.monotonic() + timeout
+        while (answer := self.poll()) is None:
+            assert not self.is_dead, f"{self.name} has died while it did {act}"
+            assert time.monotonic() < end, f"{self.name} takes more than {timeout} s to {act}"
+            time.sleep(0.002)
+        assert "result" in answer, f"{act} by {self.name}: {answer}"
+        return answer["result"]
+
+    def signal(self, number: int) -> None:
+        """Unless it has died."""
+        if not self.is_dead:
+            os.kill(self.pid, number)  # not waited for yet, so the number is still its own
+
+    def end(self) -> None:
+        """Kills it."""
+        self.signal(signal.SIGKILL)
+        if not self.is_dead:
+            os.waitpid(self.pid, 0)
+            self.is_dead = True
+        os.close(self._orders)
+        os.close(self._answers)
+
+
+class _Steps:
+    """Counts what this process does to the world, and sends it a signal at the step it was told."""
+
+    def __init__(self) -> None:
+        self._signal = self._at = 0
+        self._of_requests = False
+        self.touches = self.requests = 0
+
+    def begin(self, number: int, at: int, of_requests: bool) -> None:
+        self.touches = self.requests = 0
+        self._signal, self._at, self._of_requests = number, at, of_requests
+
+    def watch(self) -> None:
+        """From now on, for ever."""
+        sys.addaudithook(lambda event, _: self._touch() if event.startswith(_TOUCHES) else None)
+        for name in ("_run", "_awaited"):
+            setattr(Remote, name, self._watched(getattr(Remote, name)))
+
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._touch(is_request=True)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._touch(is_request=True)
+
+        return watched
+
+    def _touch(self, is_request: bool = False) -> None:
+        self.touches += 1
+        self.requests += is_request
+        if self._signal and self._at == (self.requests if self._of_requests else self.touches):
+            number, self._signal = self._signal, 0
+            os.kill(os.getpid(), number)
+
+
+def _live(
+    begin: Callable[[], Mapping[str, Act]], orders: int, answers: int, log: Path, patience: float
+) -> None:
+    try:
+        stream = log.open("a")
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        logging.basicConfig(
+            stream=stream, format="%(asctime)s.%(msecs)03d %(process)d %(message)s", datefmt="%H:%M:%S"
+        )
+        logging.getLogger("torchyoga").setLevel(logging.INFO)
+        acts, steps = begin(), _Steps()
+        steps.watch()
+        with os.fdopen(orders) as lines:
+            for line in lines:
+                order = json.loads(line)
+                logging.getLogger("torchyoga").info("-- %s", line.strip())
+                faulthandler.dump_traceback_later(patience, exit=True, file=stream)
+                steps.begin(order["signal"], order["at"], order["requests"])
+                answer = _done(acts[order["act"]], order["args"])
+                answer |= {"touches": steps.touches, "requests": steps.requests}
+                steps.begin(0, 0, False)
+                faulthandler.cancel_dump_traceback_later()
+                os.write(answers, json.dumps(answer).encode() + b"\n")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _done(act: Act, args: list[Any]) -> dict[str, Any]:
+    try:
+        return {"result": act(*args)}
+    except yoga.errors.YogaError as error:
+        logging.getLogger("torchyoga").info("-- failed", exc_info=True)
+        return {"error": type(error).__name__, "told": str(error)[:500]}
+    except BaseException:
+        return {"error": "", "told": traceback.format_exc()[-3000:]}
