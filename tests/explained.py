@@ -24,8 +24,10 @@ class Deed:
 
 
 def are_explained(deeds: Sequence[Deed], before: Hashable, after: Hashable) -> bool:
-    """True if there is an order of them, each at a moment between its begin and end, that leads from one state
-    to the other: they are linearizable, see Wing and Gong, Testing and verifying concurrent objects, 1993.
+    """True if there is an order of them, each at a moment between its begin and end, that leads from one
+    state to the other.
+
+    It says that they are linearizable; see Wing and Gong, Testing and verifying concurrent objects, 1993.
     """
     seen: set[tuple[frozenset[int], Hashable]] = set()
 

@@ -22,8 +22,9 @@ from torchyoga.remote import Remote
 __all__ = ["Act", "Hand"]
 
 Act = Callable[..., Any]
-# What a process does to the world outside of it, as far as Python is told; the requests to a store come on top.
+# What a process does to the world outside of it, as far as Python is told; requests to a store come on top.
 _TOUCHES = ("open", "os.", "shutil.", "socket.", "fcntl.", "mmap.")
+_CHANGES = ("pipe_file", "put_file", "rm_file")  # of what is in a store
 _READ = 1 << 16
 
 
@@ -56,17 +57,20 @@ class Hand:
         self.is_stopped = self.is_dead = False
         self.is_busy = False
 
-    def order(self, act: str, *args: Any, signal: int = 0, at: int = 0, requests: bool = False) -> None:
+    def order(self, act: str, *args: Any, signal: int = 0, at: int = 0, of: str = "touches") -> None:
         """Begins something.
 
         Args:
-            act: what, and with which arguments.
-            signal: sent by the child to itself at the step `at`, counted from 1 in what it does to the world,
-                or only in its requests to stores; half the steps of a request are before it, half after it.
+            act: what.
+            args: of it.
+            signal: sent by the child to itself at a step, unless it is 0.
+            at: the step, counted from 1.
+            of: what counts as steps: "touches" of the world outside, "requests" to stores, or "changes" of
+                stores only; before each request and after it is a step.
         """
         assert not self.is_busy, f"{self.name} is busy"
         self.is_busy = True
-        order = {"act": act, "args": args, "signal": signal, "at": at, "requests": requests}
+        order = {"act": act, "args": args, "signal": signal, "at": at, "of": of}
         os.write(self._orders, json.dumps(order).encode() + b"\n")
 
     def poll(self) -> dict[str, Any] | None:
@@ -119,34 +123,33 @@ class _Steps:
     """Counts what this process does to the world, and sends it a signal at the step it was told."""
 
     def __init__(self) -> None:
-        self._signal = self._at = 0
-        self._of_requests = False
-        self.touches = self.requests = 0
+        self.begin(0, 0, "touches")
 
-    def begin(self, number: int, at: int, of_requests: bool) -> None:
-        self.touches = self.requests = 0
-        self._signal, self._at, self._of_requests = number, at, of_requests
+    def begin(self, number: int, at: int, of: str) -> None:
+        self.done = {"touches": 0, "requests": 0, "changes": 0}
+        self._signal, self._at, self._of = number, at, of
 
     def watch(self) -> None:
         """From now on, for ever."""
-        sys.addaudithook(lambda event, _: self._touch() if event.startswith(_TOUCHES) else None)
+        sys.addaudithook(lambda event, _: self._step("touches") if event.startswith(_TOUCHES) else None)
         for name in ("_run", "_awaited"):
             setattr(Remote, name, self._watched(getattr(Remote, name)))
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            self._touch(is_request=True)
+        def watched(remote: Remote, fs: Any, what: Any, *args: Any, **kwargs: Any) -> Any:
+            kinds = ["touches", "requests"] + ["changes"] * (what in _CHANGES)
+            self._step(*kinds)
             try:
-                return call(*args, **kwargs)
+                return call(remote, fs, what, *args, **kwargs)
             finally:
-                self._touch(is_request=True)
+                self._step(*kinds)
 
         return watched
 
-    def _touch(self, is_request: bool = False) -> None:
-        self.touches += 1
-        self.requests += is_request
-        if self._signal and self._at == (self.requests if self._of_requests else self.touches):
+    def _step(self, *kinds: str) -> None:
+        for kind in kinds:
+            self.done[kind] += 1
+        if self._signal and self._of in kinds and self.done[self._of] == self._at:
             number, self._signal = self._signal, 0
             os.kill(os.getpid(), number)
 
@@ -169,10 +172,9 @@ def _live(
                 order = json.loads(line)
                 logging.getLogger("torchyoga").info("-- %s", line.strip())
                 faulthandler.dump_traceback_later(patience, exit=True, file=stream)
-                steps.begin(order["signal"], order["at"], order["requests"])
-                answer = _done(acts[order["act"]], order["args"])
-                answer |= {"touches": steps.touches, "requests": steps.requests}
-                steps.begin(0, 0, False)
+                steps.begin(order["signal"], order["at"], order["of"])
+                answer = _done(acts[order["act"]], order["args"]) | {"steps": steps.done}
+                steps.begin(0, 0, "touches")
                 faulthandler.cancel_dump_traceback_later()
                 os.write(answers, json.dumps(answer).encode() + b"\n")
     except BaseException:

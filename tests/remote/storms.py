@@ -36,21 +36,27 @@ TARGETS = [("a", "1"), ("b c", "2")]
 MACHINES = 3
 PATIENCE = 90  # seconds that one act may take, faults and all
 WAIT = 60  # seconds to wait for others' builds: more than all faults of a round take
-WRITERS = {"submit", "cacheable", "overwrite", "copy", "convert", "remove"}
-ACTS = ["submit", "cacheable", "overwrite", "overwrite", "copy", "copy", "convert", "remove", "remove"] + [
-    *("clean", "clean", "clean", "read", "read", "check", "fetch out")
-]
+DELETERS = ["remove", "clean"]
+WRITERS = ["submit", "cacheable", "overwrite", "copy", "convert", *DELETERS]
+ACTS = [*WRITERS, *WRITERS, "copy", "clean", "read", "read", "check", "fetch out"]
 
 
 @dataclass(frozen=True)
 class Harm:
-    """What happens to a machine at a step of what it does; `seconds` is how long it is stopped or cut off."""
+    """What happens to a machine at a step of what it does.
+
+    Attributes:
+        kind: "kill", "pause", "cut" (off the store) or "cut all".
+        seconds: how long; infinity is until the others are done.
+        at: the step; `of`: of which steps, see `Hand.order`; None for so many seconds after the begin.
+        is_ambush: the others begin when this one stands still.
+    """
 
     kind: str
-    seconds: float = 0.0
-    at: int = 0
-    requests: bool = False
-    moment: float | None = None  # by the clock rather than by steps
+    seconds: float
+    at: float
+    of: str | None
+    is_ambush: bool = False
 
 
 @dataclass
@@ -93,7 +99,7 @@ class Storm:
         self._folder, self._proxies, self._url, self._format, self._seed = folder, proxies, url, format, seed
         self._chance = random.Random(seed)
         self._generation = 0
-        self._extents: dict[str, tuple[int, int, float]] = {}
+        self._extents: dict[str, dict[str, float]] = {}  # how many steps and seconds each act takes
         self._origin = yoga.Storage(folder / "origin", format)
         for id, version in TARGETS:
             self._origin.submit(KnownRows(id, version, 0), id, version, schema=SCHEMA, progress=False)
@@ -149,7 +155,7 @@ class Storm:
             return told(self._origin.copy(id, version, storage, overwrite=True, progress=False), id, version)
 
         def convert(id: str, version: str, generation: int) -> int | None:
-            format = random.choice(["lmdb", "hdf5"])
+            format = ["lmdb", "hdf5"][generation % 2]
             return told(storage.convert(id, version, format=format, progress=False), id, version)
 
         def read(id: str, version: str, generation: int) -> int | None:
@@ -215,22 +221,26 @@ class Storm:
                 delay = chance.choice([0.0, 0.0, chance.random() / 2])
                 task = Task(machine, chance.choice(ACTS), chance.choice(targets), self._generation, delay)
                 tasks.append(task)
+        if chance.random() < 0.4:
+            first = next(task for task in tasks if task.machine == 0)
+            first.act, first.delay = chance.choice([*WRITERS, *DELETERS]), 0.0
+            first.harm = self._harm(first.act, is_ambush=True)
+            return tasks
         for task in chance.sample(tasks, chance.choice([1, 1, 2])):
             task.harm = self._harm(task.act)
         return tasks
 
-    def _harm(self, act: str) -> Harm:
+    def _harm(self, act: str, is_ambush: bool = False) -> Harm:
         chance = self._chance
+        known = self._extents.get(act, {"touches": 300, "requests": 40, "changes": 12, "seconds": 0.5})
+        if is_ambush:
+            return Harm("pause", math.inf, chance.randint(1, int(known["changes"])), "changes", True)
         kind = chance.choice(["kill", "pause", "pause", "cut", "cut all"])
         seconds = chance.choice([0.3, 0.8, DEAD, chance.uniform(1.0, DEAD)])
-        if kind == "pause" and chance.random() < 0.4:
-            seconds = math.inf  # until the others are done
-        touches, requests, duration = self._extents.get(act, (300, 40, 0.5))
-        if chance.random() < 0.2:
-            return Harm(kind, seconds, moment=chance.random() * duration)
-        if chance.random() < 0.75:
-            return Harm(kind, seconds, chance.randint(1, requests), True)
-        return Harm(kind, seconds, chance.randint(1, touches))
+        of = chance.choice(["touches", "requests", "requests", "changes", None])
+        if of is None:
+            return Harm(kind, seconds, chance.random() * known["seconds"], None)
+        return Harm(kind, seconds, chance.randint(1, int(known[of])), of)
 
     def _play(self, tasks: list[Task]) -> None:
         for number, hand in enumerate(self._hands):
@@ -249,6 +259,8 @@ class Storm:
             for number, hand in enumerate(self._hands):
                 task = doing.get(number)
                 if task is None:
+                    if number and self._lies_in_wait(tasks, doing):
+                        continue
                     if waiting[number] and now >= free[number] + waiting[number][0].delay:
                         task = doing[number] = waiting[number].pop(0)
                         self._begin(hand, task, start, later)
@@ -258,10 +270,8 @@ class Storm:
                 if answer is not None:
                     task.answer, task.end = answer, time.monotonic() - start
                     if task.harm is None:
-                        self._extents[task.act] = (
-                            *(max(2, answer[key]) for key in ("touches", "requests")),
-                            task.end - task.begin,
-                        )
+                        steps = {kind: max(2, count) for kind, count in answer["steps"].items()}
+                        self._extents[task.act] = {**steps, "seconds": task.end - task.begin}
                     del doing[number]
                     free[number] = time.monotonic()
                 elif hand.is_dead:
@@ -271,7 +281,10 @@ class Storm:
                     del doing[number]
                 elif hand.is_stopped and not was_stopped:
                     self._stopped(number, task, later)
-            others_are_done = all(self._hands[number].is_stopped for number in doing)
+            others_are_done = all(
+                self._hands[number].is_stopped if number in doing else not waiting[number]
+                for number in waiting
+            )
             for moment in list(later):
                 when, number, what = moment
                 if time.monotonic() >= when or (when == math.inf and others_are_done):
@@ -284,15 +297,21 @@ class Storm:
         for hand in self._hands:
             hand.poll()
 
+    def _lies_in_wait(self, tasks: list[Task], doing: dict[int, Task]) -> bool:
+        """True until the first machine stands still, if the others shall wait for that."""
+        first = next(task for task in tasks if task.machine == 0)
+        is_over = bool(first.answer) or (doing.get(0) is first and self._hands[0].is_stopped)
+        return first.harm is not None and first.harm.is_ambush and not is_over
+
     def _begin(self, hand: Hand, task: Task, start: float, later: list[tuple[float, int, str]]) -> None:
         number = {"kill": signal.SIGKILL}.get(task.harm.kind if task.harm else "", signal.SIGSTOP)
         told: dict[str, Any] = {}
-        if task.harm is not None and task.harm.moment is None:
-            told = {"signal": int(number), "at": task.harm.at, "requests": task.harm.requests}
+        if task.harm is not None and task.harm.of is not None:
+            told = {"signal": int(number), "at": task.harm.at, "of": task.harm.of}
         task.begin = time.monotonic() - start
         hand.order(task.act, *task.target, task.generation, **told)
-        if task.harm is not None and task.harm.moment is not None:
-            later.append((time.monotonic() + task.harm.moment, task.machine, task.harm.kind))
+        if task.harm is not None and task.harm.of is None:
+            later.append((time.monotonic() + task.harm.at, task.machine, task.harm.kind))
 
     def _stopped(self, number: int, task: Task, later: list[tuple[float, int, str]]) -> None:
         """A machine stands still at the step where it was told to."""
@@ -414,7 +433,7 @@ def _left(storage: yoga.Storage, cache: Path) -> list[str]:
     names = set(store._remote.find())
     last: dict[str, str] = {}
     for name in sorted(names):
-        folder, _, file = name.rpartition("/")
+        folder = name.rpartition("/")[0]
         if folder.startswith(".leases/"):
             last[folder] = name
     names -= set(last.values())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
 import pytest
+from explained import Deed, are_explained
 from machines import running
 from servers import S3
 
@@ -53,3 +55,30 @@ def test_a_storm(s3: S3, bucket: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_many_storms(format: str, s3: S3, bucket: str, tmp_path: Path) -> None:
     rage(s3, bucket, tmp_path, format, random.randrange(2**32), ROUNDS_IN_ALL // len(FORMATS))
+
+
+def put(begin: float, end: float, value: int) -> Deed:
+    return Deed(begin, end, lambda _: [value])
+
+
+def seen(begin: float, end: float, value: int) -> Deed:
+    return Deed(begin, end, lambda state: [state] if state == value else [])
+
+
+@pytest.mark.parametrize(
+    ("deeds", "after", "is_explained"),
+    [
+        ([], 0, True),
+        ([], 1, False),
+        ([put(0, 1, 1), put(2, 3, 2)], 2, True),
+        ([put(0, 1, 1), put(2, 3, 2)], 1, False),
+        ([put(0, 2, 1), put(1, 3, 2)], 1, True),
+        ([put(0, 2, 1), put(1, 3, 2), seen(4, 5, 2)], 1, False),
+        ([put(0, math.inf, 1), put(2, 3, 2)], 1, True),
+        ([put(0, 1, 1), seen(2, 3, 0)], 1, False),
+        ([put(0, 9, 1), seen(2, 3, 0)], 1, True),
+        ([put(0, 9, 1), seen(2, 3, 1), seen(4, 5, 0)], 1, False),
+    ],
+)
+def test_what_can_have_been_and_what_cannot(deeds: list[Deed], after: int, is_explained: bool) -> None:
+    assert are_explained(deeds, 0, after) is is_explained
