@@ -416,7 +416,7 @@ def _after(task: Task, state: Any) -> Iterable[Any]:
         return [] if is_refused and state is None else [state]
     seen = answer["result"]
     if act == "remove":
-        return [None] if state is not None else []
+        return [None]  # what another removes at the same time, both have removed
     if act == "submit":
         return [new] if state is None and seen in (None, new) else []
     if act == "cacheable":
