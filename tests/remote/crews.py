@@ -65,8 +65,8 @@ class Hand:
             args: of it.
             signal: sent by the child to itself at a step, unless it is 0.
             at: the step, counted from 1.
-            of: what counts as steps: "touches" of the world outside, "requests" to stores, or "changes" of
-                stores only; before each request and after it is a step.
+            of: what counts as steps: "touches" of the world outside, "requests" to stores, "changes" of what
+                is there but claims, or of "manifests" only; before each request and after it is a step.
         """
         assert not self.is_busy, f"{self.name} is busy"
         self.is_busy = True
@@ -126,7 +126,7 @@ class _Steps:
         self.begin(0, 0, "touches")
 
     def begin(self, number: int, at: int, of: str) -> None:
-        self.done = {"touches": 0, "requests": 0, "changes": 0}
+        self.done = dict.fromkeys(("touches", "requests", "changes", "manifests"), 0)
         self._signal, self._at, self._of = number, at, of
 
     def watch(self) -> None:
@@ -137,7 +137,10 @@ class _Steps:
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(remote: Remote, fs: Any, what: Any, *args: Any, **kwargs: Any) -> Any:
-            kinds = ["touches", "requests"] + ["changes"] * (what in _CHANGES)
+            names = " ".join(name for name in args if isinstance(name, str))
+            is_change = what in _CHANGES and "/.leases/" not in names
+            kinds = ["touches", "requests"] + ["changes"] * is_change
+            kinds += ["manifests"] * (is_change and names.endswith("manifest.json"))
             self._step(*kinds)
             try:
                 return call(remote, fs, what, *args, **kwargs)

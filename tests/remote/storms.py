@@ -39,6 +39,7 @@ WAIT = 60  # seconds to wait for others' builds: more than all faults of a round
 DELETERS = ["remove", "clean"]
 WRITERS = ["submit", "cacheable", "overwrite", "copy", "convert", *DELETERS]
 ACTS = [*WRITERS, *WRITERS, "copy", "clean", "read", "read", "check", "fetch out"]
+_UNKNOWN = {"touches": 300, "requests": 40, "changes": 8, "manifests": 2, "seconds": 0.5}
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,8 @@ class Storm:
         before = dict(self.known)
         for proxy in self._proxies:
             # Fewer than a download is tried.
-            proxy.faults = [Fault("flip", r"\.(mdb|h5)", "GET", times=2, every=2, bytes=1000)]
+            places = [self._chance.randrange(16_000) for _ in range(2)]
+            proxy.faults = [Fault("flip", r"\.(mdb|h5)", "GET", times=1, bytes=place) for place in places]
         try:
             self._play(tasks)
             for hand in self._hands:
@@ -228,6 +230,9 @@ class Storm:
             first = next(task for task in tasks if task.machine == 0)
             first.act, first.delay = chance.choice([*WRITERS, *DELETERS]), 0.0
             first.harm = self._harm(first.act, is_ambush=True)
+            for task in tasks:
+                if task.machine:
+                    task.act, task.target = chance.choice([*ACTS, *WRITERS]), first.target
             return tasks
         for task in chance.sample(tasks, chance.choice([1, 1, 2])):
             task.harm = self._harm(task.act)
@@ -235,9 +240,10 @@ class Storm:
 
     def _harm(self, act: str, is_ambush: bool = False) -> Harm:
         chance = self._chance
-        known = self._extents.get(act, {"touches": 300, "requests": 40, "changes": 12, "seconds": 0.5})
+        known = self._extents.get(act, _UNKNOWN)
         if is_ambush:
-            return Harm("pause", math.inf, chance.randint(1, int(known["changes"])), "changes", True)
+            of = chance.choice(["changes", "manifests"])
+            return Harm("pause", math.inf, chance.randint(1, int(known[of])), of, True)
         kind = chance.choice(["kill", "pause", "pause", "cut", "cut all"])
         seconds = chance.choice([0.3, 0.8, DEAD, chance.uniform(1.0, DEAD)])
         of = chance.choice(["touches", "requests", "requests", "changes", None])
