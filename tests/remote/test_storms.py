@@ -13,7 +13,7 @@ from servers import S3
 
 from torchyoga.formats import FORMATS
 
-ROUNDS, ROUNDS_IN_ALL = 6, 300
+ROUNDS, ROUNDS_IN_ALL = 4, 300
 
 # A process of its own, which has no threads of a store's client and can therefore fork.
 STORM = """
