@@ -275,3 +275,41 @@ def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there
         go.set()
         cleaner.join(PATIENCE)
     whole(machine("other"), OURS)
+
+
+def test_who_cleans_and_was_taken_over_spares_what_came_since(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still before it lists the files, and lists those of a copy that is not published yet."""
+    first, second = machine("first"), machine("second")
+    local = yoga.Storage(tmp_path / "local")
+    local.submit(OURS, "a", "1")
+    first._store._remote.write("a/1/0123456789abcdef-00000.mdb", b"left")  # type: ignore[attr-defined]
+    find, create = Remote.find, Remote.create
+    stands, go = threading.Event(), threading.Event()
+    cleaner = threading.Thread(target=first.clean, args=(0,))
+
+    def find_late(self: Remote, folder: str = "") -> Any:
+        if folder == "a/1" and threading.current_thread() is cleaner:
+            stands.set()
+            assert go.wait(PATIENCE)
+        return find(self, folder)
+
+    def create_late(self: Remote, name: str, data: bytes) -> None:
+        if name == "a/1/manifest.json":
+            go.set()
+            cleaner.join(PATIENCE)
+        create(self, name, data)
+
+    monkeypatch.setattr(Remote, "find", find_late)
+    monkeypatch.setattr(Remote, "create", create_late)
+    monkeypatch.setattr("torchyoga.mirror._is_before", lambda found, time: True)
+    cleaner.start()
+    try:
+        assert stands.wait(PATIENCE)
+        time.sleep(LEASE + 0.5)
+        local.copy("a", "1", second)
+    finally:
+        go.set()
+        cleaner.join(PATIENCE)
+    whole(machine("other"), OURS)
