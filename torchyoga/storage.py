@@ -412,7 +412,7 @@ class Storage:
         with to._store.lock(id, version, to.timeout):
             for _ in range(_LOOKS):
                 found = to._store.find(id, version)
-                if found is not None and found.build == manifest.build:
+                if found is not None and found.is_copy_of(manifest):
                     return to._ref(found, verify=True)
                 if not overwrite:
                     to._refuse_existing(id, version)
