@@ -490,6 +490,18 @@ class Remote:
 
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store keeps its word, by creating what is there already."""
+        if self.is_conditional and not self._refuses(name, data):
+            # It is not there any more if others took its owner for dead, and tidied up; so once more, with a
+            # name that nobody else has.
+            own = _own_name()
+            self.write(own, b"")
+            try:
+                self._ignores_conditions = not self._refuses(own, b"")
+            finally:
+                self.delete([own])
+
+    def _refuses(self, name: str, data: bytes) -> bool:
+        """Whether the store refuses to create what is there."""
 
         def create() -> bool:
             fs, path = self._at(name)
@@ -499,8 +511,7 @@ class Remote:
                 return isinstance(error, FileExistsError)
             return False
 
-        if self.is_conditional:
-            self._ignores_conditions = not self._tried(f"write {self.where(name)}", create)
+        return self._tried(f"write {self.where(name)}", create)
 
     def write(self, name: str, data: bytes) -> None:
         """Puts bytes under a name, in place of what is there; RemoteError if that cannot be done."""
@@ -532,7 +543,7 @@ class Remote:
 
     def now(self) -> float | None:
         """What the store says that it is o'clock, in seconds; None if it does not."""
-        name = f".leases/clock-{secrets.token_hex(8)}"
+        name = _own_name()
         self.write(name, b"")
         try:
             found = self.find_one(name)
@@ -739,6 +750,11 @@ def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
     found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
     found._remember()
     return found
+
+
+def _own_name() -> str:
+    """A name that nobody else has, where `clean` finds what was left."""
+    return f".leases/clock-{secrets.token_hex(8)}"
 
 
 def _seconds(nbytes: int) -> float:

@@ -149,6 +149,7 @@ class World:
         self._clock = clock
         self._patience = patience
         self._tasks: list[_Task] = []
+        self._last: _Task | None = None  # who has made a request
         self._choices: list[int] = []
         self._ended = _shut()
 
@@ -305,8 +306,7 @@ class World:
             kind, task = actions[chosen]
             self.steps.append(f"{self.now:7.1f} {task.machine.name}{'' if task.is_main else ' (life)'}: {task.label}"
                               f"{'' if kind == 'step' else f' -- {kind}'}")
-            if task is not actions[0][1] and actions[0][1].arrived == len(self.steps) - 1:
-                self._turns -= 1
+            self._turns -= actions[0][1] is self._last is not task
             if len(self.steps) > _MOST_STEPS:
                 self.fail("this takes steps without end")
             elif self._done(kind, task):
@@ -330,9 +330,9 @@ class World:
         waiting = [task for task in able if task.act is None]
         if waiting:  # that they go on nobody sees before their next request
             return [("step", waiting[0])]
-        able.sort(key=lambda task: -task.arrived)  # whoever has just moved goes on
-        if self._turns <= 0 and able and able[0].arrived == len(self.steps):
-            able = able[:1]  # it could go on, so it does
+        able.sort(key=lambda task: task is not self._last)
+        if self._turns <= 0 and self._last in able:
+            able = [self._last]
         actions = [("step", task) for task in able]
         if self._faults:
             actions += [(kind, task) for task in able for kind in sorted(self._kinds) if self._may(kind, task)]
@@ -364,6 +364,7 @@ class World:
             return False
         if task.act is None:
             return True
+        self._last = task
         task.result = task.error = None
         is_reached = machine.cut_until <= self.now and kind not in ("cut", "away")
         if kind in ("cut", "cut after", "away"):
