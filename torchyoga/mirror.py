@@ -40,6 +40,7 @@ _UPLOADS = 4  # files at once
 _FOREVER = 2.0**31  # seconds
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
+_MARK = "-99999.replaced"  # after the token of a build whose files are being removed
 _OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files beside a manifest without any are not its own
 
 
@@ -139,7 +140,10 @@ class Mirror(Versions):
         return {
             name: known.get(name, 0) if there.nbytes is None else there.nbytes
             for name, there in found.items()
-            if there is not None and name not in _MANIFESTS and not name.startswith(".")
+            if there is not None
+            and name not in _MANIFESTS
+            and not name.startswith(".")
+            and not name.endswith(_MARK)
         }
 
     # -- writing
@@ -216,6 +220,9 @@ class Mirror(Versions):
         folder = self._folder(id, version)
         there = self._remote.find(folder)
         self.refuse_foreign(id, version, there)
+        if f"{manifest.build}{_MARK}" in there:  # of somebody who died over it, if the lease is ours
+            self._leases[id, version].check()
+            self._remote.delete([f"{folder}/{manifest.build}{_MARK}"])
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
             entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
         published = replace(manifest, files=entries)
@@ -240,15 +247,22 @@ class Mirror(Versions):
         return self.seen(id, version) == expected
 
     def _check_there(self, manifest: Manifest, text: bytes) -> None:
-        """Takes a manifest back whose files somebody has removed, for he took its builder for dead."""
+        """Takes a manifest back whose files somebody removes, who took its builder for dead.
+
+        Whoever removes files marks their build first, and then looks for its manifest once more. Here the manifest
+        is there first, and then the mark is looked for. So at least one of the two sees the other.
+        """
         folder = self._folder(manifest.id, manifest.version)
         there = self._remote.find(folder) if manifest.files else {}
         missing = [file.name for file in manifest.files if file.name not in there]
-        if missing and self._remote.find_one(f"{folder}/{missing[0]}") is None:
-            if self.read_manifest(manifest.id, manifest.version) == text:
-                self._remote.delete([f"{folder}/{MANIFEST}"])
+        is_marked = f"{manifest.build}{_MARK}" in there
+        if is_marked or (missing and self._remote.find_one(f"{folder}/{missing[0]}") is None):
+            with contextlib.suppress(FileNotFoundError):
+                found, tag = self._remote.read_tagged(f"{folder}/{MANIFEST}", LARGEST_MANIFEST)
+                if found == text:
+                    self._remote.delete_seen(f"{folder}/{MANIFEST}", tag)
             raise YogaError(
-                f"{len(missing)} files of {manifest.id!r} {manifest.version!r} were removed from {self.name} "
+                f"the files of {manifest.id!r} {manifest.version!r} were removed from {self.name} "
                 "while it was published, by clean or by remove; nothing was published, submit it again"
             )
 
@@ -286,17 +300,21 @@ class Mirror(Versions):
         """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""
         with self.lock(id, version, timeout):
             folder = self._folder(id, version)
-            names = self._remote.find(folder)
-            if MANIFEST not in names:
-                self.manifest(id, version)  # says what there is
-            self.refuse_foreign(id, version, names)
             seen = self.seen(id, version)
+            if seen is None:
+                self.manifest(id, version)  # says what there is
+                seen = self.seen(id, version)  # it was published at this moment
+            names = self._remote.find(folder)
+            self.refuse_foreign(id, version, names)
             self._leases[id, version].check()
-            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS if name in names)
             # What another is about to publish stays.
             ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
-            data = [name for name in names if is_data_file(name) and name.startswith(ours)]
-            self._remote.delete(f"{folder}/{name}" for name in data)
+            data = [f"{folder}/{name}" for name in names if is_data_file(name) and name.startswith(ours)]
+            with self._marked(data):
+                self._remote.delete(
+                    f"{folder}/{name}" for name in _MANIFESTS if name == MANIFEST or name in names
+                )
+                self._remote.delete(data)
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
@@ -332,12 +350,26 @@ class Mirror(Versions):
         try:
             with self.lock(str(decoded(id)), str(decoded(version)), timeout=0):
                 removed = self._forgotten(folder, self._remote.find(folder), before)
-                self._remote.delete(removed)
+                if not removed:
+                    return []
+                with self._marked(removed):
+                    # Has a builder, who slept, published them in the meantime?
+                    removed = self._forgotten(folder, self._remote.find(folder), before)
+                    self._remote.delete(removed)
                 return removed
         except RemoteError:
             raise
         except YogaError:
             return []  # somebody has begun to build it
+
+    @contextlib.contextmanager
+    def _marked(self, names: Sequence[str]) -> Iterator[None]:
+        """Shows the builders of files that these are being removed."""
+        marks = sorted({f"{name.rpartition('-')[0]}{_MARK}" for name in names})
+        for mark in marks:
+            self._remote.write(mark, b"")
+        yield
+        self._remote.delete(marks)
 
     def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
         """Files in the folder of a version that its manifest does not name, if both are old enough."""

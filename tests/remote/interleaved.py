@@ -29,7 +29,9 @@ from torchyoga.remote import Remote
 __all__ = ["ALL_FAULTS", "Broken", "Gone", "Machine", "Stored", "World", "explored", "modelled"]
 
 ALL_FAULTS = frozenset({"crash", "lost", "cut", "cut after", "away", "pause", "slow"})
-_OF_WRITES = frozenset({"crash", "lost", "cut", "cut after", "away"})  # before a read they do what they do before the next
+_OF_WRITES = frozenset(
+    {"crash", "lost", "cut", "cut after", "away"}
+)  # before a read they do what they do before the next
 _WHEN_ARRIVED = frozenset({"crash", "cut", "away", "pause", "slow"})
 _MOST_STEPS = 3000
 _FOREVER = float("inf")
@@ -304,8 +306,10 @@ class World:
             chosen = self._prefix[at] if at < len(self._prefix) else 0
             self._choices.append(chosen)
             kind, task = actions[chosen]
-            self.steps.append(f"{self.now:7.1f} {task.machine.name}{'' if task.is_main else ' (life)'}: {task.label}"
-                              f"{'' if kind == 'step' else f' -- {kind}'}")
+            self.steps.append(
+                f"{self.now:7.1f} {task.machine.name}{'' if task.is_main else ' (life)'}: {task.label}"
+                f"{'' if kind == 'step' else f' -- {kind}'}"
+            )
             self._turns -= actions[0][1] is self._last is not task
             if len(self.steps) > _MOST_STEPS:
                 self.fail("this takes steps without end")
@@ -335,7 +339,9 @@ class World:
             able = [self._last]
         actions = [("step", task) for task in able]
         if self._faults:
-            actions += [(kind, task) for task in able for kind in sorted(self._kinds) if self._may(kind, task)]
+            actions += [
+                (kind, task) for task in able for kind in sorted(self._kinds) if self._may(kind, task)
+            ]
         return actions
 
     def _may(self, kind: str, task: _Task) -> bool:
@@ -429,7 +435,9 @@ def _world() -> World:
     return _LOCAL.world
 
 
-def explored(make: Callable[[tuple[int, ...], set[int]], World], check: Callable[[World], None], most: int) -> int:
+def explored(
+    make: Callable[[tuple[int, ...], set[int]], World], check: Callable[[World], None], most: int
+) -> int:
     """Runs all schedules; returns how many runs that took.
 
     Args:
@@ -599,14 +607,26 @@ class Bucket:
     def _info(self, name: str, found: Stored) -> dict[str, Any]:
         return {"Key": name, "Size": len(found.data), "size": len(found.data), "LastModified": found.written}
 
-    def call_s3(self, method: str, Bucket: str, Prefix: str, Delimiter: str) -> Any:
+    def call_s3(self, method: str, **asked: Any) -> Any:
+        if method == "delete_object":
+            return self._delete(asked["Key"], asked["IfMatch"])
         assert method == "list_objects_v2"
+        prefix = asked["Prefix"]
 
         def act() -> Any:
             found = sorted(self._world.objects.items())
-            return {"Contents": [self._info(*item) for item in found if item[0].startswith(Prefix)]}
+            return {"Contents": [self._info(*item) for item in found if item[0].startswith(prefix)]}
 
-        return self._world.request(f"list {Prefix}", False, act)
+        return self._world.request(f"list {prefix}", False, act)
+
+    def _delete(self, name: str, tag: str | None) -> None:
+        def act() -> None:
+            found = self._got(f"b/{name}")
+            if tag is not None and tag_of(found.data) != tag:
+                raise Precondition
+            self._world.drop(name)
+
+        self._world.request(f"delete {name}", True, act)
 
     async def _call_s3(self, method: str, Bucket: str, Key: str) -> Any:
         assert method == "get_object"
@@ -621,7 +641,9 @@ class Bucket:
         return {"Body": Body(found.data), "ETag": tag_of(found.data)}
 
     def info(self, path: str) -> Any:
-        return self._world.request(f"look at {path[2:]}", False, lambda: self._info(path[2:], self._got(path)))
+        return self._world.request(
+            f"look at {path[2:]}", False, lambda: self._info(path[2:], self._got(path))
+        )
 
     def cat_file(self, path: str, start: int, end: int) -> Any:
         return self._world.request(f"read {path[2:]}", False, lambda: self._got(path).data[start:end])
@@ -659,11 +681,7 @@ class Bucket:
         self._world.request(f"upload {there[2:]}", True, lambda: self._world.put("upload", there[2:], data))
 
     def rm_file(self, path: str) -> None:
-        def act() -> None:
-            self._got(path)
-            self._world.drop(path[2:])
-
-        self._world.request(f"delete {path[2:]}", True, act)
+        self._delete(path[2:], None)
 
 
 class Modelled(Remote):
