@@ -249,8 +249,8 @@ class Mirror(Versions):
     def _check_there(self, manifest: Manifest, text: bytes) -> None:
         """Takes a manifest back whose files somebody removes, who took its builder for dead.
 
-        Whoever removes files marks their build first, and then looks for its manifest once more. Here the manifest
-        is there first, and then the mark is looked for. So at least one of the two sees the other.
+        Whoever removes files marks their build first, and then looks for its manifest once more. Here the
+        manifest is there first, and then the mark is looked for. So at least one of the two sees the other.
         """
         folder = self._folder(manifest.id, manifest.version)
         there = self._remote.find(folder) if manifest.files else {}

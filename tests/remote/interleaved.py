@@ -1,15 +1,20 @@
 """Machines that share a store, run as a model: every order of their steps, and faults at each.
 
-A machine is a thread that runs the real code. It stops before every request to the store and wherever it would wait
-for time to pass, and goes on when a schedule says so; the clock is a number that moves once nobody can do anything
-else. So a run is a list of choices, and runs are repeated with other choices until every state has been seen.
-Two ways to the same state are followed once: what a machine does next depends on what it was answered, which
-time it was told, and nothing else.
+A machine is a thread that runs the real code. It stops before every request to the store and wherever it
+would wait for time to pass, and goes on when a schedule says so; the clock is a number that moves once nobody
+can do anything else. So a run is a list of choices, and runs are repeated with other choices until every state
+has been seen. Two ways to the same state are followed once: what a machine does next depends on what it was
+answered and which time it was told, and on nothing else.
 
-A fault is a choice, too. `crash`: the machine is gone. `lost`: a request is carried out, and its answer does not arrive.
-`cut` and `cut after`: neither this request, or its answer, nor any other gets through for longer than a lease.
-`pause`: the whole machine stands still for that long. `slow`: what it works at does, and signs of life go on.
-`away` is `cut`, for ever.
+A fault is a choice, too:
+
+crash       the machine is gone
+lost        a request is carried out, and its answer does not arrive
+cut         neither this request nor any other gets through, for longer than a lease
+cut after   likewise, but this request is carried out
+away        a cut for ever
+pause       the whole machine stands still for longer than a lease
+slow        what it works at does, and it shows signs of life
 """
 
 from __future__ import annotations
@@ -48,7 +53,8 @@ class Broken(AssertionError):
 class Precondition(Exception):
     """S3's answer to a condition that does not hold."""
 
-    response = {"Error": {"Code": "PreconditionFailed"}}
+    def __init__(self) -> None:
+        self.response = {"Error": {"Code": "PreconditionFailed"}}
 
 
 class Stored(NamedTuple):
