@@ -2,9 +2,9 @@
 
 A machine is a thread that runs the real code. It stops before every request to the store and wherever it
 would wait for time to pass, and goes on when a schedule says so; the clock is a number that moves once nobody
-can do anything else. So a run is a list of choices, and runs are repeated with other choices until every state
-has been seen. Two ways to the same state are followed once: what a machine does next depends on what it was
-answered and which time it was told, and on nothing else.
+can do anything else. So a run is a list of choices, and runs are repeated with other choices until every
+state has been seen. Two ways to the same state are followed once: what a machine does next depends on what it
+was answered and which time it was told, and on nothing else.
 
 A fault is a choice, too:
 
@@ -296,7 +296,7 @@ class World:
             actions = self._actions()
             if not actions:
                 times = [time for task in self._living() for time in self._times(task) if time > self.now]
-                waiting = ", ".join(task.machine.name for task in mains if not task.is_done)
+                waiting = ", ".join(task.machine.name for task in self._living() if task.is_main)
                 if min(times, default=_FOREVER) > self._patience:
                     self.fail(f"{waiting} wait(s) without end")
                     return None

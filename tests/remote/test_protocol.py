@@ -193,6 +193,8 @@ class Protocol:
             ):
                 world.fail(f"the version of {published} has lost its files")
         for machine in world.machines:
+            if machine.outcome in ("ExistsError", "YogaError") and published == machine.name:
+                world.fail(f"{machine.name} was told {machine.outcome}, and has published its version")
             if machine.outcome != machine.name:
                 continue
             puts = [

@@ -165,6 +165,22 @@ def test_files_that_others_take_away_are_not_published(
     whole(machine("other"), OURS)
 
 
+def test_a_mark_that_somebody_left_who_died_hinders_nobody(machine: Machine, tmp_path: Path) -> None:
+    """Before its files come, and beside them."""
+    local, storage = yoga.Storage(tmp_path / "local"), machine("first")
+    local.submit(OURS, "a", "1")
+    (data,) = (tmp_path / "local" / "a" / "1").glob("*.mdb")
+    mark = f"a/1/{data.name[:16]}-99999.replaced"
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    for _ in range(2):
+        remote.write(mark, b"")
+        local.copy("a", "1", storage)
+        whole(storage, OURS)
+    cleaned(machine("second"))
+    assert mark not in remote.find()
+    whole(machine("other"), OURS)
+
+
 def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
     storage = machine("first")
     storage.submit(OURS, "a", "1")
