@@ -74,6 +74,7 @@ class Machine:
         self.still_until = 0.0
         self.cut_until = 0.0
         self.faults: list[str] = []
+        self.struck: list[str] = []  # before which requests
         self.outcome: Any = None
         self.is_inside = False  # between having the lease and giving it up
         self.first_tag: str | None = None  # of what lay there when it was first looked at
@@ -100,7 +101,7 @@ class _Task:
         self.is_ready: Callable[[], bool] = lambda: False
         self.until = _FOREVER
         self.slow_until = 0.0
-        self.arrived = 0  # at which step it came to where it is
+        self.arrived = 0  # after how many moves it came to where it is
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_done = False
@@ -157,6 +158,7 @@ class World:
         self._clock = clock
         self._patience = patience
         self._tasks: list[_Task] = []
+        self._moves = 0  # requests and faults
         self._last: _Task | None = None  # who has made a request
         self._choices: list[int] = []
         self._ended = _shut()
@@ -175,7 +177,7 @@ class World:
 
     def _add(self, task: _Task) -> None:
         self._tasks.append(task)
-        task.label, task.is_ready, task.arrived = "begins", lambda: True, len(self.steps)
+        task.label, task.is_ready = "begins", lambda: True
         (_IDLE.pop() if _IDLE else _Worker()).take(self, task)
 
     def perform(self, task: _Task) -> None:
@@ -275,7 +277,7 @@ class World:
             assert task.has_left.acquire(timeout=60), "a thread of the model hangs"
 
     def _pass(self, task: _Task) -> None:
-        task.arrived = len(self.steps)
+        task.arrived = self._moves
         following = self._next()
         if following is not task:
             (self._ended if following is None else following.gate).release()
@@ -316,6 +318,7 @@ class World:
                 f"{self.now:7.1f} {task.machine.name}{'' if task.is_main else ' (life)'}: {task.label}"
                 f"{'' if kind == 'step' else f' -- {kind}'}"
             )
+            self._moves += task.act is not None
             self._turns -= actions[0][1] is self._last is not task
             if len(self.steps) > _MOST_STEPS:
                 self.fail("this takes steps without end")
@@ -356,7 +359,7 @@ class World:
             return False
         if kind in _OF_WRITES | {"slow"} and not task.writes:
             return False
-        return kind not in _WHEN_ARRIVED or task.arrived == len(self.steps)
+        return kind not in _WHEN_ARRIVED or task.arrived == self._moves
 
     def _done(self, kind: str, task: _Task) -> bool:
         """Does it; True if the task goes on at once."""
@@ -364,6 +367,7 @@ class World:
         if kind != "step":
             self._faults -= 1
             machine.faults.append(kind)
+            machine.struck.append(task.label)
         until = self.now + self._still
         if kind == "crash":
             machine.is_dead = True
@@ -399,7 +403,14 @@ class World:
             for task in self._tasks
         )
         machines = tuple(
-            (machine.is_dead, machine.still_until, machine.cut_until, machine.is_inside, *machine.faults)
+            (
+                machine.is_dead,
+                machine.still_until,
+                machine.cut_until,
+                machine.is_inside,
+                *machine.faults,
+                *machine.struck,
+            )
             for machine in self.machines
         )
         objects = frozenset(self.objects.items())
