@@ -142,7 +142,12 @@ class Lease:
             claims = self._claims()
             last = max(claims, default=0)
             claim = self._read(last) if last else None
-            if claim is None or claim.is_given_up or self._is_dead(claim, seen):
+            if (
+                claim is None
+                or claim.is_given_up
+                # Once more, for between its look and the clock's it may be this process that slept.
+                or (self._is_dead(claim, seen) and self._read(last) == claim)
+            ):
                 self.may_be_deleted = claim is not None and claim.may_delete
                 if claim is not None and not claim.is_given_up:
                     _log.warning("%s: taking over from %s, which is silent", self._what, claim.holder)

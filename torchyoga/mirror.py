@@ -261,12 +261,15 @@ class Mirror(Versions):
         if not lease.is_another_deleting() and not self._is_torn(manifest):
             return
         with lease.again(deletes=True) as last:
-            if self.read_manifest(id, version) != text:
-                return  # it was replaced or removed since
-            if not last.may_be_deleted and not self._is_torn(manifest):
+            name = f"{self._folder(id, version)}/{MANIFEST}"
+            try:
+                found, tag = self._remote.read_tagged(name, LARGEST_MANIFEST)
+            except FileNotFoundError:
+                return  # it was removed since
+            if found != text or not (last.may_be_deleted or self._is_torn(manifest)):
                 return
             last.check()
-            self._remote.delete([f"{self._folder(id, version)}/{MANIFEST}"])
+            self._remote.delete_seen(name, tag)
         raise YogaError(
             f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean or "
             "by remove; nothing was published, submit it again"
@@ -330,17 +333,20 @@ class Mirror(Versions):
         """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""
         with self._held(id, version, timeout, deletes=True) as lease:
             folder = self._folder(id, version)
-            names = self._remote.find(folder)
-            if MANIFEST not in names:
-                self.manifest(id, version)  # says what there is
-            self.refuse_foreign(id, version, names)
             seen = self.seen(id, version)
+            if seen is None:
+                self.manifest(id, version)  # says what there is
+                seen = self.seen(id, version)  # it was published at this moment
+            names = self._remote.find(folder)
+            self.refuse_foreign(id, version, names)
             lease.check()  # whoever takes over from now on uses other names than those that were listed
-            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS if name in names)
             # What another is about to publish stays.
             ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
-            data = [name for name in names if is_data_file(name) and name.startswith(ours)]
-            self._remote.delete(f"{folder}/{name}" for name in data)
+            data = [f"{folder}/{name}" for name in names if is_data_file(name) and name.startswith(ours)]
+            if seen is not None:
+                self._remote.delete_seen(f"{folder}/{MANIFEST}", seen.tag)
+            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS[1:] if name in names)
+            self._remote.delete(data)
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
