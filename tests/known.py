@@ -12,7 +12,7 @@ import numpy as np
 import torchyoga as yoga
 from torchyoga.testing import assert_rows_equal
 
-__all__ = ["Bystanders", "KnownRows", "generation_of", "unexpected"]
+__all__ = ["Bystanders", "KnownRows", "generation_in", "generation_of", "unexpected"]
 
 
 class KnownRows:
@@ -49,10 +49,14 @@ def generation_of(storage: yoga.Storage, id: str, version: str) -> int | None:
         CorruptError, RemoteError: it cannot be read.
     """
     try:
-        ref = storage.fetch(id, version)
-        rows = list(ref)
-    except yoga.errors.NotFoundError:  # not there, or replaced between the two lines
+        return generation_in(storage.fetch(id, version), id, version)
+    except yoga.errors.NotFoundError:  # not there, or replaced while it was read
         return None
+
+
+def generation_in(ref: yoga.DataRef, id: str, version: str) -> int:
+    """Which generation all rows are of; raises as `generation_of` does, and NotFoundError."""
+    rows = list(ref)
     generation = int(rows[0]["generation"])
     expected = KnownRows(id, version, generation)
     assert len(rows) == len(expected), f"{id} {version} has {len(rows)} rows, not {len(expected)}"

@@ -60,8 +60,8 @@ ROOMS = {
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
     "adapters/torch formats/odd_sizes",
     "rows/leaf": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
-    "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead views/mapped "
-    "storage/storage",
+    "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
+    "views/mapped storage/storage",
     "loading/shared_memory": "loading/shared_memory loading/batch_kinds process/forks loading/loader",
     "loading/plan": "loading/loader loading/in_use loading/batch_kinds sampling/seeding",
     "loading/delivery": "loading/loader loading/in_use loading/batch_kinds sampling/unordered loading/device",

@@ -163,6 +163,24 @@ def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) 
         assert claims(remote) == ["00000003.json"]
 
 
+def test_a_waiter_that_slept_takes_nobody_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has looked at a claim; until it asks what time it is, the holder has shown life many times."""
+    remote = memory()
+    with Lease(remote, "l", "work", 60, 0) as holder:
+        late = Lease(remote, "l", "work", 60, 0)
+        now = remote.now
+
+        def asked_late() -> float | None:
+            remote.write("l/00000001.json", holder._text())
+            found = now()
+            return None if found is None else found + 100
+
+        monkeypatch.setattr(remote, "now", asked_late)
+        with pytest.raises(YogaError, match="still held"):
+            late.__enter__()
+        holder.check()
+
+
 HOLDER = """
 import sys, time
 from torchyoga.stores.lease import Lease

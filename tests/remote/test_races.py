@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from servers import S3, Gcs
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga import errors
@@ -172,3 +174,142 @@ def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
     storage.submit(THEIRS, "a", "1", overwrite=True)
     remote = storage._store._remote  # type: ignore[attr-defined]
     assert list(remote.find(".leases")) == ["a/1/00000002.json"]
+
+
+@pytest.mark.parametrize("how", ["remove", "clean"])
+def test_who_stood_still_deletes_nothing_that_was_published_since(
+    how: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy has the same build each time, so the other may be about to delete files of its very names."""
+    first, second = machine("first"), machine("second")
+    local = yoga.Storage(tmp_path / "local")
+    local.submit(OURS, "a", "1")
+    local.copy("a", "1", first)
+    if how == "clean":
+        first._store._remote.delete(["a/1/manifest.json"])  # type: ignore[attr-defined]
+        time.sleep(1.1)  # stores count whole seconds
+    delete, stopped = Remote.delete, []
+
+    def delete_late(self: Remote, names: Iterable[str]) -> None:
+        meant = list(names)
+        if any(name.endswith(".mdb") for name in meant) and not stopped:
+            stopped.append(True)
+            time.sleep(LEASE + 0.5)
+            local.copy("a", "1", second)
+        delete(self, meant)
+
+    monkeypatch.setattr(Remote, "delete", delete_late)
+    if how == "remove":
+        first.remove("a", "1")
+    else:
+        first.clean(0)
+    assert stopped
+    whole(machine("other"), OURS)
+    assert local.copy("a", "1", second).fingerprint == local.fetch("a", "1").fingerprint
+
+
+def test_an_interrupted_build_is_not_continued_with_what_another_deletes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are up; who cleans has seen them, and stands still."""
+    first, second = machine("first"), machine("second")
+    create, delete = Remote.create, Remote.delete
+    stopped: list[bool] = []
+
+    def fail(self: Remote, name: str, data: bytes) -> None:
+        if name.endswith("manifest.json"):
+            raise errors.RemoteError("no network")
+        create(self, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "create", fail)
+        with pytest.raises(errors.RemoteError):
+            second.submit(OURS, "a", "1")
+    time.sleep(1.1)
+
+    def delete_late(self: Remote, names: Iterable[str]) -> None:
+        meant = list(names)
+        if any(name.endswith(".mdb") for name in meant) and not stopped:
+            stopped.append(True)
+            time.sleep(LEASE + 0.5)
+            second.submit(OURS, "a", "1")
+        delete(self, meant)
+
+    monkeypatch.setattr(Remote, "delete", delete_late)
+    first.clean(0)
+    assert stopped
+    whole(machine("other"), OURS)
+
+
+def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another is about to delete its files, and they are still there when it looks."""
+    first, second = machine("first"), machine("second")
+    create, delete = Remote.create, Remote.delete
+    go, about = threading.Event(), threading.Event()
+    cleaner = threading.Thread(target=second.clean, args=(0,))
+
+    def delete_late(self: Remote, names: Iterable[str]) -> None:
+        meant = list(names)
+        if any(name.endswith(".mdb") for name in meant):
+            about.set()
+            assert go.wait(PATIENCE)
+        delete(self, meant)
+
+    def create_late(self: Remote, name: str, data: bytes) -> None:
+        if name == "a/1/manifest.json" and not about.is_set():
+            time.sleep(2 * LEASE + 1.5)
+            cleaner.start()
+            assert about.wait(PATIENCE)
+            threading.Timer(LEASE / 2, go.set).start()
+        create(self, name, data)
+
+    monkeypatch.setattr(Remote, "create", create_late)
+    monkeypatch.setattr(Remote, "delete", delete_late)
+    try:
+        first.submit(OURS, "a", "1")
+    except errors.YogaError:
+        first.submit(OURS, "a", "1")
+    finally:
+        go.set()
+        cleaner.join(PATIENCE)
+    whole(machine("other"), OURS)
+
+
+def test_who_cleans_and_was_taken_over_spares_what_came_since(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still before it lists the files, and lists those of a copy that is not published yet."""
+    first, second = machine("first"), machine("second")
+    local = yoga.Storage(tmp_path / "local")
+    local.submit(OURS, "a", "1")
+    first._store._remote.write("a/1/0123456789abcdef-00000.mdb", b"left")  # type: ignore[attr-defined]
+    find, create = Remote.find, Remote.create
+    stands, go = threading.Event(), threading.Event()
+    cleaner = threading.Thread(target=first.clean, args=(0,))
+
+    def find_late(self: Remote, folder: str = "") -> Any:
+        if folder == "a/1" and threading.current_thread() is cleaner:
+            stands.set()
+            assert go.wait(PATIENCE)
+        return find(self, folder)
+
+    def create_late(self: Remote, name: str, data: bytes) -> None:
+        if name == "a/1/manifest.json":
+            go.set()
+            cleaner.join(PATIENCE)
+        create(self, name, data)
+
+    monkeypatch.setattr(Remote, "find", find_late)
+    monkeypatch.setattr(Remote, "create", create_late)
+    monkeypatch.setattr("torchyoga.stores.remote._is_before", lambda found, time: True)
+    cleaner.start()
+    try:
+        assert stands.wait(PATIENCE)
+        time.sleep(LEASE + 0.5)
+        local.copy("a", "1", second)
+    finally:
+        go.set()
+        cleaner.join(PATIENCE)
+    whole(machine("other"), OURS)

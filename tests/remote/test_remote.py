@@ -110,6 +110,30 @@ def test_what_is_there_is_not_created_again(remote: Remote) -> None:
     assert remote.is_conditional
 
 
+def test_what_was_tidied_away_is_no_broken_promise(remote: Remote) -> None:
+    """A claim, say, whose holder was taken for dead before it could look."""
+    remote.check_conditional("m", b"one")
+    assert remote.is_conditional
+    assert [*remote.find()] == ["m"]  # nothing else is left
+
+
+def test_what_was_seen_is_deleted(remote: Remote) -> None:
+    remote.write("m", b"one")
+    _, tag = remote.read_tagged("m", 10)
+    remote.delete_seen("m", tag)
+    assert remote.find_one("m") is None
+    remote.delete_seen("m", tag)  # as if the reply had been lost
+
+
+def test_what_was_replaced_since_is_not_deleted() -> None:
+    remote = Remote(f"memory://{uuid.uuid4().hex}")
+    remote.write("m", b"one")
+    _, tag = remote.read_tagged("m", 10)
+    remote.write("m", b"two")
+    remote.delete_seen("m", tag)
+    assert remote.read("m", 10) == b"two"
+
+
 def test_files_of_all_sizes_are_uploaded(remote: Remote, tmp_path: Path) -> None:
     for nbytes in (0, 1, 9 * 2**20):
         data = os.urandom(nbytes)

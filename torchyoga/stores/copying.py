@@ -33,7 +33,7 @@ def copied(
     id, version = manifest.id, manifest.version
     for _ in range(MOST_LOOKS):
         published = to.find(id, version)
-        if published is not None and published.build == manifest.build:
+        if published is not None and published.is_copy_of(manifest):
             return ref_of(to, published)
         if not overwrite:
             to.refuse_existing(id, version)

@@ -2,7 +2,9 @@
 
 Note 49. The process that downloads files knows the order.
 A thread walks along the iteration's own arithmetic, and stays a quarter of the cache ahead of the rows
-delivered. Worker processes find their files in the cache, or wait for the process that downloads them.
+delivered, or handed to worker processes, which find their files in the cache or wait for the process that
+downloads them. It does not ask again for what they have been handed: by then that may be read, and deleted
+again. All that workers are handed at once is a quarter of the cache at most, if that is a batch each.
 """
 
 from __future__ import annotations

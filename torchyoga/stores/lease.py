@@ -6,6 +6,9 @@ Whoever wants the work creates the claim after the last one, once that is given 
 life for some time; creation is exclusive, so one gets it. Nobody ever writes to another's claim. Time is told
 by the store's own clock, or where it has none by how long a claim is seen unchanged.
 
+A holder that was taken over may go on at any time. One that deletes may then delete what it has seen, so
+claims hand on that there was one: see `Lease.may_be_deleted`.
+
 Note 46. A claim on a lease is never written by another builder.
 Its number is created after the last one's, so claims form a chain. A holder that slept finds a higher number,
 and its sign of life harms nobody.
@@ -43,6 +46,7 @@ class _Claim(NamedTuple):
     number: int
     holder: str  # for people
     is_given_up: bool
+    may_delete: bool  # it, or one before it that was taken over, may be about to delete what it has seen
     beat: str  # changes with every sign of life
     written: float | None  # by the store's clock
 
@@ -56,18 +60,35 @@ class Lease:
         what: the work, for messages.
         seconds: without a sign of life for so long, a holder counts as dead.
         timeout: seconds to wait for others.
+        deletes: the work deletes what it finds.
+
+    Attributes:
+        may_be_deleted: what lay there when the work began may be deleted at any time, by one who was taken
+            over.
 
     Raises:
         YogaError: another still held it after `timeout`; says who, and since when.
         RemoteError: the store cannot be reached or written.
     """
 
-    def __init__(self, remote: Remote, folder: str, what: str, seconds: float, timeout: float) -> None:
+    may_be_deleted = False
+
+    def __init__(
+        self,
+        remote: Remote,
+        folder: str,
+        what: str,
+        seconds: float,
+        timeout: float,
+        *,
+        deletes: bool = False,
+    ) -> None:
         self._remote = remote
         self._folder = folder
         self._what = what
         self._seconds = seconds
         self._timeout = timeout
+        self._deletes = deletes
         self._token = secrets.token_hex(8)
         self._holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
         self._number = 0
@@ -82,10 +103,13 @@ class Lease:
         self._life.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._stop.set()
         if self._life is not None:
             self._life.join(self._seconds)
+        if isinstance(error, RemoteError):
+            # A request to delete that was given up may arrive yet.
+            self.may_be_deleted |= self._deletes
         if not self._is_lost:
             try:
                 self._remote.write(self._name(self._number), self._text(is_given_up=True))
@@ -94,14 +118,28 @@ class Lease:
 
     def check(self) -> None:
         """YogaError if another has taken over, because this process gave no sign of life for too long."""
-        claims = self._claims()
-        last = max(claims, default=0)
-        if last > self._number:
+        claim = self._later()
+        if claim is not None:
             self._is_lost = True
             raise YogaError(
-                f"{self._what} was taken over by {self._read(last).holder}, because this process gave no "
+                f"{self._what} was taken over by {claim.holder}, because this process gave no "
                 f"sign of life for {self._seconds:.0f} s; let that one finish"
             )
+
+    def is_another_deleting(self) -> bool:
+        """True if others have taken over, of whom one may have begun to delete and not ended."""
+        claim = self._later()
+        return claim is not None and claim.may_delete
+
+    def again(self, deletes: bool) -> Lease:
+        """The same work, once others that have taken over are done."""
+        self._is_lost = True
+        return Lease(self._remote, self._folder, self._what, self._seconds, self._timeout, deletes=deletes)
+
+    def _later(self) -> _Claim | None:
+        """The last claim, if it is another's."""
+        last = max(self._claims(), default=0)
+        return self._read(last) if last > self._number else None
 
     # -- getting it
 
@@ -112,7 +150,13 @@ class Lease:
             claims = self._claims()
             last = max(claims, default=0)
             claim = self._read(last) if last else None
-            if claim is None or claim.is_given_up or self._is_dead(claim, seen):
+            if (
+                claim is None
+                or claim.is_given_up
+                # Once more, for between its look and the clock's it may be this process that slept.
+                or (self._is_dead(claim, seen) and self._read(last) == claim)
+            ):
+                self.may_be_deleted = claim is not None and claim.may_delete
                 if claim is not None and not claim.is_given_up:
                     _log.warning("%s: taking over from %s, which is silent", self._what, claim.holder)
                 if self._claim(last + 1):
@@ -172,7 +216,9 @@ class Lease:
 
     def _text(self, is_given_up: bool = False) -> bytes:
         beat = f"{self._token}-{time.monotonic_ns()}"
-        return json.dumps({"holder": self._holder, "given_up": is_given_up, "beat": beat}).encode()
+        may_delete = self.may_be_deleted or (self._deletes and not is_given_up)
+        content = {"holder": self._holder, "given_up": is_given_up, "deletes": may_delete, "beat": beat}
+        return json.dumps(content).encode()
 
     def _claims(self) -> list[int]:
         return [int(name[:8]) for name in self._remote.find(self._folder) if _CLAIM.fullmatch(name)]
@@ -183,8 +229,12 @@ class Lease:
             found = self._remote.find_one(name)
             content = json.loads(self._remote.read(name, _LARGEST))
             holder, beat = str(content["holder"])[:200], str(content["beat"])[:100]
-            return _Claim(number, holder, content["given_up"] is True, beat, found.written if found else None)
+            is_given_up = content["given_up"] is True
+            may_delete = content.get("deletes", not is_given_up) is not False  # older ones do not say
+            written = found.written if found else None
+            return _Claim(number, holder, is_given_up, may_delete, beat, written)
         except FileNotFoundError:
-            return _Claim(number, "nobody", True, "", None)  # tidied away: a later one is there
+            return _Claim(number, "nobody", True, False, "", None)  # tidied away: a later one is there
         except (ValueError, KeyError, TypeError, RecursionError):
-            return _Claim(number, f"somebody ({self._remote.where(name)} is damaged)", False, "damaged", None)
+            holder = f"somebody ({self._remote.where(name)} is damaged)"
+            return _Claim(number, holder, False, True, "damaged", None)

@@ -443,8 +443,7 @@ class Remote:
         try:
             self._tried(f"write {self.where(name)}", create)
         except FileExistsError:
-            there = self.find_one(name)
-            if there is None or there.nbytes not in (None, len(data)) or self.read(name, len(data)) != data:
+            if not self._holds(name, data):
                 raise
 
     def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
@@ -492,12 +491,30 @@ class Remote:
         try:
             self._tried(f"write {self.where(name)}", replace)
         except FileExistsError:
-            there = self.find_one(name)
-            if there is None or there.nbytes not in (None, len(data)) or self.read(name, len(data)) != data:
+            if not self._holds(name, data):
                 raise
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        """Whether these bytes are under a name; what is there may be replaced or removed at any time."""
+        try:
+            return self.read(name, len(data)) == data
+        except (FileNotFoundError, CorruptError):
+            return False
 
     def check_conditional(self, name: str, data: bytes) -> None:
         """Finds out whether the store keeps its word, by creating what is there already."""
+        if self.is_conditional and not self._refuses(name, data):
+            # It is not there any more if others took its owner for dead, and tidied up; so once more, with a
+            # name that nobody else has.
+            own = _own_name()
+            self.write(own, b"")
+            try:
+                self._ignores_conditions = not self._refuses(own, b"")
+            finally:
+                self.delete([own])
+
+    def _refuses(self, name: str, data: bytes) -> bool:
+        """Whether the store refuses to create what is there."""
 
         def create() -> bool:
             fs, path = self._at(name)
@@ -507,8 +524,7 @@ class Remote:
                 return isinstance(error, FileExistsError)
             return False
 
-        if self.is_conditional:
-            self._ignores_conditions = not self._tried(f"write {self.where(name)}", create)
+        return self._tried(f"write {self.where(name)}", create)
 
     def write(self, name: str, data: bytes) -> None:
         """Puts bytes under a name, in place of what is there; RemoteError if that cannot be done."""
@@ -549,7 +565,7 @@ class Remote:
 
     def now(self) -> float | None:
         """What the store says that it is o'clock, in seconds; None if it does not."""
-        name = f".leases/clock-{secrets.token_hex(8)}"
+        name = _own_name()
         self.write(name, b"")
         try:
             found = self.find_one(name)
@@ -570,6 +586,40 @@ class Remote:
             delete(name)  # whatever hinders one hinders all
         with ThreadPoolExecutor(_DELETIONS, thread_name_prefix="torchyoga remove") as pool:
             deque(pool.map(delete, left), maxlen=0)
+
+    def delete_seen(self, name: str, tag: str | None) -> None:
+        """Removes what `read_tagged` gave, and nothing else, in one step where there is a tag and the store
+        can; what is not there any more is no error."""
+
+        def delete() -> None:
+            fs, path = self._at(name)
+            if self._is_s3 and tag is not None and not refused:
+                bucket, key, _ = fs.split_path(path)
+                self._run(fs, "call_s3", "delete_object", Bucket=bucket, Key=key, IfMatch=tag)
+            elif self.protocol in ("gs", "gcs") and tag is not None:
+                bucket, key, _ = fs.split_path(path)
+                self._awaited(fs, fs._call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=tag))
+            elif self.protocol == "memory" and tag is not None:
+                with _MEMORY:
+                    if blake2b(fs.cat_file(path)).hexdigest() == tag:
+                        fs.rm_file(path)
+            else:
+                self._run(fs, "rm_file", path)
+
+        def delete_if_known() -> None:
+            try:
+                delete()
+            except Exception as error:
+                if _statuses(error) & {"412", "PreconditionFailed"}:
+                    return  # another is there by now, which stays
+                if refused or not (self._is_s3 and tag is not None) or not _is_unknown(error):
+                    raise
+                refused.append(True)  # neither every client nor every server knows conditions of deletions
+                delete()
+
+        refused: list[bool] = []
+        with contextlib.suppress(FileNotFoundError):
+            self._tried(f"remove {self.where(name)}", delete_if_known)
 
     def abort_uploads(self, before: float, is_ours: Callable[[str], bool]) -> list[str]:
         """Ends uploads in parts that were begun before a time and never finished.
@@ -758,6 +808,11 @@ def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
     return found
 
 
+def _own_name() -> str:
+    """A name that nobody else has, where `clean` finds what was left."""
+    return f".leases/clock-{secrets.token_hex(8)}"
+
+
 def _seconds(nbytes: int) -> float:
     return _PATIENCE + nbytes / _SLOWEST
 
@@ -834,6 +889,12 @@ def _is_beyond(error: Exception) -> bool:
     """True if nothing was within the range that was asked for."""
     is_told = isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error.args[-1])
     return is_told or bool(_statuses(error) & {"416", "InvalidRange"})
+
+
+def _is_unknown(error: Exception) -> bool:
+    """True if the client or the server does not know what was asked of it."""
+    names = {type(cause).__name__ for cause in _causes(error)}
+    return "ParamValidationError" in names or bool(_statuses(error) & {"501", "NotImplemented"})
 
 
 def _names_bucket(error: Exception) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -155,6 +156,11 @@ class Mirror(Versions):
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
         """Holds the lock of this machine, and the lease in the store."""
+        with self._held(id, version, timeout, deletes=False):
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, id: str, version: str, timeout: float, deletes: bool) -> Iterator[Lease]:
         self._remote.refuse_read_only()
         self._cache.make("building")  # says what to do if that is not allowed
         folder = f".leases/{self._folder(id, version)}"
@@ -162,12 +168,12 @@ class Mirror(Versions):
         patience = timeout if timeout >= 0 else _FOREVER
         with (
             self._local.lock(id, version, timeout),
-            Lease(self._remote, folder, what, self._lease_seconds, patience) as lease,
+            Lease(self._remote, folder, what, self._lease_seconds, patience, deletes=deletes) as lease,
         ):
             self._leases[id, version] = lease
             self._warn_of_weak_stores()
             try:
-                yield
+                yield lease
             finally:
                 del self._leases[id, version]
 
@@ -195,9 +201,10 @@ class Mirror(Versions):
         assert staging.replaces is None or isinstance(staging.replaces, Seen)
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
-        for file in published.files:  # what was built here need not be downloaded
+        # What was built here need not be downloaded.
+        for built, file in zip(manifest.files, published.files, strict=True):
             with contextlib.suppress(OSError, YogaError):
-                self._cache.adopt(files.key(file), f"{staging.root.within}/{file.name}")
+                self._cache.adopt(files.key(file), f"{staging.root.within}/{built.name}")
         staging.clear()
         return published
 
@@ -220,18 +227,22 @@ class Mirror(Versions):
     ) -> Manifest:
         id, version = manifest.id, manifest.version
         sealed(manifest)
-        held = opening(manifest, held)
+        held, lease = opening(manifest, held), self._leases[id, version]
+        build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
+        named = manifest.named_anew(build)
         folder = self._folder(id, version)
         there = self._remote.find(folder)
         self.refuse_foreign(id, version, there)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            entries = tuple(self._uploaded(folder, manifest.files, held, there, bar))
-        self._check_arrived(folder, manifest.files, held)
-        published = replace(manifest, files=entries)
+            entries = tuple(self._uploaded(folder, manifest.files, named.files, held, there, bar))
+        self._check_arrived(folder, manifest.files, named.files, held)
+        published = replace(named, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
         if not manifest.files and any(map(is_data_file, there)):
             # `clean` takes the files of a single build for those of the manifest, which these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
+        if lease.is_another_deleting():
+            lease.check()
         try:
             if replaces is None:
                 self._remote.create(name, text)
@@ -249,27 +260,51 @@ class Mirror(Versions):
         return self.seen(id, version) == expected
 
     def _check_there(self, manifest: Manifest, text: bytes) -> None:
-        """Takes a manifest back whose files somebody has removed, for he took its builder for dead."""
+        """Takes a manifest back whose files somebody deletes, for he took its builder for dead.
+
+        Who claims the work from now on sees the manifest, and spares its files.
+        """
+        id, version = manifest.id, manifest.version
+        lease = self._leases[id, version]
+        if not lease.is_another_deleting() and not self._is_torn(manifest):
+            return
+        with lease.again(deletes=True) as last:
+            name = f"{self._folder(id, version)}/{MANIFEST}"
+            try:
+                found, tag = self._remote.read_tagged(name, LARGEST_MANIFEST)
+            except FileNotFoundError:
+                return  # it was removed since
+            if found != text or not (last.may_be_deleted or self._is_torn(manifest)):
+                return
+            last.check()
+            self._remote.delete_seen(name, tag)
+        raise YogaError(
+            f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean or "
+            "by remove; nothing was published, submit it again"
+        )
+
+    def _is_torn(self, manifest: Manifest) -> bool:
+        """True if a file of a version is not there."""
         folder = self._folder(manifest.id, manifest.version)
         there = self._remote.find(folder) if manifest.files else {}
         missing = [file.name for file in manifest.files if file.name not in there]
-        if missing and self._remote.find_one(f"{folder}/{missing[0]}") is None:
-            if self.read_manifest(manifest.id, manifest.version) == text:
-                self._remote.delete([f"{folder}/{MANIFEST}"])
-            raise YogaError(
-                f"{len(missing)} files of {manifest.id!r} {manifest.version!r} were removed from {self.name} "
-                "while it was published, by clean or by remove; nothing was published, submit it again"
-            )
+        return bool(missing) and self._remote.find_one(f"{folder}/{missing[0]}") is None
 
     def _uploaded(
-        self, folder: str, files: Sequence[FileEntry], held: Held, there: dict[str, Found], bar: Any
+        self,
+        folder: str,
+        files: Sequence[FileEntry],
+        named: Sequence[FileEntry],
+        held: Held,
+        there: dict[str, Found],
+        bar: Any,
     ) -> Iterator[FileEntry]:
-        """Uploads the files, some at once; gives the entry of each with its CRC-32."""
+        """Uploads the files, some at once; gives the entry of each as it is named there, with its CRC-32."""
         pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="torchyoga upload")
         waiting: deque[Future[FileEntry]] = deque()
         try:
-            for entry in files:
-                waiting.append(pool.submit(self._upload, folder, entry, held, there, bar))
+            for entry, name in zip(files, (file.name for file in named), strict=True):
+                waiting.append(pool.submit(self._upload, folder, entry, name, held, there, bar))
                 if len(waiting) >= 2 * _UPLOADS:
                     yield waiting.popleft().result()
             while waiting:
@@ -278,43 +313,48 @@ class Mirror(Versions):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _upload(
-        self, folder: str, entry: FileEntry, held: Held, there: dict[str, Found], bar: Any
+        self, folder: str, entry: FileEntry, name: str, held: Held, there: dict[str, Found], bar: Any
     ) -> FileEntry:
         with held(entry) as path:
             with open(path, "rb") as file:
                 crc, _ = crc32_of(file)
             if entry.crc not in (None, crc):
                 raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
-            found = there.get(entry.name)
+            found = there.get(name)
             if found is None or found.nbytes != entry.nbytes:  # its name is that build's alone
-                self._remote.put(path, f"{folder}/{entry.name}")
+                self._remote.put(path, f"{folder}/{name}")
         bar.update(entry.nbytes)
-        return replace(entry, crc=crc)
+        return replace(entry, name=name, crc=crc)
 
-    def _check_arrived(self, folder: str, files: Sequence[FileEntry], held: Held) -> None:
+    def _check_arrived(
+        self, folder: str, files: Sequence[FileEntry], named: Sequence[FileEntry], held: Held
+    ) -> None:
         """Uploads again what has not come whole: one listing, rather than a request for each file."""
         there = self._remote.find(folder) if files else {}
-        for entry in files:
-            found = there.get(entry.name)
+        for entry, name in zip(files, (file.name for file in named), strict=True):
+            found = there.get(name)
             if found is None or found.nbytes not in (None, entry.nbytes):
                 with held(entry) as path:
-                    self._remote.upload(path, f"{folder}/{entry.name}")
+                    self._remote.upload(path, f"{folder}/{name}")
 
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
         """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""
-        with self.lock(id, version, timeout):
+        with self._held(id, version, timeout, deletes=True) as lease:
             folder = self._folder(id, version)
-            names = self._remote.find(folder)
-            if MANIFEST not in names:
-                self.manifest(id, version)  # says what there is
-            self.refuse_foreign(id, version, names)
             seen = self.seen(id, version)
-            self._leases[id, version].check()
-            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS if name in names)
+            if seen is None:
+                self.manifest(id, version)  # says what there is
+                seen = self.seen(id, version)  # it was published at this moment
+            names = self._remote.find(folder)
+            self.refuse_foreign(id, version, names)
+            lease.check()  # whoever takes over from now on uses other names than those that were listed
             # What another is about to publish stays.
             ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
-            data = [name for name in names if is_data_file(name) and name.startswith(ours)]
-            self._remote.delete(f"{folder}/{name}" for name in data)
+            data = [f"{folder}/{name}" for name in names if is_data_file(name) and name.startswith(ours)]
+            if seen is not None:
+                self._remote.delete_seen(f"{folder}/{MANIFEST}", seen.tag)
+            self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS[1:] if name in names)
+            self._remote.delete(data)
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
@@ -348,8 +388,9 @@ class Mirror(Versions):
         """Looks again, while nobody builds the version, and removes what is forgotten in its folder."""
         id, _, version = folder.partition("/")
         try:
-            with self.lock(str(decoded(id)), str(decoded(version)), timeout=0):
+            with self._held(str(decoded(id)), str(decoded(version)), 0, deletes=True) as lease:
                 removed = self._forgotten(folder, self._remote.find(folder), before)
+                lease.check()  # as above
                 self._remote.delete(removed)
                 return removed
         except RemoteError:

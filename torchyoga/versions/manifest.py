@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -159,6 +159,21 @@ class Manifest:
     def is_of_another_build(self, name: str) -> bool:
         """True for the name of a data file that another build of this version has written."""
         return is_data_file(name) and not name.startswith(f"{self.build}-")
+
+    def named_anew(self, build: str) -> Manifest:
+        """The same version with other names of its files, those of another build."""
+        files = (replace(file, name=build + file.name[len(self.build) :]) for file in self.files)
+        return replace(self, build=build, files=tuple(files))
+
+    def is_copy_of(self, other: Manifest) -> bool:
+        """True for the same rows in the same files of the same build, whatever their names are."""
+
+        def unnamed(manifest: Manifest) -> Manifest:
+            return replace(
+                manifest, build="", files=tuple(replace(f, name="", crc=None) for f in manifest.files)
+            )
+
+        return self.build == other.build or unnamed(self) == unnamed(other)
 
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`, with its own checksum."""

@@ -2,12 +2,24 @@
 
 import logging
 import threading
+from typing import Any
 
 from leash import leash
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
 leash()
+# Moto looks at a condition and then writes, and two threads may both look first. Stores do it in one step.
+LOCK, put_object = threading.Lock(), S3Response.put_object
+
+
+def put_in_one_step(self: S3Response) -> Any:
+    with LOCK:
+        return put_object(self)
+
+
+S3Response.put_object = put_in_one_step
 # As real stores do, and several times as fast for small requests: a connection serves more than one.
 WSGIRequestHandler.protocol_version = "HTTP/1.1"
 WSGIRequestHandler.disable_nagle_algorithm = True

@@ -1,0 +1,471 @@
+"""Machines that build, copy, remove, read and clean a few versions of one store at once, while one of them is
+killed, stopped or cut off; and whether all they were told, and what is left, can be true."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy  # noqa: F401  # once, not in every child
+import s3fs  # noqa: F401
+from crews import Act, Hand
+from explained import Deed, are_explained
+from known import SCHEMA, KnownRows, generation_in
+from servers import S3, Fault, Proxy
+from waiting import eventually
+from worlds import make_small_files
+
+import torchyoga as yoga
+from torchyoga import remote
+from torchyoga.errors import NotFoundError
+
+__all__ = ["Storm"]
+
+LEASE = 1  # seconds, as short as may be
+DEAD = 2 * LEASE + 1.5  # seconds after which a builder counts as dead, for stores count whole seconds
+TARGETS = [("a", "1"), ("b c", "2")]
+MACHINES = 3
+PATIENCE = 90  # seconds that one act may take, faults and all
+WAIT = 60  # seconds to wait for others' builds: more than all faults of a round take
+DELETERS = ["remove", "clean"]
+WRITERS = ["submit", "cacheable", "overwrite", "copy", "convert", *DELETERS]
+ACTS = [*WRITERS, *WRITERS, "copy", "clean", "read", "read", "check", "fetch out"]
+_UNKNOWN = {"touches": 300, "requests": 40, "changes": 8, "manifests": 2, "seconds": 0.5}
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What happens to a machine at a step of what it does.
+
+    Attributes:
+        kind: "kill", "pause", "cut" (off the store) or "cut all".
+        seconds: how long; infinity is until the others are done.
+        at: the step; `of`: of which steps, see `Hand.order`; None for so many seconds after the begin.
+        is_ambush: the others begin when this one stands still.
+    """
+
+    kind: str
+    seconds: float
+    at: float
+    of: str | None
+    is_ambush: bool = False
+
+
+@dataclass
+class Task:
+    """One thing that a machine is to do, and what came of it."""
+
+    machine: int
+    act: str
+    target: tuple[str, str]
+    generation: int
+    delay: float
+    harm: Harm | None = None
+    begin: float = 0.0
+    end: float = math.inf
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        told = self.answer.get("result", f"{self.answer.get('error')}: {self.answer.get('told')}")
+        told = told if self.answer else "nobody knows"
+        span = f"{self.begin:.2f}..{self.end:.2f}"
+        return (
+            f"  machine {self.machine} {span} {self.act} {self.target} {self.generation}: {told}; {self.harm}"
+        )
+
+
+class Storm:
+    """A store, the machines that use it, and a witness to whom nothing happens.
+
+    Args:
+        folder: an empty one.
+        s3: the server.
+        proxies: what each of the machines reaches it through.
+        url: of the storage; nothing is there.
+        format: of what is built.
+        seed: decides what is done, and what happens; not how the machines take turns.
+    """
+
+    def __init__(self, folder: Path, s3: S3, proxies: list[Proxy], url: str, format: str, seed: int) -> None:
+        make_small_files()
+        self._folder, self._proxies, self._url, self._format, self._seed = folder, proxies, url, format, seed
+        self._chance = random.Random(seed)
+        self._generation = 0
+        self._extents: dict[str, dict[str, float]] = {}  # how many steps and seconds each act takes
+        self._origin = yoga.Storage(folder / "origin", format)
+        for id, version in TARGETS:
+            self._origin.submit(KnownRows(id, version, 0), id, version, schema=SCHEMA, progress=False)
+        self._hands = [self._hand(number) for number in range(len(proxies))]
+        self._witness = Hand("witness", partial(self._acts, "witness", s3), folder / "witness.log", PATIENCE)
+        self.known: dict[tuple[str, str], int | None] = dict.fromkeys(TARGETS)
+
+    def _hand(self, number: int) -> Hand:
+        name = f"machine-{number}"
+        begin = partial(self._acts, name, self._proxies[number])
+        return Hand(name, begin, self._folder / f"{name}.log", PATIENCE)
+
+    def end(self) -> None:
+        """Ends all machines."""
+        for hand in (*self._hands, self._witness):
+            hand.end()
+
+    # -- what machines do
+
+    def _acts(self, name: str, server: S3) -> Mapping[str, Act]:
+        remote._FIRST_WAIT = 0.05
+        cache = self._folder / name
+        # botocore compares checksums of whole objects itself; not so of parts of them, nor do other clients.
+        options = {
+            **server.storage_options,
+            "config_kwargs": {"response_checksum_validation": "when_required"},
+        }
+        storage = yoga.Storage(
+            self._url,
+            self._format,
+            storage_options=options,
+            cache_dir=cache,
+            timeout=WAIT,
+            lease_seconds=LEASE,
+        )
+        kept = {"schema": SCHEMA, "progress": False}
+
+        def rows_of(ref: yoga.DataRef, id: str, version: str) -> int:
+            return generation_in(ref, id, version)
+
+        def submit(id: str, version: str, generation: int, overwrite: bool = False) -> int | None:
+            rows = KnownRows(id, version, generation)
+            return told(storage.submit(rows, id, version, overwrite, **kept), id, version)
+
+        def told(ref: yoga.DataRef, id: str, version: str) -> int | None:
+            try:
+                return generation_in(ref, id, version)
+            except NotFoundError:  # replaced since, and cleaned
+                return None
+
+        def cacheable(id: str, version: str, generation: int) -> int | None:
+            made = storage.cacheable(id, version, stale="ignore", **kept)(
+                lambda: KnownRows(id, version, generation)
+            )
+            return told(made(), id, version)
+
+        def copy(id: str, version: str, generation: int) -> int | None:
+            return told(self._origin.copy(id, version, storage, overwrite=True, progress=False), id, version)
+
+        def convert(id: str, version: str, generation: int) -> int | None:
+            format = ["lmdb", "hdf5"][generation % 2]
+            return told(storage.convert(id, version, format=format, progress=False), id, version)
+
+        def read(id: str, version: str, generation: int) -> int | None:
+            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+                fresh = yoga.Storage(
+                    self._url, storage_options=options, cache_dir=folder, lease_seconds=LEASE
+                )
+                return generation_in(fresh.fetch(id, version), id, version)
+
+        def fetch_out(id: str, version: str, generation: int) -> int | None:
+            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+                out = yoga.Storage(folder, self._format)
+                return generation_in(storage.copy(id, version, out, progress=False), id, version)
+
+        def look() -> list[list[Any]]:
+            found = []
+            for id, version in storage.list():
+                storage.check(id, version)
+                found.append([id, version, rows_of(storage.fetch(id, version), id, version)])
+            return found
+
+        return {
+            "submit": submit,
+            "overwrite": partial(submit, overwrite=True),
+            "cacheable": cacheable,
+            "copy": copy,
+            "convert": convert,
+            "remove": lambda id, version, generation: storage.remove(id, version),
+            "clean": lambda id, version, generation: storage.clean(0),
+            "read": read,
+            "check": lambda id, version, generation: storage.check(id, version),
+            "fetch out": fetch_out,
+            "look": look,
+            "clean up": lambda: storage.clean(0),
+            "left": lambda: _left(storage, cache),
+            "be patient": lambda tries: setattr(remote, "_TRIES", tries),
+        }
+
+    # -- rounds
+
+    def rage(self, number: int) -> None:
+        """One round; AssertionError if anything is not as it should be, with all that has been done."""
+        tasks = self._plan()
+        before = dict(self.known)
+        for proxy in self._proxies:
+            # Fewer than a download is tried.
+            places = [self._chance.randrange(16_000) for _ in range(2)]
+            proxy.faults = [Fault("flip", r"\.(mdb|h5)", "GET", times=1, bytes=place) for place in places]
+        try:
+            self._play(tasks)
+            for hand in self._hands:
+                assert hand.is_dead or not hand.is_busy
+            self._judge(tasks)
+        except Exception as error:
+            said = "\n".join(map(str, sorted(tasks, key=lambda task: task.begin)))
+            raise AssertionError(
+                f"seed {self._seed}, round {number}: {error}\nbefore: {before}\n{said}"
+            ) from error
+
+    def _plan(self) -> list[Task]:
+        chance = self._chance
+        targets = TARGETS if chance.random() < 0.3 else [chance.choice(TARGETS)]
+        tasks = []
+        for machine in range(chance.choice([2, 3, 3])):
+            for _ in range(chance.choice([1, 2, 2, 3])):
+                self._generation += 1
+                delay = chance.choice([0.0, 0.0, chance.random() / 2])
+                task = Task(machine, chance.choice(ACTS), chance.choice(targets), self._generation, delay)
+                tasks.append(task)
+        if chance.random() < 0.6:
+            first = next(task for task in tasks if task.machine == 0)
+            is_there = self.known[first.target] is not None
+            possible = (
+                ["overwrite", "copy", "convert", *DELETERS] if is_there else ["submit", "cacheable", "copy"]
+            )
+            first.act, first.delay = chance.choice(possible), 0.0
+            first.harm = self._harm(first.act, is_ambush=True)
+            for task in tasks:
+                if task.machine:
+                    task.act, task.target = chance.choice([*WRITERS, *possible, *possible]), first.target
+            return tasks
+        for task in chance.sample(tasks, chance.choice([1, 1, 2])):
+            task.harm = self._harm(task.act)
+        return tasks
+
+    def _harm(self, act: str, is_ambush: bool = False) -> Harm:
+        chance = self._chance
+        known = self._extents.get(act, _UNKNOWN)
+        if is_ambush:
+            of = chance.choice(["changes", "manifests"])
+            return Harm("pause", math.inf, chance.randint(1, int(known[of])), of, True)
+        kind = chance.choice(["kill", "pause", "pause", "cut", "cut all"])
+        seconds = chance.choice([0.3, 0.8, DEAD, chance.uniform(1.0, DEAD)])
+        of = chance.choice(["touches", "requests", "requests", "changes", None])
+        if of is None:
+            return Harm(kind, seconds, chance.random() * known["seconds"], None)
+        return Harm(kind, seconds, chance.randint(1, int(known[of])), of)
+
+    def _play(self, tasks: list[Task]) -> None:
+        for number, hand in enumerate(self._hands):
+            if hand.is_dead:
+                hand.end()
+                hand = self._hands[number] = self._hand(number)
+            hand.do("be patient", self._chance.choice([3, 6, 6]), timeout=PATIENCE)
+        start = time.monotonic()
+        waiting = {number: [task for task in tasks if task.machine == number] for number in range(MACHINES)}
+        free = dict.fromkeys(waiting, start)  # since when each has nothing to do
+        doing: dict[int, Task] = {}
+        later: list[tuple[float, int, str]] = []  # when, to which machine, what
+        while doing or any(waiting.values()):
+            now = time.monotonic()
+            assert now - start < PATIENCE, f"{[str(task) for task in doing.values()]} hang"
+            for number, hand in enumerate(self._hands):
+                task = doing.get(number)
+                if task is None:
+                    if number and self._lies_in_wait(tasks, doing):
+                        continue
+                    if waiting[number] and now >= free[number] + waiting[number][0].delay:
+                        task = doing[number] = waiting[number].pop(0)
+                        self._begin(hand, task, start, later)
+                    continue
+                was_stopped = hand.is_stopped
+                answer = hand.poll()
+                if answer is not None:
+                    task.answer, task.end = answer, time.monotonic() - start
+                    if task.harm is None:
+                        steps = {kind: max(2, count) for kind, count in answer["steps"].items()}
+                        self._extents[task.act] = {**steps, "seconds": task.end - task.begin}
+                    del doing[number]
+                    free[number] = time.monotonic()
+                elif hand.is_dead:
+                    assert task.harm is not None, f"{hand.name} has died by itself, or hangs: {task}"
+                    assert task.harm.kind == "kill", f"{hand.name} has died by itself, or hangs: {task}"
+                    waiting[number].clear()
+                    del doing[number]
+                elif hand.is_stopped and not was_stopped:
+                    self._stopped(number, task, later)
+            others_are_done = all(
+                self._hands[number].is_stopped if number in doing else not waiting[number]
+                for number in waiting
+            )
+            for moment in list(later):
+                when, number, what = moment
+                if time.monotonic() >= when or (when == math.inf and others_are_done):
+                    later.remove(moment)
+                    self._happen(number, what, doing.get(number), later)
+            time.sleep(0.003)
+        for _, number, what in sorted(later):
+            if what in ("up", "go on"):
+                self._happen(number, what, None, [])
+        for hand in self._hands:
+            hand.poll()
+
+    def _lies_in_wait(self, tasks: list[Task], doing: dict[int, Task]) -> bool:
+        """True until the first machine stands still, if the others shall wait for that."""
+        first = next(task for task in tasks if task.machine == 0)
+        is_over = bool(first.answer) or (doing.get(0) is first and self._hands[0].is_stopped)
+        return first.harm is not None and first.harm.is_ambush and not is_over
+
+    def _begin(self, hand: Hand, task: Task, start: float, later: list[tuple[float, int, str]]) -> None:
+        number = {"kill": signal.SIGKILL}.get(task.harm.kind if task.harm else "", signal.SIGSTOP)
+        told: dict[str, Any] = {}
+        if task.harm is not None and task.harm.of is not None:
+            told = {"signal": int(number), "at": task.harm.at, "of": task.harm.of}
+        task.begin = time.monotonic() - start
+        hand.order(task.act, *task.target, task.generation, **told)
+        if task.harm is not None and task.harm.of is None:
+            later.append((time.monotonic() + task.harm.at, task.machine, task.harm.kind))
+
+    def _stopped(self, number: int, task: Task, later: list[tuple[float, int, str]]) -> None:
+        """A machine stands still at the step where it was told to."""
+        assert task.harm is not None
+        if task.harm.kind == "pause":
+            later.append((time.monotonic() + task.harm.seconds, number, "go on"))
+        elif task.harm.kind in ("cut", "cut all"):
+            self._happen(number, task.harm.kind, task, later)
+            self._hands[number].signal(signal.SIGCONT)
+
+    def _happen(self, number: int, what: str, task: Task | None, later: list[tuple[float, int, str]]) -> None:
+        hand = self._hands[number]
+        if what == "go on":
+            hand.signal(signal.SIGCONT)
+        elif what == "up":
+            self._proxies[number].up()
+        elif task is None or task.harm is None or not hand.is_busy:
+            return  # it was over before that
+        elif what == "kill":
+            hand.signal(signal.SIGKILL)
+        elif what == "pause":
+            hand.signal(signal.SIGSTOP)
+        else:
+            for other in range(MACHINES) if what == "cut all" else [number]:
+                self._proxies[other].down()
+                later.append((time.monotonic() + task.harm.seconds, other, "up"))
+
+    # -- whether it can be true
+
+    def _judge(self, tasks: list[Task]) -> None:
+        is_cut = any(task.harm and "cut" in task.harm.kind for task in tasks)
+        for task in tasks:
+            if task.begin == 0.0 and not task.answer:
+                continue
+            error, told = task.answer.get("error"), task.answer.get("told", "")
+            assert error != "", f"{task.act} failed with what is no YogaError"
+            assert error != "CorruptError", "something is damaged"
+            assert error != "RemoteError" or is_cut, "the store was there all the time"
+            assert "still held by" not in told, "a lease was not taken over"
+            may_lose = any(other.act == "clean" for other in tasks) or sum(bool(t.harm) for t in tasks) > 1
+            assert "were removed from" not in told or may_lose, "files of another build were removed"
+        found = {(id, version): generation for id, version, generation in self._look()}
+        assert found.keys() <= set(TARGETS)
+        for target in TARGETS:
+            deeds = [_deed(task) for task in tasks if task.target == target and task.begin]
+            before, after = self.known[target], found.get(target)
+            assert are_explained(deeds, before, after), (
+                f"no order of what was done to {target} leads from {before} to {after}"
+            )
+            self.known[target] = after
+
+    def _look(self) -> Any:
+        return self._witness.do("look", timeout=PATIENCE)
+
+    def calm(self) -> None:
+        """Cleans up, and sees that nothing is left but the versions and the last claims."""
+        for number, hand in enumerate(self._hands):
+            if hand.is_dead:
+                hand.end()
+                self._hands[number] = self._hand(number)
+
+        def is_clean() -> bool:
+            for hand in (self._witness, *self._hands):
+                hand.do("clean up", timeout=PATIENCE)
+            return not any(hand.do("left", timeout=PATIENCE) for hand in (self._witness, *self._hands))
+
+        try:
+            eventually(is_clean, timeout=30)
+        except AssertionError as error:
+            raise AssertionError(
+                f"seed {self._seed}: left are {self._witness.do('left', timeout=90)}"
+            ) from error
+        found = {(id, version): generation for id, version, generation in self._look()}
+        assert found == {key: value for key, value in self.known.items() if value is not None}
+
+
+def _deed(task: Task) -> Deed:
+    """What a task has done to its version, as far as its machine was told."""
+    end = task.end
+    if not task.answer or task.answer.get("error") in ("RemoteError", "NotFoundError"):
+        end = math.inf  # perhaps it has, perhaps not; perhaps later
+    return Deed(task.begin, end, partial(_after, task))
+
+
+def _after(task: Task, state: Any) -> Iterable[Any]:
+    act, answer, new = task.act, task.answer, task.generation
+    if act == "copy":
+        new = 0
+    if act in ("clean",):
+        return [state]
+    error = answer.get("error")
+    is_open = not answer or error in ("RemoteError", "NotFoundError")
+    if act in ("read", "check", "fetch out"):
+        if error is not None or not answer:
+            return [state]
+        seen = answer["result"]
+        return [state] if state is not None and seen in (None, state) else []
+    if is_open:
+        then = {"remove": None, "convert": state, "submit": new if state is None else state}
+        then["cacheable"] = then["submit"]
+        return {state, then.get(act, new)}
+    if error is not None:
+        is_refused = act == "submit" and error == "ExistsError"
+        return [] if is_refused and state is None else [state]
+    seen = answer["result"]
+    if act == "remove":
+        return [None]  # what another removes at the same time, both have removed
+    if act == "submit":
+        return [new] if state is None and seen in (None, new) else []
+    if act == "cacheable":
+        then = new if state is None else state
+        return [then] if seen in (None, then) else []
+    if act == "convert":
+        return [state] if state is not None and seen in (None, state) else []
+    return [new] if seen in (None, new) else []
+
+
+def _left(storage: yoga.Storage, cache: Path) -> list[str]:
+    """What lies around beside versions and the last claims."""
+    store: Any = storage._store
+    names = set(store._remote.find())
+    last: dict[str, str] = {}
+    for name in sorted(names):
+        folder = name.rpartition("/")[0]
+        if folder.startswith(".leases/"):
+            last[folder] = name
+    names -= set(last.values())
+    for id, version in storage.list():
+        folder, manifest = store._folder(id, version), store.manifest(id, version)
+        names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in manifest.files)}
+    here = [
+        str(path.relative_to(cache))
+        for pattern in ("building/*/.staging/**/*", "checking/**/*")
+        for path in cache.glob(pattern)
+        if path.is_file()
+    ]
+    with contextlib.suppress(FileNotFoundError):
+        here += [f"parts/{path.name}" for path in (cache / "parts").iterdir() if "-" in path.name]
+    return sorted([*names, *here])

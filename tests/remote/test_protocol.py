@@ -1,0 +1,401 @@
+"""Two machines, or three, in every order of their steps, with faults at each: what must hold does.
+
+`interleaved` says how that is done. The machines run `Storage`, `Mirror`, `Lease` and `Remote` as they
+are; only what is built is there already, a file for each builder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, explored, modelled, tag_of
+
+from torchyoga import Storage
+from torchyoga.errors import ExistsError, NotFoundError, RemoteError, YogaError
+from torchyoga.stores.cache import Cache
+from torchyoga.stores.lease import Lease
+from torchyoga.stores.remote import Mirror
+from torchyoga.versions.manifest import FileEntry, Manifest
+
+LEASE = 4.0
+EVERY = float("inf")
+MANIFEST = "a/1/manifest.json"
+PATIENCE = 60 * LEASE  # more than faults, and the waiting for who is dead, can take together
+Act = Callable[["Protocol", Storage], Any]
+
+
+class Watched(Lease):
+    """Tells the model who is inside."""
+
+    def __enter__(self) -> Lease:
+        super().__enter__()
+        Protocol.now.entered()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Protocol.now.left()
+        super().__exit__(*error)
+
+
+class Nothing:
+    """The machine's own folder, where no other process is."""
+
+    def lock(self, id: str, version: str, timeout: float) -> Any:
+        return contextlib.nullcontext()
+
+    def stage(self, id: str, version: str) -> Nothing:
+        return self
+
+    def clear(self) -> None: ...
+
+    def clean(self, grace: float) -> list[str]:
+        return []
+
+
+class Protocol:
+    """What machines do, and what must hold."""
+
+    now: Protocol  # whose runs are under way
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, still: float) -> None:
+        self._folder = folder
+        self._still = still
+        self._built: dict[str, tuple[Manifest, Path]] = {}
+        for number, name in enumerate(("old", "first", "second", "third")):
+            found = Storage(folder / name).submit([number], "a", "1")
+            self._built[name] = found.manifest, folder / name / "a" / "1"  # type: ignore[attr-defined]
+        self._names = {manifest.fingerprint: name for name, (manifest, _) in self._built.items()}
+        self._caches = {name: Cache(folder / f"cache-{name}", None, False) for name in self._built}
+        self._texts: dict[tuple[Any, ...], bytes] = {}
+        self._storage = Storage("s3://b", cache_dir=folder, lease_seconds=LEASE)
+        self._world: World
+        Protocol.now = self
+        patch.setattr("torchyoga.caching.submission.build", self._build)
+        patch.setattr("torchyoga.stores.remote.Lease", Watched)
+        patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # when signs of life are given, too
+        patch.setattr(
+            "torchyoga.stores.objects._FIRST_WAIT", still / 4
+        )  # so that the third try is made once a cut is over
+        for room in ("caching.submission", "stores.refs"):
+            patch.setattr(
+                f"torchyoga.{room}.ref_of", lambda _, found, *__, **___: SimpleNamespace(manifest=found)
+            )
+        # What a message names beside what was asked for.
+        patch.setattr(Mirror, "like", lambda *_: [])
+        patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
+        # What has nothing to do with it, and takes long when it is done a thousand times.
+        patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
+        patch.setattr("torchyoga.stores.remote.opening", lambda manifest, held: held)
+        patch.setattr("torchyoga.stores.remote.sealed", self._sealed)
+        patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
+
+    def _sealed(self, manifest: Manifest) -> bytes:
+        key = manifest.build, *(file.crc for file in manifest.files)
+        if key not in self._texts:
+            self._texts[key] = manifest.to_bytes()
+        return self._texts[key]
+
+    # -- machines
+
+    def _build(self, source: Any, store: Mirror, id: str, version: str, options: Any, replaces: Any) -> Any:
+        manifest, path = self._built[self._machine().name]
+
+        @contextlib.contextmanager
+        def held(entry: FileEntry) -> Iterator[str]:
+            yield str(path / entry.name)
+
+        return store.receive(manifest, held, replaces, progress=False)
+
+    def _machine(self) -> Machine:
+        return self._world.here()
+
+    def _work(self, act: Act, machine: Machine) -> str:
+        storage, remote = copy(self._storage), Modelled(self._world)
+        storage._store = mirror = Mirror(remote, self._caches[machine.name], LEASE)
+        mirror._local = Nothing()  # type: ignore[assignment]
+        try:
+            found = act(self, storage)
+            told = "done" if found is None else self._names[found.manifest.fingerprint]
+        except (ExistsError, NotFoundError, RemoteError) as error:
+            told = type(error).__name__
+        except YogaError as error:
+            told = "YogaError"
+            if not re.search("were removed from|was taken over by", str(error)):
+                raise
+        if not remote.is_conditional:
+            self._world.fail(f"{machine.name} believes that the store creates unconditionally")
+        self._world.events.append(("told", machine.name, told))
+        return told
+
+    # -- what must hold at every step
+
+    def entered(self) -> None:
+        machine = self._machine()
+        machine.is_inside = True
+        if any(label.startswith("create .leases/a/") for label in machine.struck):
+            return  # nothing keeps a machine from standing still between its last look and its claim
+        for other in self._world.machines:
+            is_well = not other.is_dead and not {*other.faults} - {"slow", "lost"}
+            if other is not machine and other.is_inside and is_well:
+                self._world.fail(
+                    f"{machine.name} has the lease, and {other.name}, which is alive, has it too"
+                )
+
+    def left(self) -> None:
+        self._machine().is_inside = False
+
+    def _watch(
+        self, how: str, machine: Machine, name: str, before: Stored | None, after: Stored | None
+    ) -> None:
+        world = self._world
+        if name.startswith(".leases/a/") and before is not None and after is not None:
+            is_last = name == max(other for other in world.objects if other.startswith(".leases/a/"))
+            if is_last and _holder(before) != _holder(after):
+                world.fail(f"{machine.name} writes to the claim of another")
+        if name != MANIFEST:
+            return
+        was, is_ = self._name(before), self._name(after)
+        if how == "delete":
+            world.events.append(("removed" if was != machine.name else "taken back", machine.name, was))
+            if was != machine.name and machine.name not in self._removers:
+                world.fail(f"{machine.name} removes the manifest of {was}")
+        elif how == "replace":
+            world.events.append(("replaced", machine.name, was))
+            if before is None or tag_of(before.data) != machine.first_tag:
+                world.fail(f"{machine.name} replaces {was}, which is not what it has seen")
+        elif how == "create":
+            world.events.append(("created", machine.name, is_))
+        else:
+            world.fail(f"{machine.name} puts a manifest without a condition")
+
+    def _name(self, manifest: Stored | None) -> str:
+        return "nothing" if manifest is None else self._names[Manifest.from_bytes(manifest.data).fingerprint]
+
+    # -- what must hold in the end
+
+    def _check(self, world: World) -> None:
+        there = world.objects.get(MANIFEST)
+        published = self._name(there)
+        if there is not None:
+            files = [f"a/1/{file.name}" for file in Manifest.from_bytes(there.data).files]
+            publisher = [machine for machine in world.machines if machine.name == published]
+            is_torn = not world.objects.keys() >= {*files}
+            has_ended = all(machine.outcome is not None for machine in world.machines)
+            if (
+                is_torn
+                and has_ended
+                and not any({"crash", "away"} & {*machine.faults} for machine in publisher)
+            ):
+                world.fail(f"the version of {published} has lost its files")
+        if world.now > self._begin + LEASE / 2 and not any(machine.faults for machine in world.machines):
+            world.fail("nobody stood still, and it took long")
+        for machine in world.machines:
+            if machine.outcome in ("ExistsError", "YogaError") and published == machine.name:
+                world.fail(f"{machine.name} was told {machine.outcome}, and has published its version")
+            if machine.outcome != machine.name:
+                continue
+            puts = [
+                event
+                for event in world.events
+                if event[:2] in (("created", machine.name), ("replaced", machine.name))
+            ]
+            gone = [
+                event
+                for event in world.events
+                if event[0] in ("removed", "replaced") and event[2] == machine.name
+            ]
+            if not puts:
+                world.fail(f"{machine.name} was told that its version is published, and it never was")
+            elif published != machine.name and not gone:
+                world.fail(f"{machine.name} was told that its version is published, and it is gone")
+        if all(machine.outcome is not None or machine.is_dead for machine in world.machines):
+            self.outcomes.add(" ".join(str(machine.outcome or "dead") for machine in world.machines))
+
+    # -- runs
+
+    def explore(
+        self,
+        *acts: Act,
+        num_faults: int,
+        kinds: Collection[str] = ALL_FAULTS,
+        clock: float | None = 86400.0,
+        old: bool = False,
+        is_deaf: bool = False,
+        num_turns: float = EVERY,
+        most: int = 100_000,
+    ) -> int:
+        """All orders of what machines do, with so many faults; returns how many runs these were."""
+        self.outcomes: set[str] = set()
+        objects: dict[str, Stored] = {}
+        names = ["first", "second", "third"][: len(acts)]
+        self._removers = [name for name, act in zip(names, acts, strict=True) if act in (remove,)]
+        self._turns = num_turns
+        self._begin = self._still if {clean, replacing} & {*acts} else 0.0
+        make = partial(self._made, clock, is_deaf)
+        with modelled():
+            if old:
+                world = make(objects, {"old": submit}, 0, (), (), set())
+                world.run()
+                assert world.machines[0].outcome == "old", world.broken
+                objects = {name: found for name, found in world.objects.items() if name.startswith("a/")}
+            machines = dict(zip(names, acts, strict=True))
+            return explored(partial(make, objects, machines, num_faults, kinds), self._check, most)
+
+    def _made(
+        self,
+        clock: float | None,
+        is_deaf: bool,
+        objects: dict[str, Stored],
+        machines: dict[str, Act],
+        num_faults: int,
+        kinds: Collection[str],
+        prefix: tuple[int, ...],
+        known: set[int],
+    ) -> World:
+        self._world = world = World(
+            prefix, known, num_faults, kinds, self._turns, self._still, clock, PATIENCE, is_deaf
+        )
+        world.objects.update(objects)
+        world.watch = self._watch
+        for name, act in machines.items():
+            world.add(name, partial(self._work, act))
+        return world
+
+
+def _holder(claim: Stored) -> str:
+    return str(json.loads(claim.data)["beat"]).partition("-")[0]
+
+
+def submit(protocol: Protocol, storage: Storage) -> Any:
+    return storage.submit([1], "a", "1")
+
+
+def overwrite(protocol: Protocol, storage: Storage) -> Any:
+    return storage.submit([1], "a", "1", overwrite=True)
+
+
+def cacheable(protocol: Protocol, storage: Storage) -> Any:
+    return storage.cacheable("a", "1", stale="ignore")(lambda: [1])()
+
+
+def remove(protocol: Protocol, storage: Storage) -> Any:
+    storage.remove("a", "1")
+
+
+def replacing(protocol: Protocol, storage: Storage) -> Any:
+    """Cleans, and then builds."""
+    clean(protocol, storage)
+    return storage.submit([1], "a", "1", overwrite=True)
+
+
+def clean(protocol: Protocol, storage: Storage) -> Any:
+    """Once a builder that stands still counts as dead."""
+    protocol._world.wait(protocol._still)
+    storage.clean(0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Machines, and how much happens to them."""
+
+    acts: tuple[Act, ...]
+    num_faults: int
+    num_turns: float = EVERY
+    clock: float | None = 86400.0
+    is_deaf: bool = False
+    kinds: tuple[str, ...] = tuple(sorted(ALL_FAULTS))
+
+    def __str__(self) -> str:
+        acts = "-".join(act.__name__ for act in self.acts)
+        return f"{acts}-{self.num_faults}-{self.num_turns}-{self.clock}{'-deaf' * self.is_deaf}"
+
+    def explore(self, folder: Path, patch: pytest.MonkeyPatch) -> set[str]:
+        # A waiter who sees no sign of life holds it for the end after a lease; `clean`, which asks the store,
+        # whose clock shows whole seconds, a second later. Whoever stood still goes on just then.
+        still = LEASE * (1.5 if {clean, replacing} & {*self.acts} else 1.25)
+        protocol = Protocol(folder, patch, still)
+        protocol.explore(
+            *self.acts,
+            num_faults=self.num_faults,
+            kinds=self.kinds,
+            num_turns=self.num_turns,
+            clock=self.clock,
+            old=self.acts[0] is overwrite,
+            is_deaf=self.is_deaf,
+        )
+        return protocol.outcomes
+
+
+@pytest.mark.parametrize(
+    ("case", "outcomes"),
+    [
+        (Case((submit, submit), 0), "first ExistsError, ExistsError second"),
+        (Case((cacheable, cacheable), 0), "first first, second second"),
+        (Case((submit, cacheable), 0), "first first, ExistsError second"),
+        (Case((overwrite, overwrite), 0), "first second"),
+        (Case((submit, remove), 0), "first done, first NotFoundError"),
+        (Case((overwrite, remove), 0), "first done"),
+    ],
+    ids=str,
+)
+def test_every_order(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert case.explore(tmp_path, monkeypatch) == {*outcomes.split(", ")}
+
+
+@pytest.mark.parametrize(
+    ("case", "outcomes"),
+    [
+        (
+            Case((submit, submit), 1, 0),
+            "first ExistsError, dead second, RemoteError second",
+        ),
+        (Case((submit, submit), 1, 0, None), "first ExistsError, dead second"),
+        (Case((cacheable, cacheable), 1, 0, -86400.0), "first first, dead second"),
+        (Case((overwrite, overwrite), 1, 0), "first second, ExistsError second"),
+        (Case((overwrite, overwrite), 1, 0, is_deaf=True), "first second, ExistsError second"),
+        (Case((submit, remove), 1, 1, kinds=("crash", "pause")), "first done, dead NotFoundError"),
+        (Case((overwrite, remove), 1, 0), "first done, ExistsError done"),
+        (Case((submit, clean), 1, 1), "first done, YogaError done, dead done"),
+        (Case((overwrite, clean), 1, 1), "first done, YogaError done, dead done"),
+        (Case((submit, replacing), 1, 1), "first second, YogaError second, dead second"),
+    ],
+    ids=str,
+)
+def test_a_fault_anywhere(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines are interrupted at most so often while they could go on; `test_more` more often."""
+    assert case.explore(tmp_path, monkeypatch) >= {*outcomes.split(", ")}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case((act, act), 1, 2) for act in (submit, cacheable, overwrite)),
+        *(Case((act, remove), 1, 2) for act in (submit, overwrite)),
+        *(Case((act, clean), 1) for act in (submit, cacheable, overwrite)),
+        Case((submit, replacing), 1, 2),
+        Case((submit, submit), 2, 0),
+        Case((submit, submit), 2, 1, kinds=("pause", "slow")),
+        Case((submit, remove), 1, 1),
+        Case((submit, submit), 2, 0, None),
+        Case((overwrite, overwrite), 2, 0),
+        Case((submit, remove), 2, 0),
+        Case((submit, replacing), 2, 0),
+        Case((submit, clean, overwrite), 1, 0),
+        Case((overwrite, remove, cacheable), 1, 0),
+    ],
+    ids=str,
+)
+def test_more(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(case.explore(tmp_path, monkeypatch)) > 2
