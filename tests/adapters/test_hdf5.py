@@ -10,7 +10,6 @@ import pickle
 import stat
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from children import forked
+from children import forked, run_program
 from h5py import h5d, h5p, h5s, h5t
 from hypothesis import given
 from hypothesis import strategies as st
@@ -698,10 +697,7 @@ def test_files_that_are_cut_are_refused(way: str, tmp_path: Path) -> None:
     for number, size in enumerate(itertools.chain(range(8, len(data), 97), [len(data) - 1])):
         paths.append(tmp_path / f"{number}.h5")
         paths[-1].write_bytes(data[:size])
-    told = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OPEN), *map(str, paths)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    told = run_program(OPEN, *map(str, paths))
     assert told.returncode == 0, told.stderr
     assert told.stdout.split() == ["CorruptError"] * len(paths)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import lmdb
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from golden.make import rows
 
 import torchyoga as yoga
@@ -166,13 +165,7 @@ def test_hostile_manifests_are_refused_and_crash_nothing(version: str, tmp_path:
         content["checksum"] = digest(content)
         (target / "manifest.json").write_text(json.dumps(content))
         roots.append(str(tmp_path / str(number)))
-    told = subprocess.run(
-        [sys.executable, "-c", FETCH, version, *roots],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    told = run_program(FETCH, version, *roots)
     assert told.returncode == 0, told.stderr
     outcomes = dict(zip(changes, (line.split()[0] for line in told.stdout.splitlines()), strict=True))
     assert outcomes == dict.fromkeys(changes, "refused")
@@ -499,13 +492,7 @@ print(json.dumps(outcomes))
 def test_hostile_tables_of_chunks_crash_nothing(version: str, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
     arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1])]
-    told = subprocess.run(
-        [sys.executable, "-c", READ_FORGED, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    told = run_program(READ_FORGED, *arguments)
     assert told.returncode == 0, told.stderr
     outcomes = json.loads(told.stdout)
     assert outcomes["refused"] > 500
@@ -520,9 +507,7 @@ def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:
         "try: yoga.Storage(sys.argv[1]).fetch('a', '1')[0]\n"
         "except yoga.errors.YogaError as error: print(type(error).__name__, error)\n"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True
-    )
+    told = run_program(code, str(tmp_path))
     assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in told.stdout
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from infiles import InFiles
 from kinds import KINDS, N, outcome
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate, random_split
@@ -324,9 +323,9 @@ def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> 
         split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
         print(yoga.DataLoader(split, 8, True, seed=1).state_dict()["fingerprint"])
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.strip()
-    assert told == loader.state_dict()["fingerprint"]
+    told = run_program(textwrap.dedent(code), str(tmp_path))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.strip() == loader.state_dict()["fingerprint"]
     other = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(5))[0]
     with pytest.raises(yoga.errors.StateError, match="fingerprint"):
         yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
