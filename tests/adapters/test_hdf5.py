@@ -22,6 +22,7 @@ from children import forked, run_program
 from h5py import h5d, h5p, h5s, h5t
 from hypothesis import given
 from hypothesis import strategies as st
+from starts import FRESH_STARTS
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
@@ -339,7 +340,8 @@ def test_names_of_columns(tmp_path: Path) -> None:
     assert "37 rows" in repr(ref)
 
 
-def test_it_serves_samplers_loaders_streams_and_builds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
+def test_it_serves_samplers_loaders_streams_and_builds(method: str, tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"] = FLOATS
@@ -353,11 +355,10 @@ def test_it_serves_samplers_loaders_streams_and_builds(tmp_path: Path) -> None:
     seen = [label for batch in plain for label in batch["y"].tolist()]
     assert sorted(seen) == list(range(N))
     assert seen == [row["y"] for row in ref.stream(shuffle=True, shuffle_seed=3)]
-    for method in ("fork", "spawn"):
-        workers = yoga.DataLoader(
-            ref, batch_size=10, shuffle=True, seed=3, num_workers=2, multiprocessing_context=method
-        )
-        assert [label for batch in workers for label in batch["y"].tolist()] == seen
+    workers = yoga.DataLoader(
+        ref, batch_size=10, shuffle=True, seed=3, num_workers=2, multiprocessing_context=method
+    )
+    assert [label for batch in workers for label in batch["y"].tolist()] == seen
 
 
 def test_real_images(mnist: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -506,15 +507,15 @@ def _same(ref: Any, expected: Any) -> bool:
     return True
 
 
-def test_it_pickles_by_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", FRESH_STARTS)
+def test_it_pickles_by_path(method: str, tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS["gzip"])
     ref = yoga.from_hdf5(path, "x")
     packed = pickle.dumps(ref)
     assert len(packed) < 1000
     assert_rows_equal(list(pickle.loads(packed)), list(ref))
-    for method in ("spawn", "forkserver"):
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            assert pool.apply_async(_same, (ref, list(ref))).get(300)
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply_async(_same, (ref, list(ref))).get(300)
     again = pickle.loads(packed)
     assert again.fingerprint == ref.fingerprint
     with h5py.File(path, "a") as file:

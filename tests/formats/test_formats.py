@@ -461,7 +461,7 @@ index = entry["index"]
 table = whole[index["offset"] : index["offset"] + index["nbytes"]].view("<i8")
 rng = np.random.default_rng(0)
 outcomes = {"read": 0, "refused": 0}
-for place in range(len(table)):
+for place in range(0, len(table), int(sys.argv[4])):
     is_now = table[place]
     for value in (-1, 0, 1, 5, 7, 2**20, 2**31, 2**61, -(2**62), 2**63 - 1, is_now + 1, is_now - 8):
         forged = table.copy()
@@ -488,15 +488,16 @@ print(json.dumps(outcomes))
 """
 
 
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("version", HDF5_GOLDEN)
-def test_hostile_tables_of_chunks_crash_nothing(version: str, tmp_path: Path) -> None:
+def test_hostile_tables_of_chunks_crash_nothing(version: str, every: int, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
-    arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1])]
+    arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1]), str(every)]
     told = run_program(READ_FORGED, *arguments)
     assert told.returncode == 0, told.stderr
     outcomes = json.loads(told.stdout)
-    assert outcomes["refused"] > 500
-    assert outcomes["read"] > 100  # the same number, say, or a mask that means nothing
+    assert outcomes["refused"] > 500 // every
+    assert outcomes["read"] > 100 // every  # the same number, say, or a mask that means nothing
 
 
 def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:

@@ -213,16 +213,18 @@ def check_aliases(batch: dict[str, Any]) -> None:
 
 
 LENGTH = 46
+SPAWNED = pytest.param("spawn", marks=pytest.mark.rest)
 SETTINGS: dict[str, dict[str, Any]] = {
     "no workers": {},
     "fork": {"num_workers": 2},
     "persistent": {"num_workers": 2, "persistent_workers": True},
+    "forkserver": {"num_workers": 1, "multiprocessing_context": "forkserver"},
     "spawn": {"num_workers": 1, "multiprocessing_context": "spawn"},
     "out of order": {"num_workers": 1, "in_order": False},
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", [*(name for name in SETTINGS if name != "spawn"), SPAWNED])
 def test_all_kinds_arrive_as_from_torchs_loader_and_stay(setting: str) -> None:
     options: dict[str, Any] = {"batch_size": 1, "collate_fn": collate, **SETTINGS[setting]}
     models = iter(torch.utils.data.DataLoader(list(range(LENGTH)), **options))

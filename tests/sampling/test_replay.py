@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from starts import FRESH_STARTS
 from torch.utils.data import (
     BatchSampler,
     Dataset,
@@ -828,7 +829,7 @@ def test_a_loader_pickles_and_goes_on() -> None:
     assert [plain(batch) for batch in iterator] == expected[2:]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_persistent_workers(method: str) -> None:
     workers = 2 if method == "fork" else 1  # the others take their time to start
     options: Any = {"num_workers": workers, "persistent_workers": True, "multiprocessing_context": method}
