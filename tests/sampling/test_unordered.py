@@ -53,7 +53,8 @@ def some(loader: yoga.DataLoader, steps: int | None = None) -> list[int]:
     """The rows of so many batches; the first of an epoch comes when two others have come, or not at all."""
     may_come = getattr(loader.dataset, "may_come", None)
     rows: list[int] = []
-    for step, batch in enumerate(itertools.islice(loader, steps)):
+    batches = iter(loader)  # not let go before the end, or else its workers would be ended while they wait
+    for step, batch in enumerate(itertools.islice(batches, steps)):
         rows += batch.tolist()
         if step == 1 and may_come is not None:
             may_come.set()
