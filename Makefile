@@ -14,22 +14,34 @@ LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/
 	tests/versions/test_manifest.py tests/adapters/test_hdf5.py tests/adapters/test_arrays.py tests/adapters/test_torch.py \
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
 	tests/views/test_mapped.py tests/process/test_forks.py
+TWO := -n 2 --dist worksteal
+# TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which the
+# other tests shall not fork; trainers have packages of their own.
+APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
 # What each needs; the demo is for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test test-trainers test-lowest soak mutants lint bench picture dist dist-check clean
+.PHONY: demo test test-rest test-all test-trainers test-lowest soak mutants lint bench picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
 
-# TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which the
-# other tests shall not fork.
+# Minutes, and every room.
 test: lint
-	$(RUN) -m pytest -n 2 --dist worksteal --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
-	$(RUN) -m pytest -n 2 --dist worksteal tests/remote
-	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest -n 2 --dist worksteal tests/frameworks
+	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
+
+# Exhaustive tests, then stores, frameworks and trainers.
+test-rest: $(STAMP) $(TRAINERS_STAMP)
+	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
+	$(RUN) -m pytest $(TWO) tests/remote
+	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(TWO) tests/frameworks
+	$(MAKE) test-trainers
+
+test-all:
+	$(MAKE) test
+	$(MAKE) test-rest
 
 # Each trainer's tests are run by one process; then the table of docs/trainers.md is compared with what they found.
 test-trainers: $(TRAINERS_STAMP)
@@ -38,14 +50,14 @@ test-trainers: $(TRAINERS_STAMP)
 
 # With the oldest packages that setup.cfg allows, but for torch; in a virtual environment of its own.
 test-lowest: $(LOWEST_STAMP)
-	$(LOWEST)/$(BIN)/python -m pytest -n 2 --dist worksteal $(LOWEST_TESTS)
-	$(LOWEST)/$(BIN)/python -m pytest -n 2 --dist worksteal tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/test_stores.py
+	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
+	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/test_stores.py
 
 # What takes minutes: half a million random stories of training jobs, the statistics of 100,000 orders; a thousand
 # kills, 10,000 damaged files, 16 processes at once for ten minutes.
 soak: $(STAMP)
-	$(RUN) -m pytest -n 2 --dist worksteal -m soak --timeout 7200 --ignore=tests/remote
-	$(RUN) -m pytest -n 2 --dist worksteal -m soak --timeout 7200 tests/remote
+	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote
+	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 tests/remote
 
 # A thousand small changes to the rooms where a silent mistake costs most: hours. `make mutants ARGS="--rooms store
 # --count 40"` for fewer; the same command continues what was stopped.

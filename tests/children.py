@@ -1,15 +1,29 @@
-"""A forked child that does one thing, and cannot hang or go on with the tests."""
+"""Children that do one thing, and cannot hang or go on with the tests: forked ones, and programs."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from subprocess import PIPE
+from types import ModuleType
+from typing import TextIO
 
 from waiting import PATIENCE
 
-__all__ = ["forked", "status_of_child"]
+__all__ = ["Program", "forked", "run_program", "started", "status_of_child"]
+
+_HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()
 
 
 def forked(work: Callable[[], object]) -> Callable[[], int]:
@@ -34,3 +48,144 @@ def forked(work: Callable[[], object]) -> Callable[[], int]:
 def status_of_child(work: Callable[[], object]) -> int:
     """What `forked` gives at the end."""
     return forked(work)()
+
+
+class Program:
+    """A program in a process of its own; to be had from `started`."""
+
+    def __init__(self, process: BaseProcess | subprocess.Popen[str], stdin: TextIO, stdout: TextIO) -> None:
+        self._process = process
+        self.stdin = stdin
+        self.stdout = stdout
+
+    @property
+    def pid(self) -> int:
+        """Its number, and that of its process group."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL to this process alone, not to those that it has started; returns when it is gone."""
+        self._process.kill()
+        self.wait()
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """The exit code; minus the number of the signal if one ended it.
+
+        Raises:
+            AssertionError: it took too long.
+        """
+        if isinstance(self._process, subprocess.Popen):
+            return self._process.wait(timeout)
+        self._process.join(timeout)
+        assert self._process.exitcode is not None, f"a program ran longer than {timeout} s"
+        return self._process.exitcode
+
+
+@contextlib.contextmanager
+def started(code: str, *arguments: str) -> Iterator[Program]:
+    """Runs a program as `python -c` would, in a process that has imported torch and this package before.
+
+    It is a child of the fork server, which has no threads, no files and no state of the tests. Take a new
+    interpreter where imports, the memory in use, environment variables or the end of an interpreter are
+    what is tested. At the end, the process and all that it has started are killed.
+
+    Args:
+        code: the program.
+        arguments: what it finds in `sys.argv[1:]`.
+    """
+    if not _HAS_SERVER:
+        with subprocess.Popen(_command(code, arguments), stdin=PIPE, stdout=PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                yield Program(process, process.stdin, process.stdout)
+            finally:
+                process.kill()
+        return
+    context = multiprocessing.get_context("forkserver")
+    heard, tell = context.Pipe(duplex=False)
+    told, say = context.Pipe(duplex=False)
+    child = context.Process(target=_run, args=(code, arguments, heard, say, None))
+    child.start()
+    heard.close()
+    say.close()
+    with open(os.dup(tell.fileno()), "w", buffering=1) as stdin, open(os.dup(told.fileno())) as stdout:
+        tell.close()
+        told.close()
+        try:
+            yield Program(child, stdin, stdout)
+        finally:
+            _end(child)
+
+
+def run_program(code: str, *arguments: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """Runs a program like `started` to its end; it finds nothing to read.
+
+    Raises:
+        AssertionError: it took too long.
+    """
+    if not _HAS_SERVER:
+        return subprocess.run(
+            _command(code, arguments), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "stdout"), Path(folder, "stderr")
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=_run, args=(code, arguments, None, output, errors))
+        process.start()
+        try:
+            process.join(timeout)
+            assert process.exitcode is not None, f"a program ran longer than {timeout} s"
+            said = [path.read_text(errors="replace") for path in (output, errors)]
+            return subprocess.CompletedProcess(["-c", *arguments], process.exitcode, *said)
+        finally:
+            _end(process)
+
+
+def _command(code: str, arguments: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+def _end(process: BaseProcess) -> None:
+    process.kill()
+    assert process.pid is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.join(PATIENCE)
+
+
+def _run(
+    code: str,
+    arguments: tuple[str, ...],
+    stdin: Connection | None,
+    stdout: Connection | Path,
+    stderr: Path | None,
+) -> None:
+    """Becomes the program; runs in the child."""
+    os.setsid()
+    _become(0, stdin or Path(os.devnull), os.O_RDONLY)
+    _become(1, stdout, os.O_WRONLY | os.O_CREAT)
+    if stderr is not None:
+        _become(2, stderr, os.O_WRONLY | os.O_CREAT)
+    # Those of the server were made for what it says itself.
+    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
+    )
+    sys.argv = ["-c", *arguments]
+    multiprocessing.set_start_method(None, force=True)  # its own children start as they do by default
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(code, "<string>", "exec"), main.__dict__)
+
+
+def _become(number: int, end: Connection | Path, flags: int) -> None:
+    if isinstance(end, Path):
+        opened = os.open(end, flags)
+        os.dup2(opened, number)
+        if opened != number:
+            os.close(opened)
+    else:
+        os.dup2(end.fileno(), number)
+        end.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ from torch.utils.data import Dataset
 
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("torchyoga")
+
+# Workers and programs that are forked from a server import nothing for seconds.
+multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 

@@ -30,6 +30,7 @@ FRAMEWORK_MODULES = [
     "torchyoga.adapters.keras",
     "torchyoga.adapters.tensorflow",
     "torchyoga.compat.yogadl.tensorflow",
+    "torchyoga.compat.yogadl.tensors",
 ]
 PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES]
 # The programs in examples/, by what they need: a backend of Keras, trainers or a store, and a pattern of what

@@ -94,6 +94,7 @@ def file_of(room: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
+@cache
 def imports_of(room: str) -> set[str]:
     """Full names of all that a room imports, wherever in the file it does so."""
     base = ["torchyoga", *room.split(".")]

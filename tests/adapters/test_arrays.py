@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from starts import FRESH_STARTS
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays, is_arrays
@@ -133,14 +134,15 @@ def test_rows_of_text(tmp_path: Path) -> None:
         check_source(lambda many=many: many, rows, tmp_path / f"{number} of a dict")
 
 
-def test_it_serves_samplers_loaders_and_streams() -> None:
+@pytest.mark.parametrize("method", FRESH_STARTS)
+def test_it_serves_samplers_loaders_and_streams(method: str) -> None:
     ref = from_arrays({"x": np.arange(60).reshape(20, 3), "y": torch.arange(20)})
     check_resume(lambda: yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=3))
     order = [row["y"].item() for row in ref.stream(shuffle=True, shuffle_seed=3)]
     plain = torch.utils.data.DataLoader(ref, batch_size=6, sampler=yoga.ResumableSampler(ref, seed=3))
     assert [label for batch in plain for label in batch["y"].tolist()] == order
     workers = yoga.DataLoader(
-        ref, batch_size=6, shuffle=True, seed=3, num_workers=2, multiprocessing_context="spawn"
+        ref, batch_size=6, shuffle=True, seed=3, num_workers=2, multiprocessing_context=method
     )
     assert [label for batch in workers for label in batch["y"].tolist()] == order
     assert (
@@ -168,7 +170,8 @@ def _rows(ref: Any) -> list[Any]:
     return list(ref)
 
 
-def test_what_lies_in_a_file_pickles_by_its_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", FRESH_STARTS)
+def test_what_lies_in_a_file_pickles_by_its_path(method: str, tmp_path: Path) -> None:
     whole = np.arange(60_000.0).reshape(200, 300)
     np.save(tmp_path / "x.npy", whole)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
@@ -182,7 +185,7 @@ def test_what_lies_in_a_file_pickles_by_its_path(tmp_path: Path) -> None:
             assert len(pickle.dumps(again)) < 1000
     assert_rows_equal(list(pickle.loads(pickle.dumps(from_arrays(mapped[::-1])))), list(whole[::-1]))
     ref = from_arrays(tmp_path / "x.npy")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with multiprocessing.get_context(method).Pool(1) as pool:
         assert_rows_equal(pool.apply_async(_rows, (ref,)).get(300), list(whole))
     packed = pickle.dumps(ref)
     (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])

@@ -10,7 +10,6 @@ import pickle
 import stat
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from children import forked
+from children import forked, run_program
 from h5py import h5d, h5p, h5s, h5t
 from hypothesis import given
 from hypothesis import strategies as st
+from starts import FRESH_STARTS
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
@@ -340,7 +340,8 @@ def test_names_of_columns(tmp_path: Path) -> None:
     assert "37 rows" in repr(ref)
 
 
-def test_it_serves_samplers_loaders_streams_and_builds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
+def test_it_serves_samplers_loaders_streams_and_builds(method: str, tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"] = FLOATS
@@ -354,11 +355,10 @@ def test_it_serves_samplers_loaders_streams_and_builds(tmp_path: Path) -> None:
     seen = [label for batch in plain for label in batch["y"].tolist()]
     assert sorted(seen) == list(range(N))
     assert seen == [row["y"] for row in ref.stream(shuffle=True, shuffle_seed=3)]
-    for method in ("fork", "spawn"):
-        workers = yoga.DataLoader(
-            ref, batch_size=10, shuffle=True, seed=3, num_workers=2, multiprocessing_context=method
-        )
-        assert [label for batch in workers for label in batch["y"].tolist()] == seen
+    workers = yoga.DataLoader(
+        ref, batch_size=10, shuffle=True, seed=3, num_workers=2, multiprocessing_context=method
+    )
+    assert [label for batch in workers for label in batch["y"].tolist()] == seen
 
 
 def test_real_images(mnist: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -507,15 +507,15 @@ def _same(ref: Any, expected: Any) -> bool:
     return True
 
 
-def test_it_pickles_by_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", FRESH_STARTS)
+def test_it_pickles_by_path(method: str, tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS["gzip"])
     ref = yoga.from_hdf5(path, "x")
     packed = pickle.dumps(ref)
     assert len(packed) < 1000
     assert_rows_equal(list(pickle.loads(packed)), list(ref))
-    for method in ("spawn", "forkserver"):
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            assert pool.apply_async(_same, (ref, list(ref))).get(300)
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply_async(_same, (ref, list(ref))).get(300)
     again = pickle.loads(packed)
     assert again.fingerprint == ref.fingerprint
     with h5py.File(path, "a") as file:
@@ -698,10 +698,7 @@ def test_files_that_are_cut_are_refused(way: str, tmp_path: Path) -> None:
     for number, size in enumerate(itertools.chain(range(8, len(data), 97), [len(data) - 1])):
         paths.append(tmp_path / f"{number}.h5")
         paths[-1].write_bytes(data[:size])
-    told = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OPEN), *map(str, paths)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    told = run_program(OPEN, *map(str, paths))
     assert told.returncode == 0, told.stderr
     assert told.stdout.split() == ["CorruptError"] * len(paths)
 

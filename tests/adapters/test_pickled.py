@@ -11,6 +11,7 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
+from starts import FRESH_STARTS
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError
@@ -76,7 +77,7 @@ def test_they_are_read_and_cached(layout: str, tmp_path: Path) -> None:
     check_source(lambda: yoga.from_lmdb(path, format, trust_pickle=True), ROWS, tmp_path / "storage")
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_worker_processes_read_them(method: str, tmp_path: Path) -> None:
     ref = yoga.from_lmdb(write(tmp_path / "old.mdb", list(range(50))), "tensorpack", trust_pickle=True)
     loader = yoga.DataLoader(ref, batch_size=8, shuffle=True, num_workers=2, multiprocessing_context=method)

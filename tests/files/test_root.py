@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -269,8 +270,6 @@ def test_a_write_that_fails_leaves_the_old_file(root: Root) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     import resource
-    import subprocess
-    import sys
 
     code = """
 import resource, signal, sys
@@ -284,9 +283,8 @@ except OSError as error:
     print(error.errno)
 """
     assert resource
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(root.top)], capture_output=True, text=True, timeout=60, check=True
-    )
+    told = run_program(code, str(root.top))
+    assert told.returncode == 0, told.stderr
     assert int(told.stdout) == errno.EFBIG
     assert root.read("x", 9) == b"old"
     assert root.find(beside("x")) is None

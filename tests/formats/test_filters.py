@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import sys
 import threading
 import zlib
@@ -14,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from children import status_of_child
+from children import run_program, status_of_child
 
 from torchyoga.errors import CorruptError
 from torchyoga.formats.hdf5_filters import Pipeline, compression_arguments, memory_file
@@ -164,9 +163,8 @@ def test_a_child_forked_while_threads_decode_goes_on() -> None:
 
 
 def output_of(code: str) -> str:
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
-    )
+    told = run_program(code)
+    assert told.returncode == 0, told.stderr
     return told.stdout
 
 

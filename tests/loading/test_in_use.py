@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from starts import FRESH_STARTS
 from torch.utils.data import DistributedSampler, SequentialSampler
 from waiting import PATIENCE, eventually
 
@@ -380,7 +381,7 @@ def _in_another_process(one: yoga.DataLoader, results: Any) -> None:
     results.put(rows(one))
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", FRESH_STARTS)
 def test_a_loader_goes_to_another_process(method: str) -> None:
     context = multiprocessing.get_context(method)
     results = context.Queue()

@@ -18,6 +18,7 @@ import pytest
 import torch
 from children import status_of_child
 from infiles import InFiles
+from starts import FRESH_STARTS
 from torch.utils.data import Dataset, IterableDataset, Subset
 from waiting import eventually
 
@@ -63,7 +64,7 @@ def test_resume_with_other_workers(ref: yoga.DataRef) -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", FRESH_STARTS)
 def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
     whole = list(yoga.DataLoader(Noisy(), batch_size=5, shuffle=True, seed=1))
     loader = yoga.DataLoader(
@@ -77,9 +78,10 @@ def test_other_ways_to_start_workers_deliver_the_same(method: str) -> None:
     assert_rows_equal([*got, next(iterator)], whole[:3])
 
 
-def test_a_cached_dataset_reads_in_spawned_workers(ref: yoga.DataRef) -> None:
+@pytest.mark.parametrize("method", FRESH_STARTS)
+def test_a_cached_dataset_reads_in_new_workers(method: str, ref: yoga.DataRef) -> None:
     loader = yoga.DataLoader(
-        ref, batch_size=6, shuffle=True, seed=0, num_workers=1, multiprocessing_context="spawn"
+        ref, batch_size=6, shuffle=True, seed=0, num_workers=1, multiprocessing_context=method
     )
     assert rows_of(loader) == rows_of(yoga.DataLoader(ref, batch_size=6, shuffle=True, seed=0))
 

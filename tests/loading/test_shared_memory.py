@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from children import forked
+from starts import FRESH_STARTS
 from torch.utils.data import Dataset, get_worker_info
 from waiting import PATIENCE
 
@@ -119,7 +120,7 @@ class Doubled(Dataset[Any]):
         return {"x": row["x"] * 2, "y": row["y"], "s": row["s"]}
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_all_batches_held_are_as_without_workers(ref: yoga.DataRef, method: str) -> None:
     for data, collate in ((ref, yoga.jagged), (Doubled(ref), None)):
         expected = list(yoga.DataLoader(data, batch_size=3, shuffle=True, seed=0, collate_fn=collate))
@@ -340,7 +341,7 @@ def test_workers_of_another_loader_read_delivered_batches() -> None:
     assert [batch.tolist() for batch in found] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_other_slots_take_the_places_of_those_given_up(method: str) -> None:
     """Also in workers that are older, so that batches go on to come in slots; and the others' memory ends."""
     batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
@@ -511,9 +512,10 @@ def take_and_look(queue: Any, told: Any) -> None:
     told.put((batch.tolist(), array.tolist()))
 
 
+@pytest.mark.parametrize("method", FRESH_STARTS)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int) -> None:
-    context = torch.multiprocessing.get_context("spawn")
+def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int, method: str) -> None:
+    context = torch.multiprocessing.get_context(method)
     queue, told = context.Queue(), context.Queue()
     process = context.Process(target=take_and_look, args=(queue, told))
     process.start()

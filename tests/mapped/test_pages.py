@@ -6,13 +6,13 @@ import ctypes
 import gc
 import mmap
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import eventually
@@ -102,7 +102,7 @@ with tempfile.NamedTemporaryFile() as file:
     held = [MappedFile(file.name) for _ in range(500)]
 print(sum(int(each.data[4999]) for each in held) == 500 * ord("x"))
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    told = run_program(code)
     assert told.stdout.strip() == "True", told.stderr
 
 
@@ -263,8 +263,6 @@ for name in ("cut", "removed", "overwritten"):
 @linux
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5", "hdf5 of others"])
 def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_not_the_end(kind: str, tmp_path: Path) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", CUT, str(tmp_path), kind], capture_output=True, text=True, timeout=300
-    )
+    told = run_program(CUT, str(tmp_path), kind)
     assert told.returncode == 0, (told.returncode, told.stderr)
     assert told.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]

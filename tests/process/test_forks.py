@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from children import status_of_child
-from waiting import PATIENCE
+from children import started, status_of_child
 
 import torchyoga as yoga
 from torchyoga.process.forks import renew_in_children
@@ -110,15 +106,8 @@ storage.submit(Slow(), "a", "1", num_workers=2 * (kind == "workers"))
 @pytest.mark.parametrize("kind", ["workers", "a forked child", "a command"])
 def test_what_a_killed_builder_has_started_does_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
     """The kernel frees a lock with the last process that has its file open."""
-    arguments = [sys.executable, "-c", HOLDER, str(tmp_path), kind]
-    builder = subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True)
-    try:
-        assert builder.stdout is not None
-        assert builder.stdout.readline() == b"child\n"
+    with started(HOLDER, str(tmp_path), kind) as builder:
+        assert builder.stdout.readline() == "child\n"
         builder.kill()
-        builder.wait(PATIENCE)
         os.killpg(builder.pid, 0)  # something of it is still there
         assert len(yoga.Storage(tmp_path, timeout=10).submit([1, 2], "a", "1")) == 2
-    finally:
-        os.killpg(builder.pid, signal.SIGKILL)
-        builder.stdout.close()

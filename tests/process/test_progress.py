@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE
+from children import run_program
 
 from torchyoga.process.progress import progress_bar
 
@@ -53,6 +51,5 @@ print("done")
 @pytest.mark.parametrize("progress", [True, False])
 def test_a_killed_process_holds_up_no_other(progress: bool, tmp_path: Path) -> None:
     """Tqdm has one lock for all processes that were forked, whose holder may be killed."""
-    arguments = [sys.executable, "-W", "ignore", "-c", HELD_UP, str(tmp_path), str(progress)]
-    told = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    told = run_program(HELD_UP, str(tmp_path), str(progress))
     assert (told.returncode, told.stdout) == (0, "done\n"), told.stderr

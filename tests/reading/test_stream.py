@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from infiles import InFiles
+from starts import FRESH_STARTS
 
 import torchyoga as yoga
 from torchyoga import Stream
@@ -232,7 +233,7 @@ def _sum(ref: yoga.DataRef, queue: Any) -> None:
     queue.put(sum(numbers(ref)))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_refs_travel_to_other_processes(ref: yoga.DataRef, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     queue = context.Queue()

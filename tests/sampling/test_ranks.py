@@ -24,7 +24,7 @@ LENGTH = 22
 
 def on_ranks(world: int, work: Callable[[int], None], folder: Path) -> None:
     """Runs `work` on the ranks of a gloo group, each a process."""
-    mp.spawn(_on_rank, (world, work, str(folder / "store")), world)
+    mp.start_processes(_on_rank, (world, work, str(folder / "store")), world, start_method="forkserver")
 
 
 def _on_rank(rank: int, world: int, work: Callable[[int], None], store: str) -> None:

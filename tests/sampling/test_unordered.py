@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import time
 from typing import Any
 
 import pytest
+from starts import FRESH_STARTS
+from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -22,23 +25,42 @@ FIRST = set(yoga.ResumableSampler(LENGTH, seed=3).rows_at(range(BATCH), 0).tolis
 
 
 class Uneven:
-    """Some rows take longer than others, and those of the first batch of epoch 0 the longest."""
+    """Some rows take longer than others; those of the first batch of epoch 0 wait until they may come."""
+
+    def __init__(self, may_come: Any) -> None:
+        self.may_come = may_come
 
     def __len__(self) -> int:
         return LENGTH
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(0.2 if index in FIRST else 0.01 if index % 7 == 0 else 0)
+        if index in FIRST and self.may_come is not None:
+            assert self.may_come.wait(PATIENCE)
+        time.sleep(0.01 if index % 7 == 0 else 0)
         return index
 
 
 def loader(**options: Any) -> yoga.DataLoader:
     options = {"num_workers": 2, "in_order": False, "remainder": "keep", **options}
-    return yoga.DataLoader(Uneven(), BATCH, True, seed=3, **options)
+    may_come = None
+    if options["num_workers"] > 1:  # or else no other batch would come first
+        context = multiprocessing.get_context(options.get("multiprocessing_context"))
+        may_come = context.Event()
+    return yoga.DataLoader(Uneven(may_come), BATCH, True, seed=3, **options)
 
 
 def some(loader: yoga.DataLoader, steps: int | None = None) -> list[int]:
-    return [row for batch in itertools.islice(loader, steps) for row in batch.tolist()]
+    """The rows of so many batches; the first of an epoch comes when two others have come, or not at all."""
+    may_come = getattr(loader.dataset, "may_come", None)
+    rows: list[int] = []
+    batches = iter(loader)  # not let go before the end, or else its workers would be ended while they wait
+    for step, batch in enumerate(itertools.islice(batches, steps)):
+        rows += batch.tolist()
+        if step == 1 and may_come is not None:
+            may_come.set()
+    if may_come is not None:
+        may_come.set()  # its worker ends
+    return rows
 
 
 def saved(loader: yoga.DataLoader) -> dict[str, Any]:
@@ -96,7 +118,7 @@ def test_a_whole_epoch_and_the_next() -> None:
         assert not one.state_dict()["left"]
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("start_method", ["fork", *FRESH_STARTS])
 def test_however_workers_start(start_method: str) -> None:
     one = loader(multiprocessing_context=start_method)
     got = some(one, 5)

@@ -6,7 +6,6 @@ import itertools
 import logging
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -533,13 +533,7 @@ print(refused)
 
 
 def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path), FORMAT],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    told = run_program(FULL, str(tmp_path), FORMAT)
     assert told.returncode == 0, told.stderr
     assert int(told.stdout) == 20
 

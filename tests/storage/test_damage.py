@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from children import run_program
 from waiting import PATIENCE
 
 from torchyoga.versions.manifest import digest
@@ -205,16 +204,7 @@ def read_mutants(folder: Path, kind: str, first: int, count: int) -> dict[str, i
     format, _, compression = kind.partition(" ")
     storage = yoga.Storage(folder, format, compression or None)
     storage.submit(rows(), "a", kind, progress=False)
-    arguments = [sys.executable, "-c", READER, str(folder), kind, str(first), str(count)]
-    paths = ":".join(map(str, Path(__file__).parents[:3]))
-    told = subprocess.run(
-        ["env", f"PYTHONPATH={paths}", *arguments],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=PATIENCE + count,
-        check=False,
-    )
+    told = run_program(READER, str(folder), kind, str(first), str(count), timeout=PATIENCE + count)
     *_, last = told.stdout.splitlines() or [""]
     assert told.returncode == 0, f"{kind}, mutant {last}: ended with {told.returncode}\n{told.stderr[-3000:]}"
     return dict(json.loads(last))

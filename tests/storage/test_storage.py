@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_program, started
 from disks import small_disk
 from hypothesis import given
 from hypothesis import strategies as st
@@ -379,13 +380,10 @@ print("done", flush=True)
 def test_killed_at_any_moment_nothing_or_everything_is_there(storage: yoga.Storage) -> None:
     rng = random.Random(1)
     for _ in range(8):
-        arguments = [sys.executable, "-c", BUILDER, str(storage.path), FORMAT]
-        builder = subprocess.Popen(arguments, stdout=subprocess.PIPE)
-        assert builder.stdout is not None
-        builder.stdout.readline()
-        time.sleep(rng.random() * 0.5)  # the random moment
-        builder.kill()
-        builder.communicate(timeout=300)
+        with started(BUILDER, str(storage.path), FORMAT) as builder:
+            builder.stdout.readline()
+            time.sleep(rng.random() * 0.5)  # the random moment
+            builder.kill()
         if storage.list():
             storage.check("a", "1")
             storage.remove("a", "1")
@@ -553,16 +551,14 @@ storage.check("new", "1")
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", FULL, str(tmp_path), FORMAT, str(8 * 2**20)]
-    told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+    told = run_program(FULL, str(tmp_path), FORMAT, str(8 * 2**20))
     assert told.returncode == 0, told.stderr
     assert "free some space" in told.stdout
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 9 * 2**20) as disk:
-        arguments = [sys.executable, "-c", FULL, str(disk.path / "s"), FORMAT]
-        told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+        told = run_program(FULL, str(disk.path / "s"), FORMAT)
         assert told.returncode == 0, told.stderr
         assert "No space left on device" in told.stdout
         assert "free some space" in told.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from children import status_of_child
+from children import run_program, started, status_of_child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -184,16 +185,18 @@ for turn in range(3):
 
 def test_one_process_downloads_while_others_wait(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    arguments = [sys.executable, "-c", DOWNLOADER, str(tmp_path / "cache"), str(log), str(10**6)]
-    processes = [subprocess.Popen(arguments) for _ in range(4)]
-    assert [process.wait(300) for process in processes] == [0] * 4
+    with contextlib.ExitStack() as stack:
+        arguments = [DOWNLOADER, str(tmp_path / "cache"), str(log), str(10**6)]
+        programs = [stack.enter_context(started(*arguments)) for _ in range(4)]
+        assert [program.wait() for program in programs] == [0] * 4
     assert sorted(log.read_text()) == ["a", "b", "c"]
 
 
 def test_processes_share_a_bound(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", DOWNLOADER, str(tmp_path / "cache"), str(tmp_path / "log"), "1500"]
-    processes = [subprocess.Popen(arguments) for _ in range(3)]
-    assert [process.wait(300) for process in processes] == [0] * 3
+    with contextlib.ExitStack() as stack:
+        arguments = [DOWNLOADER, str(tmp_path / "cache"), str(tmp_path / "log"), "1500"]
+        programs = [stack.enter_context(started(*arguments)) for _ in range(3)]
+        assert [program.wait() for program in programs] == [0] * 3
     assert sum(kept(Cache(tmp_path / "cache")).values()) <= 1500
 
 
@@ -207,7 +210,7 @@ def download(path):
     os.kill(os.getpid(), signal.SIGKILL)
 Cache(Path(sys.argv[1])).get(sys.argv[2], 8, download, "k")
 """
-    assert subprocess.run([sys.executable, "-c", dying, str(tmp_path), K], timeout=300).returncode != 0
+    assert run_program(dying, str(tmp_path), K).returncode != 0
     cache = Cache(tmp_path)
 
     def go_on(path: Path) -> None:
@@ -362,26 +365,21 @@ with Cache(Path(sys.argv[1])).scratch() as scratch:
 
 
 def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CHECKER, str(tmp_path), K]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as dying, subprocess.Popen(command, **pipes) as living:  # type: ignore[call-overload]
-        try:
-            for process in (dying, living):
-                assert process.stdout.readline() == b"checking\n"
-            cache = Cache(tmp_path)
-            assert cache.tidy() == []
-            dying.kill()
-            dying.wait(300)
-            before = set((tmp_path / "checking").iterdir())
-            with cache.scratch() as scratch:
-                left = set((tmp_path / "checking").iterdir())
-                assert len(before) == len(left) == 2
-                assert len(before & left) == 1
-                assert list(scratch.folder.glob(f"checking/*/files/{K}")) != []
-            living.communicate(b"", timeout=300)
-            assert living.returncode == 0
-        finally:
-            living.kill()
+    command = [CHECKER, str(tmp_path), K]
+    with started(*command) as dying, started(*command) as living:
+        for program in (dying, living):
+            assert program.stdout.readline() == "checking\n"
+        cache = Cache(tmp_path)
+        assert cache.tidy() == []
+        dying.kill()
+        before = set((tmp_path / "checking").iterdir())
+        with cache.scratch() as scratch:
+            left = set((tmp_path / "checking").iterdir())
+            assert len(before) == len(left) == 2
+            assert len(before & left) == 1
+            assert list(scratch.folder.glob(f"checking/*/files/{K}")) != []
+        living.stdin.close()
+        assert living.wait() == 0
     assert list((tmp_path / "checking").iterdir()) == []
     assert list((tmp_path / "locks").iterdir()) == []
 

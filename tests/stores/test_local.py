@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from children import started
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import PATIENCE
@@ -326,10 +326,8 @@ with Store(Path(sys.argv[1])).lock("a", "1"):
 
 def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+    with started(HOLDER, str(tmp_path)) as holder:
+        assert holder.stdout.readline() == "held\n"
         message = (
             rf"'a' '1' is still being built by process {holder.pid} on .* since .*; wait longer, or stop"
         )
@@ -339,9 +337,6 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> Non
             store.remove("a", "1", timeout=0.05)
         with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
             pass  # other versions are free
-    finally:
-        holder.kill()
-        holder.communicate(timeout=300)
     with store.lock("a", "1", timeout=10):
         pass
 

@@ -7,8 +7,6 @@ import copy
 import hashlib
 import itertools
 import json
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,13 +159,7 @@ def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_
     (version / data.name).write_bytes(data.read_bytes())
     (tmp_path / "forged").write_bytes(b"\n".join(forgeries()))
     (version / "manifest.json").write_bytes(TEXT)
-    told = subprocess.run(
-        [sys.executable, "-c", READ, str(tmp_path / "forged"), str(version)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    told = run_program(READ, str(tmp_path / "forged"), str(version))
     assert told.returncode == 0, told.stderr
     read, refused = map(int, told.stdout.split())
     assert read > 100

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -15,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from children import run_program
 from infiles import InFiles
 from kinds import KINDS, N, outcome
+from starts import FRESH_STARTS
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate, random_split
 
 import torchyoga as yoga
@@ -244,7 +244,8 @@ def test_ragged_rows_of_two_sources(tmp_path: Path, collate: Any, workers: int) 
     assert_rows_equal(list(yoga.DataLoader(dataset, 4, collate_fn=collate, num_workers=workers)), expected)
 
 
-def test_workers_and_resumes_deliver_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
+def test_workers_and_resumes_deliver_the_same(method: str, tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     refs: Any = [
         storage.submit([{"x": np.full(9, i), "y": i} for i in range(23)], name, "1", progress=False)
@@ -252,9 +253,8 @@ def test_workers_and_resumes_deliver_the_same(tmp_path: Path) -> None:
     ]
     dataset: Any = random_split(ConcatDataset(refs), [31, 15])[0]
     whole = list(yoga.DataLoader(dataset, 4, True, seed=3))
-    for method in ("fork", "spawn"):
-        loader = yoga.DataLoader(dataset, 4, True, seed=3, num_workers=2, multiprocessing_context=method)
-        assert_rows_equal(list(loader), whole)
+    loader = yoga.DataLoader(dataset, 4, True, seed=3, num_workers=2, multiprocessing_context=method)
+    assert_rows_equal(list(loader), whole)
     assert_rows_equal(list(pickle.loads(pickle.dumps(yoga.DataLoader(dataset, 4, True, seed=3)))), whole)
     check_resume(lambda: yoga.DataLoader(dataset, 4, True, seed=3), most_stops=4)
 
@@ -324,9 +324,9 @@ def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> 
         split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
         print(yoga.DataLoader(split, 8, True, seed=1).state_dict()["fingerprint"])
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.strip()
-    assert told == loader.state_dict()["fingerprint"]
+    told = run_program(textwrap.dedent(code), str(tmp_path))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.strip() == loader.state_dict()["fingerprint"]
     other = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(5))[0]
     with pytest.raises(yoga.errors.StateError, match="fingerprint"):
         yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
