@@ -86,6 +86,7 @@ def run_examples(module: str, folder: Path) -> None:
     given = {
         "np": np,
         "tmp_path": folder,
+        "DataLoader": torchyoga.DataLoader,
         "Squares": _Squares,
         "storage": torchyoga.Storage(folder),
         "old_cache": old_cache,
