@@ -24,6 +24,7 @@ from torch.utils.data import ConcatDataset, Subset
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, SlicedRef
+from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
 from ..rows.schema import Schema
 from ..versions.info import plain
@@ -76,14 +77,8 @@ class MappedRef(DataRef):
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source that has some of these rows: where among them those are, and its own numbers."""
-        numbers = self.rows.rows(rows)
-        if len(self.sources) == 1:
-            yield self.sources[0], np.arange(len(rows)), numbers
-            return
-        which = np.searchsorted(self._starts, numbers, side="right") - 1
-        for index in np.unique(which).tolist():
-            places = np.flatnonzero(which == index)
-            yield self.sources[index], places, numbers[places] - self._starts[index]
+        for index, places, wanted in _dealt(self.rows.rows(rows), self._starts):
+            yield self.sources[index], places, wanted
 
     @cached_property
     def row_bytes(self) -> int:
@@ -94,35 +89,14 @@ class MappedRef(DataRef):
             return 0
         return int(sum(map(operator.mul, sizes, counts))) // max(1, len(self))
 
-    @property
-    def is_cold(self) -> bool:
-        """True as long as rows of a source come from disk."""
-        for source in self.sources:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
-            if source.is_cold:
-                return True
-        return False
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        """Announces each row to its source."""
-        for source, _, wanted in self._of_sources(rows):
-            source.announce(wanted, values)
-
-    def probe(self) -> None:
-        """Passed on to the sources."""
-        for source in self.sources:
-            source.probe()
-
-    def foresee(self, order: Iterable[Ints], progress: Progress) -> None:
-        """Passes each source its part of the order."""
-        numbers = (self.rows.rows(rows) for rows in order)
-        if len(self.sources) == 1:
-            self.sources[0].foresee(numbers, progress)
-            return
-        lock = threading.Lock()  # each source may follow on a thread of its own
-        for index, copy in enumerate(itertools.tee(numbers, len(self.sources))):
-            start, stop = self._starts[index : index + 2].tolist()
-            part = _Part(_InTurn(copy, lock), start, stop, progress)
-            self.sources[index].foresee(part, part.progress)
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The sources', each for its own rows; None if they have none."""
+        ahead = [source.readahead for source in self.sources]
+        prefetches = [None if one is None else one.prefetch for one in ahead]
+        if all(prefetch is None for prefetch in prefetches):
+            return super().readahead
+        return ReadAhead(self.row_bytes, _Prefetches(self.rows, self._starts, prefetches))
 
     @property
     def file_starts(self) -> Ints:
@@ -159,6 +133,62 @@ class MappedRef(DataRef):
 
     def __repr__(self) -> str:
         return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"
+
+
+def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+    """For each source that has some of these rows: its index, where among them they are, its own numbers.
+
+    Args:
+        numbers: of the rows of all sources laid end to end.
+        starts: (sources + 1,) the number of each source's first row, and that of all rows.
+    """
+    if len(starts) == 2:
+        yield 0, np.arange(len(numbers)), numbers
+        return
+    which = np.searchsorted(starts, numbers, side="right") - 1
+    for index in np.unique(which).tolist():
+        places = np.flatnonzero(which == index)
+        yield index, places, numbers[places] - starts[index]
+
+
+class _Prefetches:
+    """Makes rows of several sources ready, each by its own; None for those whose rows are in memory."""
+
+    def __init__(self, rows: RowMap, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
+        self._rows = rows
+        self._starts = starts
+        self._prefetches = prefetches
+        self._some = [prefetch for prefetch in prefetches if prefetch is not None]
+
+    @property
+    def is_cold(self) -> bool:
+        for prefetch in self._some:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
+            if prefetch.is_cold:
+                return True
+        return False
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        for index, _, wanted in _dealt(self._rows.rows(rows), self._starts):
+            prefetch = self._prefetches[index]
+            if prefetch is not None:
+                prefetch.announce(wanted, values)
+
+    def probe(self) -> None:
+        for prefetch in self._some:
+            prefetch.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        numbers = (self._rows.rows(rows) for rows in order)
+        if len(self._prefetches) == 1:
+            self._some[0].follow(numbers, progress)
+            return
+        lock = threading.Lock()  # each source may follow on a thread of its own
+        copies = itertools.tee(numbers, len(self._some))
+        indices = [index for index, prefetch in enumerate(self._prefetches) if prefetch is not None]
+        for index, prefetch, copy in zip(indices, self._some, copies, strict=True):
+            start, stop = self._starts[index : index + 2].tolist()
+            part = _Part(_InTurn(copy, lock), start, stop, progress)
+            prefetch.follow(part, part.progress)
 
 
 class _InTurn(Iterator[Ints]):
