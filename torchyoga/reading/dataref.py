@@ -165,13 +165,16 @@ class DataRef(ABC, Generic[RowT]):
                 return rows
         return self.take(self._numbers(indices))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
         return {key: value for key, value in self.__dict__.items() if key != "readahead"}
 
     def __iter__(self) -> Iterator[RowT]:
         for start in range(0, len(self), 256):
             yield from _exact(self.take(np.arange(start, min(start + 256, len(self)))))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} rows>"
 
     def _numbers(self, indices: Sequence[int] | _Numbers) -> Ints:
         found = np.asarray(indices)
@@ -338,7 +341,7 @@ class ColumnsRef(DataRef):
         schema: Schema,
         length: int,
         columns: Sequence[Callable[[Ints], Data]],
-        remade: tuple[Callable[..., Any], tuple[Any, ...]],
+        remade: tuple[Callable[..., DataRef], tuple[object, ...]],
     ) -> None:
         self._name = name
         self._schema = schema
@@ -380,7 +383,7 @@ class ColumnsRef(DataRef):
     def __repr__(self) -> str:
         return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return self._remade
 
 
@@ -457,7 +460,7 @@ class VersionRef(DataRef):
         columns = ", ".join(map(str, m.schema.columns)) if m.schema else "no rows"
         return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _reopened, (self.where, self.manifest.fingerprint, self._version.verify)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numpy as np
+from ..process.buffers import Array
 
 __all__ = ["Array", "Batch", "Json", "Row"]
 
 Row: TypeAlias = Any  # of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows
 Json: TypeAlias = dict[str, Any]  # an object of JSON: plain data, which whoever reads it checks
-Array: TypeAlias = np.ndarray[Any, Any]  # of any shape and dtype

@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import YogaError
 from ..files.root import Root
+from ..rows.types import Json
 from .manifest import FileEntry, digest, is_data_file
 
 __all__ = ["Staging"]
@@ -39,7 +39,7 @@ class Staging:
         """The folder of the files."""
         return self.root.path
 
-    def load(self) -> dict[str, Any]:
+    def load(self) -> Json:
         """What `save` noted last; empty if nothing is to be continued.
 
         Raises:
@@ -56,7 +56,7 @@ class Staging:
         except (ValueError, RecursionError):
             return {}
 
-    def save(self, progress: dict[str, Any]) -> None:
+    def save(self, progress: Json) -> None:
         """Notes finished, synced files, in one step."""
         self.root.sync()
         content = {**progress, "checksum": digest(progress)}

@@ -27,6 +27,7 @@ from ..reading.dataref import DataRef, SlicedRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
 from ..rows.schema import Schema
+from ..rows.types import Json, Row
 from ..versions.info import plain
 from ..versions.location import Progress
 from .row_map import RowMap
@@ -55,10 +56,10 @@ class MappedRef(DataRef):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         return {**super().__getstate__(), "_pool": BufferPool()}
 
-    def take(self, rows: Ints) -> Sequence[Any]:
+    def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
         found = [(places, source.take(wanted)) for source, places, wanted in self._of_sources(rows)]
         if len(found) == 1:
@@ -68,7 +69,7 @@ class MappedRef(DataRef):
             schema = blocks[0][1].schema
             if all(block.schema is schema or block.schema == schema for _, block in blocks):
                 return Rows(interleaved(blocks, self._pool.empty))
-        listed: list[Any] = [None] * len(rows)
+        listed: list[Row] = [None] * len(rows)
         for places, taken in found:
             exact = taken.exact() if isinstance(taken, Rows) else taken
             for place, row in zip(places.tolist(), exact, strict=True):
@@ -127,7 +128,7 @@ class MappedRef(DataRef):
         return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
 
     @property
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Json:
         """What all sources say alike."""
         return _agreed([info_of(source) for source in self.sources])
 
@@ -232,7 +233,7 @@ class _Part:
         return self._given + (int(np.searchsorted(self._places[0], reached)) if self._places else 0)
 
 
-def flattened(dataset: Any) -> DataRef | None:
+def flattened(dataset: object) -> DataRef | None:
     """A dataset as one DataRef: a DataRef itself, or torch's Subset and ConcatDataset over DataRefs.
 
     What `random_split` gives is a Subset. They may be nested. The rows are read by blocks then, and not one
@@ -259,7 +260,7 @@ def flattened(dataset: Any) -> DataRef | None:
     return found
 
 
-def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, Any]:
+def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
     """What a dataset says of itself, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features`.
 
     Of torch's Subset it is that of the dataset inside; of a ConcatDataset what all of its parts say. What
@@ -273,7 +274,7 @@ def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, A
         return _agreed([info_of(part, reasons) for part in dataset.datasets])
     if isinstance(dataset, DataRef):
         return _plain_or_nothing("info", dataset.info, reasons)
-    found: dict[str, Any] = {}
+    found: Json = {}
     for name in _ASKED:
         try:
             value: Any = getattr(dataset, name, None)
@@ -286,7 +287,7 @@ def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, A
     return _plain_or_nothing("info", found, reasons)
 
 
-def _plain_or_nothing(name: str, info: Any, reasons: dict[str, str]) -> dict[str, Any]:
+def _plain_or_nothing(name: str, info: object, reasons: dict[str, str]) -> Json:
     try:
         return plain(info)
     except (TypeError, ValueError) as error:
@@ -294,7 +295,7 @@ def _plain_or_nothing(name: str, info: Any, reasons: dict[str, str]) -> dict[str
         return {}
 
 
-def _agreed(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _agreed(infos: Sequence[Json]) -> Json:
     """What all of them hold."""
     first, *others = infos or [{}]
     return {
@@ -305,57 +306,53 @@ def _agreed(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 # What was made of which datasets, and of which parts of them: for indices are costly to read, and may change.
-_known: weakref.WeakKeyDictionary[Any, tuple[list[Any], DataRef | None]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[object, tuple[list[object], DataRef | None]] = weakref.WeakKeyDictionary()
 
 
-def _made_of(dataset: Any) -> list[Any] | None:
+def _made_of(dataset: object) -> list[object] | None:
     """All that decides which rows a dataset has; None if it is not made of DataRefs alone."""
     if type(dataset) is Subset:
         inner = _made_of(dataset.dataset)
         return None if inner is None else [dataset.indices, *inner]
     if type(dataset) is ConcatDataset:
-        found: list[Any] = [tuple(dataset.cumulative_sizes), len(dataset.datasets)]
+        found: list[object] = [tuple(dataset.cumulative_sizes), len(dataset.datasets)]
         for part in dataset.datasets:
             inner = _made_of(part)
             if inner is None:
                 return None
             found += inner
         return found
-    return [dataset, len(dataset)] if _is_taken(dataset) else None
+    return [dataset, len(dataset)] if isinstance(dataset, DataRef) and _is_taken(dataset) else None
 
 
-def _is_taken(dataset: Any) -> bool:
-    """True for a DataRef whose rows are those that `take` gives, whoever asks."""
-    kind = type(dataset)
-    return (
-        isinstance(dataset, DataRef)
-        and kind.__getitem__ is DataRef.__getitem__
-        and kind.__getitems__ is DataRef.__getitems__
-    )
+def _is_taken(ref: DataRef) -> bool:
+    """True if the rows are those that `take` gives, whoever asks."""
+    kind = type(ref)
+    return kind.__getitem__ is DataRef.__getitem__ and kind.__getitems__ is DataRef.__getitems__
 
 
-def _kept(part: Any) -> Any:
+def _kept(part: object) -> object:
     """A part as it is now, whatever becomes of it."""
     if isinstance(part, (list, np.ndarray)):
         return part.copy()  # of a list not the numbers themselves, so comparing it is quick
     return part.clone() if isinstance(part, torch.Tensor) else part
 
 
-def _are_same(kept: list[Any], now: list[Any]) -> bool:
+def _are_same(kept: list[object], now: list[object]) -> bool:
     return len(kept) == len(now) and all(map(_is_same, kept, now))
 
 
-def _is_same(kept: Any, now: Any) -> bool:
+def _is_same(kept: object, now: object) -> bool:
     if type(kept) is not type(now):
         return False
-    if isinstance(now, np.ndarray):
+    if isinstance(kept, np.ndarray) and isinstance(now, np.ndarray):
         return kept.dtype == now.dtype and np.array_equal(kept, now)
-    if isinstance(now, torch.Tensor):
+    if isinstance(kept, torch.Tensor) and isinstance(now, torch.Tensor):
         return kept.dtype == now.dtype and torch.equal(kept, now)
     return kept == now if isinstance(now, (list, tuple, range, int)) else kept is now
 
 
-def _flattened(dataset: Any) -> DataRef | None:
+def _flattened(dataset: object) -> DataRef | None:
     """The same anew."""
     sources: dict[int, tuple[DataRef, int]] = {}  # by identity: where its rows begin
     rows = _row_map(dataset, sources)
@@ -371,7 +368,7 @@ def _flattened(dataset: Any) -> DataRef | None:
     return MappedRef(found, rows)
 
 
-def _row_map(dataset: Any, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:
+def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:
     """The rows of a dataset in those of all sources end to end; None if it has no plain row numbers.
 
     Sources that are not there yet are added.
@@ -389,6 +386,7 @@ def _row_map(dataset: Any, sources: dict[int, tuple[DataRef, int]]) -> RowMap | 
     if type(dataset) is SlicedRef:
         whole = _row_map(dataset.whole, sources)
         return None if whole is None else whole.chosen(dataset.rows)
+    assert isinstance(dataset, DataRef)  # as all that this is asked for is made of them
     if id(dataset) not in sources:
         sources[id(dataset)] = dataset, sum(len(source) for source, _ in sources.values())
     start = sources[id(dataset)][1]
