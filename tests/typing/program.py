@@ -1,4 +1,4 @@
-"""What users write, as type checkers read it: a line with `# wrong: ...` is an error, and no other is."""
+"""What users write, as type checkers read it: each line marked as wrong is an error, and no other is."""
 
 from __future__ import annotations
 

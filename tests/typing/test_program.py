@@ -1,4 +1,4 @@
-"""A user's program, read by type checkers against the package: each wrong line is an error, no other line is."""
+"""A user's program, read by type checkers: each wrong line is an error, and no other line is."""
 
 from __future__ import annotations
 
