@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
+import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +78,7 @@ NEIGHBOURS = {
     ("adapters.keras", "adapters.keras_sequence"),
 }
 MOST_ENTRIES = 25  # in a folder
+MOST_ANY = 45  # in annotations, of 1,000 lines of code
 
 
 @cache
@@ -165,6 +168,26 @@ def test_what_builds_sources_is_called_source_of() -> None:
         has_verb = any(isinstance(node, ast.FunctionDef) and node.name == "source_of" for node in tree.body)
         assert has_verb == (room in ours(PORTER) and room != "adapters.arrays")  # which makes a DataRef
         assert has_verb or not makes or room.removeprefix("adapters.") in FOR_ALL_ADAPTERS
+
+
+def lines_of_code(text: str) -> int:
+    """Lines that hold more than a comment or a docstring."""
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in silent and token.type != tokenize.ENDMARKER:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)
+
+
+def test_any_is_rare() -> None:
+    texts = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    names = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    uses = sum(name.id == "Any" for name in names)
+    assert 1000 * uses / sum(map(lines_of_code, texts)) <= MOST_ANY
 
 
 def test_there_are_no_rings() -> None:

@@ -1,6 +1,6 @@
 """torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import errors
 from .adapters.arrays import from_arrays
@@ -41,12 +41,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+_FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
+
+
+def __getattr__(name: str) -> object:
     if name == "from_hdf5":  # loads h5py
         from .adapters.hdf5 import from_hdf5
 
         return from_hdf5
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    loaded = {name for name in globals() if name in _FOR_USERS or name.startswith("__")}
+    return sorted({*__all__, *loaded})
 
 
 __version__ = "0.1.0"

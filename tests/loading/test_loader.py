@@ -25,6 +25,7 @@ from waiting import eventually
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
+from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_resume
 
 
@@ -455,12 +456,10 @@ class Interrupted(yoga.DataRef):
     is_thread_safe = True
 
     def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
-        self.row_bytes, self.is_cold = row_bytes, bool(at_announcements)  # type: ignore[misc]
+        self.readahead = ReadAhead(row_bytes, self)
+        self.is_cold = bool(at_announcements)
         self.left = {"reads": at_reads, "announcements": at_announcements}
         self.count = {"reads": 0, "announcements": 0}
-
-    row_bytes = 0
-    is_cold = False
 
     def __len__(self) -> int:
         return 300
@@ -477,6 +476,12 @@ class Interrupted(yoga.DataRef):
 
     def announce(self, rows: Any, values: bool) -> None:
         self.note("announcements")
+
+    def probe(self) -> None:
+        pass
+
+    def follow(self, order: Any, progress: Any) -> None:
+        pass
 
 
 @pytest.mark.parametrize("row_bytes", [8, 300_000])

@@ -21,7 +21,9 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate, ra
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
+from torchyoga.process.lazy import cached_property
 from torchyoga.reading.dataref import DataRef, SlicedRef
+from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_resume
 from torchyoga.views.mapped import MappedRef, flattened
 
@@ -35,7 +37,7 @@ class Counting(DataRef):
         self.first, self.count, self.files = first, count, files
         self.calls: list[list[int]] = []
         self.told: list[Any] = []
-        self.cold = False
+        self.is_cold = False
 
     def __len__(self) -> int:
         return self.count
@@ -56,15 +58,18 @@ class Counting(DataRef):
     def row_bytes(self) -> int:
         return self.first + 1
 
-    @property
-    def is_cold(self) -> bool:
-        return self.cold
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        return ReadAhead(self.row_bytes, self)
 
     def announce(self, rows: Any, values: bool) -> None:
         self.told.append((rows.tolist(), values))
 
     def probe(self) -> None:
         self.told.append("probe")
+
+    def follow(self, order: Any, progress: Any) -> None:
+        pass
 
 
 def row_by_row(dataset: Any) -> list[Any]:
@@ -347,13 +352,16 @@ def test_sources_are_told_of_what_is_theirs() -> None:
     one, other = Counting(0, 9), Counting(9, 9)
     found = flattened(Subset(ConcatDataset([one, other]), [12, 1, 17, 2]))  # type: ignore[arg-type]
     assert found is not None
-    found.announce(np.array([0, 1, 3]), True)
-    found.probe()
+    assert found.readahead is not None
+    prefetch = found.readahead.prefetch
+    assert prefetch is not None
+    prefetch.announce(np.array([0, 1, 3]), True)
+    prefetch.probe()
     assert one.told == [([1, 2], True), "probe"]
     assert other.told == [([3], True), "probe"]
-    assert not found.is_cold
-    other.cold = True
-    assert found.is_cold
+    assert not found.readahead.is_cold
+    other.is_cold = True
+    assert found.readahead.is_cold
     assert found.row_bytes == (2 * 1 + 2 * 10) // 4
     assert found.is_thread_safe
     nameless = flattened(ConcatDataset([one, InFiles()]))  # type: ignore[list-item]
@@ -365,7 +373,7 @@ def test_sources_are_told_of_what_is_theirs() -> None:
 class Following(Counting):
     """Follows the order on a thread, as a version in a store does."""
 
-    def foresee(self, order: Any, progress: Any) -> None:
+    def follow(self, order: Any, progress: Any) -> None:
         def follow() -> None:
             for rows in order:
                 self.told.append((progress(), rows.tolist()))
@@ -375,7 +383,7 @@ class Following(Counting):
         self.thread.start()
 
 
-def test_each_source_foresees_its_part_of_the_order() -> None:
+def test_each_source_follows_its_part_of_the_order() -> None:
     sources = [Following(0, 500), Following(500, 700), Counting(1200, 300)]
     dataset: Any = random_split(ConcatDataset(sources), [1400, 100])[0]  # type: ignore[arg-type]
     loader = yoga.DataLoader(dataset, 10, True, seed=2)

@@ -366,7 +366,7 @@ class _Folder:
     handle: int | None
 
     @property
-    def listed(self) -> Any:
+    def listed(self) -> str | int:
         return self.path if self.handle is None else self.handle
 
     def place(self, name: str) -> str:

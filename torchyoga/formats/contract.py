@@ -25,6 +25,7 @@ from ..mapped.checks import num_units, unit_bytes_of
 from ..mapped.gather import Bytes
 from ..rows.block import Block
 from ..rows.schema import Schema
+from ..rows.types import Json
 
 __all__ = [
     "FORMATS",
@@ -121,7 +122,7 @@ def _is_sound(extent: Extent, size: int, count: int, file_bytes: int, ends: bool
     return bool((own_end | ((nbytes == needed) & followed)).all())
 
 
-def read_table(data: Bytes, index: Mapping[str, Any]) -> Ints:
+def read_table(data: Bytes, index: Mapping[str, object]) -> Ints:
     """The numbers that a writer has put into its file, where the manifest says they lie.
 
     Raises:
@@ -138,7 +139,7 @@ def read_table(data: Bytes, index: Mapping[str, Any]) -> Ints:
 
 
 def with_units(
-    extents: Sequence[Extent], data: Bytes, index: Mapping[str, Any], schema: Schema
+    extents: Sequence[Extent], data: Bytes, index: Mapping[str, object], schema: Schema
 ) -> list[Extent]:
     """The extents with the checksums of their units, where the manifest says that there are some.
 
@@ -180,7 +181,7 @@ class Writer(Protocol):
         """
         ...
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> Json:
         """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""
 
     def abort(self) -> None:
@@ -196,7 +197,7 @@ class Format(Protocol):
     def Writer(self, path: str, schema: Schema, compression: str | None = None) -> Writer:
         """A writer of a new file."""
 
-    def read_extents(self, data: Bytes, index: Mapping[str, Any], schema: Schema) -> Sequence[Extent]:
+    def read_extents(self, data: Bytes, index: Mapping[str, object], schema: Schema) -> Sequence[Extent]:
         """For each part of each column, where it lies in the bytes of a file, not yet checked.
 
         Raises:

@@ -35,6 +35,7 @@ from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
 from ..rows.block import Block
 from ..rows.schema import Column, Schema
+from ..rows.types import Array, Json
 from .contract import Extent, Ints, read_table, with_units
 from .hdf5_filters import (
     COMPRESSIONS,
@@ -74,13 +75,13 @@ class Writer:
             self._output = _Output(path)
         except OSError as error:
             raise _explained(error, path) from error
-        self.file: Any = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
+        self.file = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
         self.file.create_group("columns", track_order=True)
         # While one core prepares chunks, another writes; all calls of HDF5 but the last ones come from there.
         self._writing = ThreadPoolExecutor(1)
         self._under_way: deque[Future[None]] = deque()
         self.compressing = ThreadPoolExecutor(os.cpu_count() or 1) if compression == "gzip" else None
-        self._properties: dict[Any, h5p.PropDCID] = {}  # of the datasets that look alike
+        self._properties: dict[tuple[object, ...], h5p.PropDCID] = {}  # of the datasets that look alike
         self._with_groups = h5p.create(h5p.LINK_CREATE)
         self._with_groups.set_create_intermediate_group(True)
         self._parts = [[_Part(self, column, name) for name in column.parts] for column in schema.columns]
@@ -103,7 +104,9 @@ class Writer:
         self._rows += block.num_rows
         return crcs
 
-    def new_dataset(self, path: str, layout: _Layout, chunk_items: int, compression: str | None) -> Any:
+    def new_dataset(
+        self, path: str, layout: _Layout, chunk_items: int, compression: str | None
+    ) -> h5py.Dataset:
         """As `_create_dataset`, whose properties take h5py several times as long as HDF5 all the rest."""
         look = *layout.look(chunk_items), compression
         properties = self._properties.get(look)
@@ -125,7 +128,7 @@ class Writer:
         while len(self._under_way) > most:
             self._under_way.popleft().result()
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> Json:
         """Syncs the file and returns plain data by which `read_extents` finds the chunks again."""
         try:
             with self._output.checked():
@@ -136,7 +139,7 @@ class Writer:
         finally:
             self.abort()
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> Json:
         for parts in self._parts:
             for part in parts:
                 part.write_rest()
@@ -260,11 +263,11 @@ class _Part:
         self._dataset: Any = None
         self._waiting: list[Bytes] = []  # the items of a chunk that is not full yet
         self._num_waiting = 0
-        self.units: list[np.ndarray[Any, Any]] = []  # the checksums of the units of each chunk
+        self.units: list[Array] = []  # the checksums of the units of each chunk
         self._chunk_crc = self._whole_crc = 0
         self._crcs: list[int] = []
 
-    def add(self, array: np.ndarray[Any, Any]) -> int:
+    def add(self, array: Array) -> int:
         """Appends items; returns the CRC-32 of their bytes."""
         array = self._layout.as_bytes(array)
         crc = start = 0
@@ -359,7 +362,7 @@ class _Part:
 class _Layout:
     """How the items of a part look in HDF5."""
 
-    def __init__(self, type: h5t.TypeID, dtype: np.dtype[Any], item_shape: tuple[int, ...]) -> None:
+    def __init__(self, type: h5t.TypeID, dtype: np.dtype[np.generic], item_shape: tuple[int, ...]) -> None:
         self.type = type
         self.dtype = dtype  # of the same bytes
         self.item_shape = item_shape
@@ -370,11 +373,11 @@ class _Layout:
         target = _CHUNK_BYTES if compression is None else _COMPRESSED_CHUNK_BYTES
         return max(1, target // max(1, self.item_bytes))
 
-    def look(self, chunk_items: int) -> tuple[Any, ...]:
+    def look(self, chunk_items: int) -> tuple[object, ...]:
         """What datasets of the same compression have in common that are created, and decoded, alike."""
         return self.dtype, self.item_shape, chunk_items
 
-    def as_bytes(self, array: np.ndarray[Any, Any]) -> Bytes:
+    def as_bytes(self, array: Array) -> Bytes:
         """(items, item_bytes) of it."""
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), self.item_bytes)
 
@@ -413,7 +416,9 @@ def _refuse_what_hdf5_cannot_hold(column: Column) -> None:
         )
 
 
-def _create_dataset(group: Any, path: str, layout: _Layout, chunk_items: int, compression: str | None) -> Any:
+def _create_dataset(
+    group: h5py.Group, path: str, layout: _Layout, chunk_items: int, compression: str | None
+) -> Any:
     return group.create_dataset(
         path,
         (0, *layout.item_shape),
@@ -428,14 +433,14 @@ def _deflated(chunk: Bytes, element_bytes: int) -> bytes:
     return zlib.compress(shuffled(chunk.reshape(-1), element_bytes).data, GZIP_LEVEL)
 
 
-def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[Extent]:
+def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> list[Extent]:
     """Where the chunks lie, from the table that `Writer.close` put into the file."""
     compression = index.get("compression")
     if compression is not None and compression not in COMPRESSIONS:
         raise CorruptError(f"the manifest names an unknown compression: {compression!r:.80}")
     table = read_table(data, index)
     extents: list[Extent] = []
-    pipelines: dict[Any, Pipeline] = {}
+    pipelines: dict[tuple[object, ...], Pipeline] = {}
     at = 0
     for column in schema.columns:
         elements = 0
@@ -497,7 +502,7 @@ class _Decoder:
         masks: Ints,
         starts: Ints,
         item_crcs: Ints,
-        pipelines: dict[Any, Pipeline],
+        pipelines: dict[tuple[object, ...], Pipeline],
     ) -> None:
         self._pipelines = pipelines  # of all columns of the file: those that look alike share one
         self._layout = layout

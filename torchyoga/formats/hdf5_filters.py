@@ -32,6 +32,7 @@ from h5py._objects import phil
 from ..errors import CorruptError, SchemaError
 from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
+from ..rows.types import Json
 
 __all__ = [
     "COMPRESSIONS",
@@ -58,7 +59,7 @@ _GIVEN_VALUES = {h5z.FILTER_NBIT: 0, h5z.FILTER_SCALEOFFSET: 2}
 GZIP_LEVEL = 4  # HDF5's own default
 
 
-def compression_arguments(name: str) -> dict[str, Any]:
+def compression_arguments(name: str) -> Json:
     """What h5py's `create_dataset` takes for a compression.
 
     Raises:
@@ -122,9 +123,9 @@ class Pipeline:
 
     properties: h5p.PropDCID
     stored: h5t.TypeID
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     converts: bool = False
-    _scratches: dict[Any, tuple[threading.Lock, h5d.DatasetID, Any]] = field(default_factory=dict)
+    _scratches: dict[object, tuple[threading.Lock, h5d.DatasetID, Any]] = field(default_factory=dict)
 
     def decode(self, data: Bytes, mask: int, out: Bytes) -> None:
         """Writes the items of a chunk into `out`, as bytes of `dtype`.

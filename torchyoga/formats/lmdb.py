@@ -29,6 +29,7 @@ from ..mapped.checks import unit_bytes_of, unit_checksums
 from ..mapped.gather import Bytes
 from ..rows.block import Block
 from ..rows.schema import Schema
+from ..rows.types import Json
 from .contract import Extent, Ints, read_table, with_units
 
 __all__ = ["COMPRESSIONS", "SUFFIX", "Writer", "read_extents"]
@@ -113,14 +114,14 @@ class Writer:
         # Smaller values would lie in the tree itself, where they move.
         return data.data if data.nbytes >= self._page_size else data.tobytes().ljust(self._page_size, b"\0")
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> Json:
         """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""
         try:
             return self._close()
         finally:
             self.abort()
 
-    def _close(self) -> dict[str, Any]:
+    def _close(self) -> Json:
         places = self._places()
         count = len(self._rows)
         shape = (count, -1) if count else (0, 0)
@@ -201,7 +202,7 @@ def _refusal(path: str, wanted: int) -> int | None:
     return None
 
 
-def read_extents(data: Bytes, index: Mapping[str, Any], schema: Schema) -> list[Extent]:
+def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> list[Extent]:
     """Where the blocks lie, from the table that `Writer.close` put into the file."""
     num_parts = sum(len(column.parts) for column in schema.columns)
     table = read_table(data, index)

@@ -109,9 +109,10 @@ class EpochIndices:
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:
         """So many batches of a window that all windows at once leave room for what is still to be read."""
-        bound, nbytes = source.ahead_bytes, self._size[0] * source.row_bytes * self.at_once
-        if bound is None or not nbytes:
+        readahead = source.readahead
+        if readahead is None or readahead.ahead_bytes is None or not readahead.row_bytes:
             return most
+        bound, nbytes = readahead.ahead_bytes, self._size[0] * readahead.row_bytes * self.at_once
         if not self.reads_here and nbytes > 2 * bound and not self._has_warned:
             self._has_warned = True
             warn_user(

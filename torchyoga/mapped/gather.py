@@ -25,6 +25,7 @@ import torch
 from ..errors import CorruptError
 from ..files.regular import open_regular
 from ..process.buffers import address_of, is_placing
+from ..rows.types import Array
 from .pages import mapped_bytes
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
@@ -101,7 +102,7 @@ class _Span:
         self.arrays = arrays  # they keep what they lie in alive, and the span keeps them
 
 
-def bytes_from(array: np.ndarray[Any, Any], nbytes: int) -> Bytes:
+def bytes_from(array: Array, nbytes: int) -> Bytes:
     """(nbytes,) memory from the begin of an array on, which stays alive as long as this does."""
     start = address_of(array)
     return np.asarray(_Span(start, start + nbytes, [array]))

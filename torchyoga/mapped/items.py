@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.forks import renew_in_children
+from ..rows.types import Array
 from .gather import Bytes, Memory, address_of
 
 __all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended"]
@@ -78,7 +79,7 @@ class Numbering:
         return bool(((last <= self.starts.take(following)) | (blocks == len(self.starts) - 1)).all())
 
 
-def appended(table: npt.NDArray[Any], used: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def appended(table: Array, used: int, rows: Array) -> Array:
     """`table` with `rows` behind its first `used` ones; itself, if there is room.
 
     What was in it stays where it is, for threads that are reading it.

@@ -14,11 +14,12 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 __all__ = [
+    "Array",
     "BufferPool",
     "Place",
     "address_of",
@@ -29,23 +30,24 @@ __all__ = [
     "placing",
 ]
 
+Array: TypeAlias = np.ndarray[Any, Any]  # of any shape and dtype
 _ALIGNMENT = 64  # bytes; as torch's own allocator gives
 _MOST_BYTES = 2**30
 _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself
 
 
-def address_of(array: np.ndarray[Any, Any]) -> int:
+def address_of(array: Array) -> int:
     """Where an array begins in memory."""
     found: int = array.__array_interface__["data"][0]
     return found
 
 
-def fresh(nbytes: int) -> np.ndarray[Any, Any]:
+def fresh(nbytes: int) -> Array:
     """An uninitialised array (nbytes,) of uint8, of no pool."""
     return np.empty(nbytes, np.uint8)
 
 
-def held(arrays: Sequence[np.ndarray[Any, Any] | None]) -> list[bool]:
+def held(arrays: Sequence[Array | None]) -> list[bool]:
     """For each array, whether anybody but this sequence holds it or a view of it.
 
     To be believed where `counts_can_be_trusted`, of arrays that the caller keeps in no variable meanwhile.
@@ -66,7 +68,7 @@ def counts_can_be_trusted() -> bool:
 def _counts_tell() -> bool:
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
-    probe: list[np.ndarray[Any, Any]] = [np.empty(64, np.uint8)]
+    probe: list[Array] = [np.empty(64, np.uint8)]
     found = held(probe)
     view = probe[0][8:]
     found += held(probe)
@@ -82,11 +84,11 @@ def _counts_tell() -> bool:
 class Place:
     """A run of memory in which buffers are to lie, one after the other."""
 
-    def __init__(self, memory: np.ndarray[Any, Any]) -> None:
+    def __init__(self, memory: Array) -> None:
         self.memory = memory
         self.used = 0
 
-    def empty(self, nbytes: int) -> np.ndarray[Any, Any] | None:
+    def empty(self, nbytes: int) -> Array | None:
         """The next (nbytes,) of uint8; None if there is not so much left."""
         start = -(-self.used // _ALIGNMENT) * _ALIGNMENT
         if start + nbytes > self.memory.size:
@@ -130,9 +132,9 @@ class BufferPool:
 
     def __init__(self, capacity: int = 64 * 2**20) -> None:
         self.capacity = capacity
-        self._kept: list[np.ndarray[Any, Any]] = []
+        self._kept: list[Array] = []
 
-    def empty(self, nbytes: int) -> np.ndarray[Any, Any]:
+    def empty(self, nbytes: int) -> Array:
         """An uninitialised array (nbytes,) of uint8 that nobody else holds."""
         if _place is not None:
             found = _place.empty(nbytes)
@@ -156,7 +158,7 @@ class BufferPool:
             self._kept.append(buffer)
         return buffer[:]
 
-    def _oldest(self) -> list[np.ndarray[Any, Any]]:
+    def _oldest(self) -> list[Array]:
         """The buffer that was looked at least recently, no longer kept; none, if others were quicker."""
         try:
             return [self._kept.pop(0)]

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any
+from typing import Protocol
 
 from tqdm import tqdm
 
 from .forks import renew_in_children
 
-__all__ = ["progress_bar"]
+__all__ = ["Bar", "progress_bar"]
 
 
-def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **more: Any) -> Any:
+class Bar(Protocol):
+    """How far something is."""
+
+    def __enter__(self) -> Bar: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def update(self, count: int = 1) -> object:
+        """So much more is done."""
+
+
+def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **more: object) -> Bar:
     """A context manager with `update(count)`.
 
     Args:

@@ -1,21 +1,67 @@
-"""Rows that are known to be wanted next: small batches are read several at once, ahead of time."""
+"""Reading ahead: rows that are known to be wanted are made ready some time before they are taken.
+
+Note 9. A sampler announces to its DataRef what it will hand out.
+So a plain DataLoader reads small batches several at once, too. A wrong guess costs a comparison.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from .announce import Announced, Announcer
+from ..errors import CorruptError
+from ..rows.types import Row
+from ..versions.location import Progress
 
-__all__ = ["Lookahead", "batches_of_read", "batches_per_read"]
+__all__ = ["Prefetch", "ReadAhead", "batches_per_read"]
 
 Ints = npt.NDArray[np.int64]
-_PROBE = 8  # approaches after which it is found out anew whether rows come from disk
+_AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
+_MOST_ROWS = 4096
+_PAGE = 4096
+_STEP_BYTES = 16 * 2**20  # of rows that a sampler hands out between two announcements
 _READ_BYTES = 3 * 2**20
 _MOST_BATCHES = 16
+# Where other processes read, it cannot be seen here whether they wait: it is found out anew after so many
+_PROBE = 64  # windows
+_PROBE_OF_SAMPLER = 8  # steps
+
+
+class Prefetch(Protocol):
+    """What makes the rows of one DataRef ready before they are taken."""
+
+    @property
+    def is_cold(self) -> bool:
+        """True as long as rows come from disk, so that announcing them is worth its cost."""
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """How many bytes may be read ahead of what is delivered; None if it does not matter."""
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Makes these rows ready: first all but the values of ragged columns, later those alone.
+
+        The values of a ragged row lie where its offsets say, so those must be in memory first.
+
+        Raises:
+            CorruptError: a file is missing, cut or damaged.
+        """
+
+    def probe(self) -> None:
+        """Finds out anew, by the next announcement, whether rows come from disk."""
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads files ahead of an iteration, in place of the one before.
+
+        Args:
+            order: row numbers in the order in which they will be taken, some at a time.
+            progress: how many rows the iteration has given by now; None when it is over.
+        """
 
 
 def batches_per_read(batch_bytes: int) -> int:
@@ -23,94 +69,175 @@ def batches_per_read(batch_bytes: int) -> int:
     return min(_MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
 
 
-def batches_of_read(source: Any, num_rows: int) -> int:
-    """How many batches of so many rows to read at once; one, where it is not known what a row has."""
-    row_bytes = getattr(source, "row_bytes", 0)
-    return batches_per_read(row_bytes * num_rows) if row_bytes else 1
+class _Taken(NamedTuple):
+    """Rows that were read before they were asked for; `start` is the index of the first."""
 
-
-class _Window(NamedTuple):
     start: int
-    rows: Sequence[Any]
+    rows: Sequence[Row]
 
 
-_NOTHING = _Window(0, ())
+_NOTHING = _Taken(0, ())
 
 
-class Source(Announced, Protocol):
-    """What rows are read from."""
-
-    def take(self, rows: Ints) -> Sequence[Any]:
-        """The rows of these numbers."""
-
-
-class Lookahead:
-    """Some row numbers in the order in which a sampler hands them out, and the rows read ahead of it.
-
-    Whoever asks for anything else gets nothing from here, so a wrong guess costs a comparison and no more.
+class ReadAhead:
+    """Reads the rows of one DataRef ahead of those that want them.
 
     Args:
-        source: what rows are read from; it is told of those that follow.
-        wanted: the numbers, as they are handed out; compared by identity first, which is fast.
-        numbers: the same, as an array.
+        row_bytes: bytes of an average row; 0 if that is not known: then each batch is read by itself.
+        prefetch: makes rows ready; None for rows that are always in memory.
     """
 
-    def __init__(self, source: Source, wanted: list[int], numbers: Ints) -> None:
-        self._source = source
-        self._announcer = Announcer(source)
-        self._wanted = wanted
-        self._numbers = numbers
-        self._next = 0
-        self._told = {False: 0, True: 0}  # up to where the source was told
-        self._approaches = 0
-        self._window = _NOTHING
+    def __init__(self, row_bytes: int, prefetch: Prefetch | None = None) -> None:
+        self.row_bytes = row_bytes
+        self.prefetch = prefetch
+        self._wanted: list[int] = []  # what a sampler hands out; compared by identity first, which is fast
+        self._numbers = np.empty(0, np.int64)  # the same
+        self._next = 0  # the index of the number after those that were asked for
+        self._announced = {False: 0, True: 0}  # how many numbers were, without the values and with them
+        self._steps = 0
+        self._taken = _NOTHING
 
-    def rows(self, indices: list[int]) -> Sequence[Any] | None:
-        """The rows of these numbers if they are the next in the order, else None."""
-        start, window = self._next, self._window
+    @property
+    def is_cold(self) -> bool:
+        """True as long as rows come from disk."""
+        return self.prefetch is not None and self.prefetch.is_cold
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """How many bytes may be read ahead of what is delivered; None if it does not matter."""
+        return None if self.prefetch is None else self.prefetch.ahead_bytes
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads files ahead of an iteration: see `Prefetch.follow`."""
+        if self.prefetch is not None:
+            self.prefetch.follow(order, progress)
+
+    def batches_of_read(self, num_rows: int) -> int:
+        """How many batches of so many rows to read at once; one, where it is not known what a row has."""
+        return batches_per_read(self.row_bytes * num_rows) if self.row_bytes else 1
+
+    # -- for what reads batch after batch
+
+    def announced(self, windows: Iterable[Ints], read_here: bool = True) -> Iterator[Ints]:
+        """The windows of rows, in order; some of those that follow have been announced.
+
+        Args:
+            windows: rows as they will be taken.
+            read_here: False if other processes take them: then it cannot be seen here whether they wait.
+        """
+        prefetch = self.prefetch
+        if prefetch is None:
+            yield from windows
+            return
+        numbers = iter(windows)
+        waiting: deque[tuple[Ints, bool]] = deque()  # windows, and whether their values have been announced
+        step = announced = 0  # of the windows that wait, so many have been announced without their values
+        while True:
+            if not read_here and step % _PROBE == 0:
+                prefetch.probe()
+            step += 1
+            if prefetch.is_cold:
+                depth = 1 + self._depth(len(waiting[0][0]) if waiting else 1)
+                while len(waiting) < depth and (rows := next(numbers, None)) is not None:
+                    waiting.append((rows, False))
+                    depth = 1 + self._depth(len(rows))
+                for index in range(announced, len(waiting)):
+                    self._announce(waiting[index][0], values=False)
+                announced = len(waiting)
+                for index in range(1 + len(waiting) // 2):
+                    if index < len(waiting) and not waiting[index][1]:
+                        self._announce(waiting[index][0], values=True)
+                        waiting[index] = waiting[index][0], True
+            elif not waiting:
+                rows = next(numbers, None)
+                if rows is not None:
+                    waiting.append((rows, False))
+            if not waiting:
+                return
+            announced = max(0, announced - 1)
+            yield waiting.popleft()[0]
+
+    def _depth(self, num_rows: int) -> int:
+        """How many windows of so many rows to be ahead."""
+        rows = min(_MOST_ROWS, _AHEAD_BYTES // max(_PAGE, self.row_bytes))
+        return max(1, -(-rows // max(1, num_rows)))
+
+    def _announce(self, rows: Ints, values: bool) -> None:
+        """Announces one window. Rows that cannot be read are ignored here; `take` will raise."""
+        if self.prefetch is not None:
+            with contextlib.suppress(CorruptError, OSError):
+                self.prefetch.announce(rows, values)
+
+    # -- for a sampler, whose rows somebody else takes
+
+    def handed_out(self, wanted: list[int], numbers: Ints) -> Iterator[list[int]]:
+        """Row numbers as a sampler hands them out, in steps; those that follow are read ahead.
+
+        Args:
+            wanted: the numbers, which `rows` will be asked for.
+            numbers: the same, as an array.
+        """
+        self._wanted, self._numbers = wanted, numbers
+        self._next = self._steps = 0
+        self._announced = {False: 0, True: 0}
+        self._taken = _NOTHING
+        size = max(1, len(wanted))
+        if self.row_bytes:
+            size = min(2048, max(64, _STEP_BYTES // self.row_bytes))
+        for start in range(0, len(wanted), size):
+            stop = min(start + size, len(wanted))
+            self._approach(start, stop)
+            yield wanted[start:stop]
+
+    def rows(self, indices: list[int], take: Callable[[Ints], Sequence[Row]]) -> Sequence[Row] | None:
+        """The rows of these numbers if a sampler has handed them out next, else None.
+
+        Anything else that is asked for comes not from here, so a wrong guess costs a comparison and no more.
+        """
+        start, taken = self._next, self._taken
         stop = start + len(indices)
         if self._wanted[start:stop] != indices:
             self._find(indices)
             return None
-        if not window.start <= start <= stop <= window.start + len(window.rows):
-            size = len(indices) * batches_of_read(self._source, len(indices))
-            self._tell(start, size)
+        if not taken.start <= start <= stop <= taken.start + len(taken.rows):
+            size = len(indices) * self.batches_of_read(len(indices))
+            self._announce_from(start, size)
             try:
-                window = self._window = _Window(start, self._source.take(self._numbers[start : start + size]))
+                taken = self._taken = _Taken(start, take(self._numbers[start : start + size]))
             except Exception:
                 return None  # it may be a later batch that fails; this one is read by itself
         self._next = stop
-        if stop == window.start + len(window.rows):
-            self._window = _NOTHING  # nothing of it is wanted again
-        return window.rows[start - window.start : stop - window.start]
+        if stop == taken.start + len(taken.rows):
+            self._taken = _NOTHING  # nothing of it is wanted again
+        return taken.rows[start - taken.start : stop - taken.start]
 
-    def _tell(self, start: int, size: int) -> None:
-        """Tells the source of the windows from `start` on, as they will be read."""
-        if not self._source.is_cold:
+    def _announce_from(self, start: int, size: int) -> None:
+        """Announces the windows from `start` on, as they will be read."""
+        if not self.is_cold:
             return
-        depth = self._announcer.depth(size)
+        depth = self._depth(size)
         for values, windows in ((False, 1 + depth), (True, 1 + (depth + 1) // 2)):
-            place = max(start, self._told[values])
-            place += (start - place) % size
-            while place < min(start + windows * size, len(self._numbers)):
-                self._announcer.tell(self._numbers[place : place + size], values)
-                place += size
-            self._told[values] = place
+            first = max(start, self._announced[values])
+            first += (start - first) % size
+            while first < min(start + windows * size, len(self._numbers)):
+                self._announce(self._numbers[first : first + size], values)
+                first += size
+            self._announced[values] = first
 
-    def approach(self, start: int, stop: int) -> None:
-        """The numbers between these places are about to be handed out."""
-        if not start or self._next:
-            return  # who reads here is ahead of this
+    def _approach(self, start: int, stop: int) -> None:
+        """The numbers between these indices are about to be handed out."""
+        if self.prefetch is None or not start or self._next:
+            return  # whoever reads here is ahead of this
         # Somebody else reads, such as a worker process of torch's DataLoader.
-        if self._approaches % _PROBE == 0:
-            self._source.probe()
-        self._approaches += 1
-        if self._source.is_cold:
-            self._announcer.tell(self._numbers[stop : 2 * stop - start], values=False)
-            self._announcer.tell(self._numbers[start:stop], values=False)
-            self._announcer.tell(self._numbers[start:stop], values=True)
+        if self._steps % _PROBE_OF_SAMPLER == 0:
+            self.prefetch.probe()
+        self._steps += 1
+        if self.prefetch.is_cold:
+            self._announce(self._numbers[stop : 2 * stop - start], values=False)
+            self._announce(self._numbers[start:stop], values=False)
+            self._announce(self._numbers[start:stop], values=True)
 
     def _find(self, indices: list[int]) -> None:
-        """Sets out again behind a batch that began in the numbers before these."""
+        """Continues behind a batch that began in the numbers before these."""
         if self._next == 0 and indices and indices[-1] in self._wanted[: len(indices)]:
             self._next = self._wanted.index(indices[-1]) + 1

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
 from ..rows.block import Block, Data
 from ..rows.schema import Column, Schema
+from ..rows.types import Array
 from ..versions.location import Files, Folder
 from ..versions.manifest import FileEntry
 from .open_files import Opened, Part, Shelf
@@ -140,7 +140,7 @@ class Reader:
                 data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
         return Block(self.schema, len(items), tuple(data))
 
-    def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> npt.NDArray[Any]:
+    def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> Array:
         assert column.shape is not None
         found = part.items.pick(items, self._pool.empty, blocks=blocks)
         shape = (len(items), *column.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,26 @@ from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
-from .announce import announced
-from .readahead import batches_of_read
+from ..rows.types import Json, Row
+from .readahead import ReadAhead
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    RowT = TypeVar("RowT", covariant=True, default=Row)
+else:
+    from typing import TypeVar
+
+    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
 __all__ = ["Stream", "Window", "read_batches", "windows_of"]
 
+Ints = npt.NDArray[np.int64]
 _WINDOW = 256  # rows read at once when they are wanted one by one
 
 
-class RandomAccess(Protocol):
-    """What a stream reads from."""
+class RandomAccess(Protocol[RowT]):
+    """What a stream reads from. It may have a `readahead`, as a DataRef has."""
 
     @property
     def fingerprint(self) -> str | None:
@@ -31,11 +41,11 @@ class RandomAccess(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
+    def take(self, rows: Ints) -> Sequence[RowT]:
         """The rows of these numbers, in this order."""
 
 
-def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]]) -> Iterator[Sequence[Any]]:
+def read_batches(source: RandomAccess[RowT], batches: Iterable[Ints]) -> Iterator[Sequence[RowT]]:
     """The rows of each batch of numbers; small batches are read several at once."""
     for window in windows_of(source, batches):
         try:
@@ -57,7 +67,7 @@ def read_batches(source: RandomAccess, batches: Iterable[npt.NDArray[np.int64]])
 class Window(NamedTuple):
     """Some batches that are read at once."""
 
-    numbers: npt.NDArray[np.int64]
+    numbers: Ints
     ends: list[int]  # of each batch
 
     @property
@@ -72,11 +82,11 @@ class Window(NamedTuple):
 
 def windows_of(
     source: RandomAccess,
-    batches: Iterable[npt.NDArray[np.int64]],
+    batches: Iterable[Ints],
     read_here: bool = True,
     most: int | None = None,
 ) -> Iterator[Window]:
-    """The batches in windows, as they are best read; the source is told of them ahead.
+    """The batches in windows, as they are best read; those that follow are read ahead.
 
     Args:
         source: what they will be read from.
@@ -84,29 +94,39 @@ def windows_of(
         read_here: False if other processes read them.
         most: batches of a window.
     """
+    readahead = _readahead_of(source)
+    if readahead is None:
+        for batch in batches:
+            yield Window(batch, [len(batch)])
+        return
     windows: deque[Window] = deque()  # those that `announced` holds back
 
-    def numbers() -> Iterator[npt.NDArray[np.int64]]:
+    def numbers() -> Iterator[Ints]:
         left = iter(batches)
         while True:
             first = next(left, None)
             if first is None:
                 return
-            together = batches_of_read(source, len(first))
+            together = readahead.batches_of_read(len(first))
             window = [first, *islice(left, min(together, most or together) - 1)]
             joined = np.concatenate(window) if len(window) > 1 else first
             windows.append(Window(joined, list(accumulate(map(len, window)))))
             yield joined
 
-    for _ in announced(source, numbers(), read_here):
+    for _ in readahead.announced(numbers(), read_here):
         yield windows.popleft()
+
+
+def _readahead_of(source: RandomAccess) -> ReadAhead | None:
+    readahead: ReadAhead | None = getattr(source, "readahead", None)
+    return readahead
 
 
 class _Held:
     """Lives as long as the generator that holds it."""
 
 
-class Stream:
+class Stream(Generic[RowT]):
     """One epoch of rows per iteration; iterating again is the next epoch, reshuffled. See `DataRef.stream`.
 
     Attributes:
@@ -114,7 +134,7 @@ class Stream:
         cursor: where it stands; whoever takes rows of this stream past it reports there.
     """
 
-    def __init__(self, source: RandomAccess, options: OrderOptions) -> None:
+    def __init__(self, source: RandomAccess[RowT], options: OrderOptions) -> None:
         self.source = source
         self.cursor = options.cursor_of(source)
 
@@ -135,10 +155,10 @@ class Stream:
             f"{cursor.epoch}, position {cursor.position})"
         )
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[RowT]:
         return self._rows(self.cursor.num_begun)
 
-    def _rows(self, made: int) -> Iterator[Any]:
+    def _rows(self, made: int) -> Iterator[RowT]:
         iteration, _held = self._iterating(1, False, made)
         iteration.steps_before = None  # rows are no steps
         for rows in read_batches(self.source, self._numbers(iteration, _WINDOW)):
@@ -147,7 +167,7 @@ class Stream:
                 yield row
         self.cursor.finished(iteration)
 
-    def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[Any]]:
+    def batches(self, batch_size: int, drop_last: bool = False) -> Iterator[Sequence[RowT]]:
         """One epoch in batches: each a sequence of `batch_size` rows, the last perhaps shorter.
 
         The batches of a cached dataset are `Rows` over one block: `torch.utils.data.default_collate` turns
@@ -155,7 +175,7 @@ class Stream:
         """
         return self._batches(as_int("batch_size", batch_size, low=1), drop_last, self.cursor.num_begun)
 
-    def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[Any]]:
+    def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[RowT]]:
         iteration, _held = self._iterating(batch_size, drop_last, made)
         for rows in read_batches(self.source, self._numbers(iteration, iteration.batch_size)):
             self._deliver(iteration)
@@ -173,10 +193,9 @@ class Stream:
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
         """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
         iteration = self.cursor.iteration(batch_size, drop_last, made=made)
-        if hasattr(self.source, "foresee"):
-            self.source.foresee(
-                chunks(self.cursor.order, iteration.shard, iteration.start), iteration.progress
-            )
+        readahead = _readahead_of(self.source)
+        if readahead is not None:
+            readahead.follow(chunks(self.cursor.order, iteration.shard, iteration.start), iteration.progress)
         return iteration
 
     def finish(self, iteration: Iteration) -> None:
@@ -189,7 +208,7 @@ class Stream:
             cursor.reached(iteration)
             cursor.finished(iteration)
 
-    def _numbers(self, iteration: Iteration, size: int) -> Iterator[npt.NDArray[np.int64]]:
+    def _numbers(self, iteration: Iteration, size: int) -> Iterator[Ints]:
         return batches(self.cursor.order, self.cursor.shard, iteration.start, size, iteration.drop_last)
 
     def _deliver(self, iteration: Iteration) -> None:
@@ -201,11 +220,11 @@ class Stream:
         """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""
         self.cursor.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Json:
         """The state after the last row or batch handed out."""
         return self.cursor.state_dict()
 
-    def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> dict[str, Any]:
+    def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Json:
         """The state after so many batches of this shard, over all epochs since it was made or loaded.
 
         For consumers that take rows before they are trained on, such as tf.data: count the steps of your
@@ -220,10 +239,10 @@ class Stream:
         place = self.cursor.ahead(steps, as_int("batch_size", batch_size, low=1), drop_last)
         return self.cursor.state_at(place)
 
-    def receipt(self) -> dict[str, Any]:
+    def receipt(self) -> Json:
         """What this shard has delivered, to be put together with the others' by `prove`."""
         return self.cursor.receipt()
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """Continues from a state, of any number of shards; see `ResumableSampler.load_state_dict`."""
         self.cursor.load_state_dict(state, strict)

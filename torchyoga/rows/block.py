@@ -26,10 +26,9 @@ from ..process.buffers import fresh
 from . import leaf as leaves
 from .leaf import Leaf
 from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
+from .types import Array, Row
 
 __all__ = ["Block", "Collector", "Data", "Rows", "block_of", "interleaved", "joined"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Runs(Protocol):
@@ -69,7 +68,7 @@ class Data:
         shapes: Array | None = None,
         *,
         runs: Runs | None = None,
-        dtype: np.dtype[Any] | None = None,
+        dtype: np.dtype[np.generic] | None = None,
         empty: Callable[[int], Array] | None = None,
     ) -> None:
         self.offsets = offsets
@@ -92,13 +91,13 @@ class Data:
         return self._values
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """Of the values."""
         dtype = self._dtype if self._values is None else self._values.dtype
         assert dtype is not None
         return dtype
 
-    def padded(self, width: int, fill: Any) -> Array:
+    def padded(self, width: int, fill: object) -> Array:
         """(N, width) the values of each row of a ragged column, cut or filled up."""
         assert self.offsets is not None
         num_rows = len(self.offsets) - 1
@@ -204,10 +203,10 @@ def array_of(column: Column, data: Data, i: int) -> Array:
     return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])
 
 
-def leaf_values(column: Column, data: Data, num_rows: int) -> list[Any]:
+def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
     """All rows of a column, as the values that went in."""
     if column.kind in ("int", "float", "bool", "complex"):
-        listed: list[Any] = data.values.tolist()
+        listed: list[Row] = data.values.tolist()
         return listed
     if column.kind in ("bytes", "str"):  # straight from where they lie
         texts = data.texts()
@@ -273,11 +272,11 @@ def _named_row_type(cls: type) -> Any:
     return made
 
 
-def _itself(row: Any) -> Any:
+def _itself(row: Row) -> Row:
     return row
 
 
-def plain_row(row: Any) -> Any:
+def plain_row(row: Row) -> Row:
     """A row of `Rows` as the exact type that went in."""
     if isinstance(row, RowNamed):
         exact_type: Any = type(row).__mro__[2]
@@ -298,7 +297,7 @@ def plain_row(row: Any) -> Any:
     return row
 
 
-class Rows(Sequence[Any]):
+class Rows(Sequence[Row]):
     """The rows of a block, made when they are looked at.
 
     Their top containers are subclasses of what went in, so that `default_collate` finds the whole block
@@ -322,17 +321,17 @@ class Rows(Sequence[Any]):
         values = (leaves.decode(c.kind, c.dtype, array_of(c, data, i)) for c, data in columns)
         return _assemble(self.block.schema.tree, values, marked=True)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Row]:
         return self._rows(marked=True)
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows>"
 
-    def exact(self) -> list[Any]:
+    def exact(self) -> list[Row]:
         """All rows, of exactly the types that went in."""
         return list(self._rows(marked=False))
 
-    def _rows(self, marked: bool) -> Iterator[Any]:
+    def _rows(self, marked: bool) -> Iterator[Row]:
         block = self.block
         columns = [
             leaf_values(c, data, len(self)) for c, data in zip(block.schema.columns, block.data, strict=True)
@@ -341,7 +340,7 @@ class Rows(Sequence[Any]):
             yield _assemble(block.schema.tree, (column[i] for column in columns), marked)
 
 
-def _assemble(node: Node, values: Iterator[Any], marked: bool = False) -> Any:
+def _assemble(node: Node, values: Iterator[Row], marked: bool = False) -> Row:
     if node.kind == "leaf":
         value = next(values)
         if not marked:
@@ -379,7 +378,7 @@ class Collector:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, row: Any, number: int) -> None:
+    def add(self, row: Row, number: int) -> None:
         """Takes a copy of a row.
 
         Raises:
@@ -421,7 +420,7 @@ def _nth_name(tree: Node, index: int) -> str:
     return path_name(from_tree[index])
 
 
-def _paths(node: Node, path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+def _paths(node: Node, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
     if node.kind == "leaf":
         return [path]
     keys = node.keys or range(len(node.children))
@@ -479,7 +478,7 @@ def _data(column: Column, arrays: list[Array]) -> Data:
     return Data(values, offsets, shapes)
 
 
-def block_of(rows: Sequence[Any], schema: Schema | None = None) -> Block:
+def block_of(rows: Sequence[Row], schema: Schema | None = None) -> Block:
     """Rows as a block; of `schema`, or of what they show.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .block import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
 from .schema import Column, Node, Schema, split
+from .types import Array, Batch, Row
 
 __all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "jagged", "padded"]
 
@@ -25,7 +26,7 @@ _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
 _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 
 
-def _collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Batch:
     """What `default_collate` gives for these rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # Somebody has picked the rows out of their batch; they are ordinary rows then.
@@ -33,13 +34,13 @@ def _collate_rows(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     return _nested(batch.block, partial(_collate_column, num_rows=len(batch)))
 
 
-def _nested(block: Block, leaf: Callable[[Column, Data, bool], Any]) -> Any:
+def _nested(block: Block, leaf: Callable[[Column, Data, bool], Batch]) -> Batch:
     """The nesting of the rows over what `leaf` makes of each column; told whether it lies in a dict."""
     columns = iter(zip(block.schema.columns, block.data, strict=True))
     return _assembled(block.schema.tree, lambda in_dict: leaf(*next(columns), in_dict))
 
 
-def _assembled(node: Node, leaf: Callable[[bool], Any], in_dict: bool = True) -> Any:
+def _assembled(node: Node, leaf: Callable[[bool], Batch], in_dict: bool = True) -> Batch:
     if node.kind == "leaf":
         return leaf(in_dict)
     children = [_assembled(child, leaf, node.kind == "dict") for child in node.children]
@@ -48,7 +49,7 @@ def _assembled(node: Node, leaf: Callable[[bool], Any], in_dict: bool = True) ->
     return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
 
 
-def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Any:
+def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) -> Batch:
     ragged = column.is_ragged
     if ragged and column.kind in ("ndarray", "tensor") and data.shapes is None:
         assert data.offsets is not None
@@ -60,7 +61,7 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
         return _tensor(values, _bits_dtype(column))
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
-    batch: Any = listed if in_dict else tuple(listed)
+    batch: Batch = listed if in_dict else tuple(listed)
     return default_collate(batch)
 
 
@@ -69,7 +70,7 @@ def _bits_dtype(column: Column) -> torch.dtype | None:
     return getattr(torch, column.dtype) if column.kind == "tensor" else None
 
 
-def _tensor(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
+def _tensor(values: Array, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = torch.from_numpy(values)
     return tensor if dtype is None or tensor.dtype == dtype else tensor.view(dtype)
 
@@ -96,11 +97,13 @@ class Collation:
         leaves = all(child.kind == "leaf" for child in schema.tree.children)
         self._keys = schema.tree.keys if schema.tree.kind == "dict" and leaves else None
 
-    def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Any]:
+    def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
         """The batches of the rows from each place to another."""
         if not self._is_simple:
             # The rows of a leaf may be of a type that default_collate does not ask us about.
-            collate: Any = default_collate if self.schema.tree.kind == "leaf" else _collate_rows
+            collate: Callable[[Batch], Batch] = (
+                default_collate if self.schema.tree.kind == "leaf" else _collate_rows
+            )
             whole = len(bounds) == 1
             return [collate(Rows(block if whole else block.slice(*ends))) for ends in bounds]
         columns = list(zip([data.values for data in block.data], self._dtypes, strict=True))
@@ -114,7 +117,7 @@ class Collation:
         return found
 
 
-def _over(tree: Node, leaves: Iterator[Any]) -> Any:
+def _over(tree: Node, leaves: Iterator[torch.Tensor]) -> Batch:
     return _assembled(tree, lambda _: next(leaves))
 
 
@@ -135,7 +138,7 @@ class Padded(NamedTuple):
     lengths: torch.Tensor  # (B,) int64
 
 
-def jagged(rows: Sequence[Any]) -> Any:
+def jagged(rows: Sequence[Row]) -> Batch:
     """A collate function: each ragged column comes as `Jagged`, the others as default_collate gives them.
 
     Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
@@ -149,14 +152,14 @@ def jagged(rows: Sequence[Any]) -> Any:
         ([0, 1, 2, 0, 1], [0, 3, 5])
     """
 
-    def leaf(column: Column, data: Data) -> Any:
+    def leaf(column: Column, data: Data) -> Batch:
         assert data.offsets is not None
         return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(data.offsets))
 
     return _collate_ragged(rows, leaf)
 
 
-def padded(padding: float = 0) -> Callable[[Sequence[Any]], Any]:
+def padded(padding: float = 0) -> Callable[[Sequence[Row]], Batch]:
     """A collate function: each ragged column comes as `Padded`, the others as default_collate gives them.
 
     Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
@@ -178,18 +181,18 @@ class Padding:
     def __init__(self, padding: float) -> None:
         self.padding = padding
 
-    def __call__(self, rows: Sequence[Any]) -> Any:
+    def __call__(self, rows: Sequence[Row]) -> Batch:
         """The batch."""
         return _collate_ragged(rows, self._leaf)
 
-    def _leaf(self, column: Column, data: Data) -> Any:
+    def _leaf(self, column: Column, data: Data) -> Batch:
         assert data.offsets is not None
         lengths = np.diff(data.offsets)
         values = data.padded(int(lengths.max(initial=0)), fill_value(column, self.padding))
         return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
 
 
-def fill_value(column: Column, padding: float) -> Any:
+def fill_value(column: Column, padding: float) -> Batch:
     """The padding as a value of the column, as it is stored.
 
     Raises:
@@ -211,10 +214,10 @@ def _torch_dtype(column: Column) -> torch.dtype:
     return torch.from_numpy(np.empty(0, column.storage)).dtype
 
 
-def _collate_ragged(rows: Sequence[Any], leaf: Callable[[Column, Data], Any]) -> Any:
+def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) -> Batch:
     block = rows.block if isinstance(rows, Rows) else _block_of(rows)
 
-    def collated(column: Column, data: Data, in_dict: bool) -> Any:
+    def collated(column: Column, data: Data, in_dict: bool) -> Batch:
         if column.is_ragged and column.kind in ("ndarray", "tensor") and column.storage.str in _TORCH_TYPES:
             return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
         return _collate_column(column, data, in_dict, block.num_rows)
@@ -226,7 +229,7 @@ def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
     return [torch.as_tensor(row) for row in leaf_values(column, data, num_rows)]
 
 
-def _block_of(rows: Sequence[Any]) -> Block:
+def _block_of(rows: Sequence[Row]) -> Block:
     """Rows of any dataset as a block; those of one dimension are ragged, even if all happen to be as long."""
     if not rows:
         raise ValueError("a batch of no rows cannot be collated")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..errors import CorruptError, SchemaError
+from .types import Array, Row
 
 __all__ = [
     "MOST_DIMENSIONS",
@@ -61,10 +62,10 @@ class Leaf(NamedTuple):
 
     kind: str  # what it was: "ndarray", "tensor", "scalar", "int", "str", ...
     dtype: str  # a NumPy dtype string, or a torch dtype name for tensors
-    array: np.ndarray[Any, Any]  # its own copy of the data, of storage_dtype(kind, dtype)
+    array: Array  # its own copy of the data, of storage_dtype(kind, dtype)
 
 
-def storage_dtype(kind: str, dtype: str) -> np.dtype[Any]:
+def storage_dtype(kind: str, dtype: str) -> np.dtype[np.generic]:
     """The NumPy dtype in which values of this kind lie on disk."""
     return np.dtype(_TORCH_DTYPES[dtype] if kind == "tensor" else dtype)
 
@@ -98,7 +99,7 @@ def is_too_large(itemsize: int, shape: Iterable[int]) -> bool:
     return itemsize * prod(max(extent, 1) for extent in shape) >= _LARGEST_ROW
 
 
-def encode(value: Any) -> Leaf:
+def encode(value: Row) -> Leaf:
     """The leaf that holds a copy of `value`.
 
     Raises:
@@ -137,7 +138,7 @@ def encode(value: Any) -> Leaf:
     raise SchemaError(f"a value of type {_type_name(cls)} cannot be kept; {_advice(value)}")
 
 
-def _encode_array(kind: str, value: np.ndarray[Any, Any]) -> Leaf:
+def _encode_array(kind: str, value: Array) -> Leaf:
     dtype = value.dtype
     if not _is_plain_dtype(dtype.str) or dtype.fields is not None:
         advice = (
@@ -190,7 +191,7 @@ def _tensor_advice(value: torch.Tensor) -> str:
     return f"use .to({near}), or .view(torch.uint8) for its bits"
 
 
-def decode(kind: str, dtype: str, array: np.ndarray[Any, Any]) -> Any:
+def decode(kind: str, dtype: str, array: Array) -> Row:
     """The value that `encode` was given, over the memory of `array` where it is an array or a tensor."""
     if kind == "ndarray":
         return array
@@ -223,7 +224,7 @@ def _type_name(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _advice(value: Any) -> str:
+def _advice(value: Row) -> str:
     if isinstance(value, torch.Tensor) and value.is_nested:
         return _UNBIND
     if isinstance(value, torch.Tensor):

@@ -24,6 +24,7 @@ from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
 from . import leaf as leaves
 from .leaf import Leaf
+from .types import Json, Row
 
 __all__ = ["Column", "Node", "Schema"]
 
@@ -75,7 +76,7 @@ class Column:
         return self.shape is None
 
     @cached_property
-    def storage(self) -> np.dtype[Any]:
+    def storage(self) -> np.dtype[np.generic]:
         """The NumPy dtype of the values on disk."""
         return leaves.storage_dtype(self.kind, self.dtype)
 
@@ -103,7 +104,7 @@ class Column:
         shape = f"ragged, {self.ndim}-d" if self.shape is None else "x".join(map(str, self.shape)) or "scalar"
         return f"{self.name}: {self.kind} {self.dtype} [{shape}]"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Plain data for a manifest."""
         shape = None if self.shape is None else list(self.shape)
         return {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": shape, "ndim": self.ndim}
@@ -114,11 +115,11 @@ class Node:
     """A place in the nesting of a row: a leaf, or a container and what it holds."""
 
     kind: str  # "leaf", "dict", "tuple", "list", "namedtuple"
-    keys: tuple[Any, ...] = ()  # dict keys, or field names
+    keys: tuple[str | int, ...] = ()  # dict keys, or field names
     children: tuple[Node, ...] = ()
     type_name: str = ""  # of a namedtuple: "module:qualname"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         # Without what is computed once: a class made alike has no home to be pickled by.
         return Node, (self.kind, self.keys, self.children, self.type_name)
 
@@ -136,14 +137,14 @@ class Node:
             and getattr(found, "_fields", None) == self.keys
         ):
             return found
-        return _made_alike(qualname.rpartition(".")[2], self.keys)
+        return _made_alike(qualname.rpartition(".")[2], tuple(map(str, self.keys)))
 
     @cached_property
     def num_nodes(self) -> int:
         """This node and all below it."""
         return 1 + sum(child.num_nodes for child in self.children)
 
-    def to_json(self) -> Any:
+    def to_json(self) -> object:
         """Plain data for a manifest."""
         if self.kind == "leaf":
             return "leaf"
@@ -187,7 +188,7 @@ class Node:
         return Node(kind, keys, tuple(child for _, child in pairs), type_name)
 
 
-def _are_fields(fields: tuple[Any, ...]) -> bool:
+def _are_fields(fields: tuple[object, ...]) -> bool:
     """True for what `namedtuple` takes as names of fields or, with `rename=True`, gives to them.
 
     It runs a line of source with these names in it. Python's compiler reads them normalized, so they must be
@@ -195,7 +196,7 @@ def _are_fields(fields: tuple[Any, ...]) -> bool:
     """
     if not all(type(field) is str and field.isidentifier() for field in fields):
         return False
-    read = [normalize("NFKC", field) for field in fields]
+    read = [normalize("NFKC", str(field)) for field in fields]
     return len(set(read)) == len(read) and all(
         name == f"_{i}" or (name.isidentifier() and not iskeyword(name) and name[0] != "_")
         for i, name in enumerate(read)
@@ -211,7 +212,7 @@ def _made_alike(name: str, fields: tuple[str, ...]) -> Any:
     return cls
 
 
-def _remake(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> Any:
     return _made_alike(name, fields)(*values)
 
 
@@ -239,7 +240,7 @@ class Schema:
             raise SchemaError(f"the row nests more than {MAX_NODES} containers; turn long lists into arrays")
 
     @staticmethod
-    def of(row: Any, ragged: Collection[str] = ()) -> Schema:
+    def of(row: Row, ragged: Collection[str] = ()) -> Schema:
         """The schema of rows like this one.
 
         Args:
@@ -267,7 +268,7 @@ class Schema:
     def __str__(self) -> str:
         return "\n".join(map(str, self.columns)) or "rows without leaves"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Plain data for a manifest."""
         return {"tree": self.tree.to_json(), "columns": [column.to_json() for column in self.columns]}
 
@@ -298,7 +299,7 @@ class Schema:
             raise CorruptError(f"the schema in the manifest is damaged: {error}") from error
 
 
-def _a(cls: type, value: Any) -> Any:
+def _a(cls: type, value: Row) -> Any:
     if type(value) is not cls:
         raise TypeError(f"expected {cls.__name__}, found {value!r:.80}")
     return value
@@ -312,7 +313,7 @@ def column_of(name: str, leaf: Leaf, ragged: bool) -> Column:
     return Column(name, leaf.kind, leaf.dtype, leaf.array.shape, leaf.array.ndim)
 
 
-def split(row: Any) -> tuple[Node, list[Leaf]]:
+def split(row: Row) -> tuple[Node, list[Leaf]]:
     """How a row nests, and its leaves in order.
 
     Raises:
@@ -322,7 +323,7 @@ def split(row: Any) -> tuple[Node, list[Leaf]]:
     return _split(row, (), found), found
 
 
-def _split(value: Any, path: tuple[Any, ...], found: list[Leaf]) -> Node:
+def _split(value: Row, path: tuple[str | int, ...], found: list[Leaf]) -> Node:
     if len(path) > MAX_DEPTH or len(found) > MAX_COLUMNS:
         what = (
             f"nests deeper than {MAX_DEPTH}"
@@ -359,7 +360,7 @@ def _split(value: Any, path: tuple[Any, ...], found: list[Leaf]) -> Node:
     return Node("leaf")
 
 
-def leaves_like(tree: Node, row: Any) -> list[Leaf]:
+def leaves_like(tree: Node, row: Row) -> list[Leaf]:
     """The leaves of a row that nests as `tree` does, in the order of the tree.
 
     Raises:
@@ -370,7 +371,7 @@ def leaves_like(tree: Node, row: Any) -> list[Leaf]:
     return found
 
 
-def _leaves_like(node: Node, value: Any, path: tuple[Any, ...], found: list[Leaf]) -> None:
+def _leaves_like(node: Node, value: Row, path: tuple[str | int, ...], found: list[Leaf]) -> None:
     if node.kind == "leaf":
         try:
             found.append(leaves.encode(value))
@@ -398,7 +399,7 @@ def _leaves_like(node: Node, value: Any, path: tuple[Any, ...], found: list[Leaf
         _leaves_like(child, item, (*path, key), found)
 
 
-def _nests_differently(node: Node, value: Any, path: tuple[Any, ...]) -> NoReturn:
+def _nests_differently(node: Node, value: Row, path: tuple[str | int, ...]) -> NoReturn:
     expected = f"{node.kind} of {list(node.keys) if node.keys else len(node.children)}"
     found = type(value).__name__
     if isinstance(value, dict):
@@ -409,15 +410,15 @@ def _nests_differently(node: Node, value: Any, path: tuple[Any, ...]) -> NoRetur
     raise SchemaError(f"at {path_name(path)!r}: expected a {expected}, found {found}{advice}")
 
 
-def path_name(path: tuple[Any, ...]) -> str:
+def path_name(path: tuple[str | int, ...]) -> str:
     """The name of the column at this path; `value` for a row that is a leaf itself."""
     return "/".join(map(_key_name, path)) or "value"
 
 
-def _key_name(key: Any) -> str:
+def _key_name(key: str | int) -> str:
     if type(key) is int:
         return str(key)
-    name = quote(key, safe=" !#$&'()*+,:;=?@[]~", errors="surrogatepass")
+    name = quote(str(key), safe=" !#$&'()*+,:;=?@[]~", errors="surrogatepass")
     if name.lstrip("-").isdigit() or name in ("", ".", ".."):
         # Kept apart from int keys, and from the names that mean something to a file system or HDF5.
         name = "%" + (f"{ord(name[0]):02X}" + name[1:] if name else "")
@@ -428,7 +429,7 @@ def _leaf_names(tree: Node) -> list[str]:
     return [path_name(path) for path in _leaf_paths(tree, ())]
 
 
-def _leaf_paths(node: Node, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _leaf_paths(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
     if node.kind == "leaf":
         yield path
     for key, child in zip(node.keys or range(len(node.children)), node.children, strict=True):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from .types import Batch, Row
 
 __all__ = ["mapped"]
 
@@ -11,8 +12,10 @@ _UNDER_WAY = object()
 
 
 def mapped(
-    batch: Any, change: Callable[[Any], Any], is_leaf: Callable[[tuple[Any, ...]], bool] = lambda found: False
-) -> Any:
+    batch: Batch,
+    change: Callable[[Row], Row],
+    is_leaf: Callable[[tuple[Row, ...]], bool] = lambda found: False,
+) -> Batch:
     """The dicts, lists, tuples and namedtuples of a batch, over what `change` makes of each leaf.
 
     Of other classes than those, an object is a leaf. What is in a batch twice is so in the result.
@@ -32,7 +35,12 @@ def mapped(
     return _made(batch, change, is_leaf, {})
 
 
-def _made(node: Any, change: Any, is_leaf: Any, containers: dict[int, Any]) -> Any:
+def _made(
+    node: Batch,
+    change: Callable[[Row], Row],
+    is_leaf: Callable[[tuple[Row, ...]], bool],
+    containers: dict[int, Row],
+) -> Batch:
     """The same of a part; `containers` are made already, by the identity of what they are made from."""
     # No function within another: it would hold itself, and so the batch until the garbage collector comes.
     cls = type(node)

@@ -126,8 +126,9 @@ class OrderedIndices(Indices):
         cursor.warn_of_rows_left_out(begun)
         cursor.begun(begun)
         source = flattened(self.dataset)
-        if source is not None:
-            source.foresee(chunks(cursor.order, begun.shard, begun.start), progress or begun.progress)
+        readahead = None if source is None else source.readahead
+        if readahead is not None:
+            readahead.follow(chunks(cursor.order, begun.shard, begun.start), progress or begun.progress)
         return begun
 
     def batches(self, iteration: Iteration, source: object) -> Iterator[npt.NDArray[np.int64]]:

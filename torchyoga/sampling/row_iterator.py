@@ -22,8 +22,6 @@ from .trainers import batches_of_torch
 
 __all__ = ["RowIterator"]
 
-_STEP_BYTES = 16 * 2**20  # of rows that a DataRef is told of at once
-
 
 class RowIterator(chain[int]):
     """One iteration of a sampler, at the speed of `itertools.chain` over lists.
@@ -59,13 +57,6 @@ class RowIterator(chain[int]):
         self.handed.indices.load_state_dict(state)
 
 
-def _rows_of_step(dataset: DataRef | None) -> int:
-    """How many rows to approach at once."""
-    if dataset is None or not dataset.row_bytes:
-        return 2**62
-    return min(2048, max(64, _STEP_BYTES // dataset.row_bytes))
-
-
 class Handed:
     """What an iterator of single rows has handed out."""
 
@@ -91,17 +82,12 @@ class Handed:
         indices.begun = Begun(iteration, tasks, self.settled)
         is_second = bool(indices.running)
         indices.running.append(self)
-        dataset = indices.dataset if isinstance(indices.dataset, DataRef) else None
-        step = _rows_of_step(dataset)
-        for found in chunks(cursor.order, iteration.shard, iteration.start):
-            wanted = found.tolist()
-            if dataset is not None:
-                dataset.expect(wanted, found)
-            for first in range(0, len(wanted), step):
+        readahead = indices.dataset.readahead if isinstance(indices.dataset, DataRef) else None
+        for numbers in chunks(cursor.order, iteration.shard, iteration.start):
+            wanted = numbers.tolist()
+            steps = [wanted] if readahead is None else readahead.handed_out(wanted, numbers)
+            for some in steps:
                 cursor.check_generation(iteration.generation)
-                some = wanted[first : first + step]
-                if dataset is not None:
-                    dataset.approach(first, first + len(some))
                 self._before += len(some)
                 self._rows, self._handed = some, iter(some)
                 yield self._watched(self._handed) if is_second else self._handed

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+
+from ..rows.types import Array, Json
 
 __all__ = ["MOST_BYTES", "MOST_DEPTH", "plain"]
 
@@ -15,7 +16,7 @@ MOST_BYTES = 2**20  # as JSON
 MOST_DEPTH = 32
 
 
-def plain(info: Any) -> dict[str, Any]:
+def plain(info: object) -> Json:
     """A copy of `info` as it comes back from JSON: tuples and arrays are lists, subclasses of
     numbers and NumPy's scalars are numbers.
 
@@ -29,7 +30,9 @@ def plain(info: Any) -> dict[str, Any]:
     """
     if not isinstance(info, Mapping):
         raise TypeError(f"info must be a dict, found a {type(info).__name__}")
-    return _Copy().of(info, "info", 0)  # type: ignore[no-any-return]
+    copied = _Copy().of(info, "info", 0)
+    assert isinstance(copied, dict)
+    return copied
 
 
 class _Copy:
@@ -38,7 +41,7 @@ class _Copy:
     def __init__(self) -> None:
         self._left = MOST_BYTES
 
-    def of(self, value: Any, where: str, depth: int) -> Any:
+    def of(self, value: object, where: str, depth: int) -> object:
         """The copy of a value, at a place with this name."""
         if depth > MOST_DEPTH:
             raise ValueError(f"info nests deeper than {MOST_DEPTH}, at {where:.80}; make it flatter")
@@ -59,7 +62,7 @@ class _Copy:
             return [self.of(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
         return self._scalar(value, where)
 
-    def _listed(self, array: np.ndarray[Any, Any], where: str) -> Any:
+    def _listed(self, array: Array, where: str) -> object:
         if array.dtype.kind in "mMV":  # as lists, some times would be numbers
             raise TypeError(
                 f"{where} is an array of {array.dtype}, which JSON does not have; keep it as text"
@@ -69,7 +72,7 @@ class _Copy:
             self._pay(nbytes, where)
         return array.tolist()
 
-    def _scalar(self, value: Any, where: str) -> Any:
+    def _scalar(self, value: object, where: str) -> object:
         if isinstance(value, (np.bool_, np.integer, np.floating)) and not isinstance(value, np.timedelta64):
             value = value.item()
         if isinstance(value, str):

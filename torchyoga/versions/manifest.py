@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from ..errors import CorruptError
 from ..files.checksum import crc32_of_all
 from ..process.lazy import cached_property
 from ..rows.schema import Schema
+from ..rows.types import Json
 from .info import plain
 
 __all__ = [
@@ -67,17 +68,17 @@ class FileEntry:
     format: str
     rows: int
     nbytes: int
-    index: dict[str, Any]
+    index: Json
     checks: tuple[tuple[int, int], ...]
     crc: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Plain data."""
         found = {**vars(self), "checks": [list(check) for check in self.checks]}
         return {name: value for name, value in found.items() if value is not None}
 
     @staticmethod
-    def from_json(data: Any) -> FileEntry:
+    def from_json(data: Json) -> FileEntry:
         """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
         numbers = {key: data[key] for key in ("rows", "nbytes")}
         checks = tuple((size, crc) for size, crc in data["checks"])
@@ -114,12 +115,12 @@ class FunctionEntry:
     salt: str
     arguments: dict[str, str]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Plain data."""
         return dict(vars(self))
 
     @staticmethod
-    def from_json(data: Any) -> FunctionEntry:
+    def from_json(data: Json) -> FunctionEntry:
         """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
         code, salt, arguments = data["code"], data["salt"], data["arguments"]
         if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
@@ -138,7 +139,7 @@ class Manifest:
     schema: Schema | None  # None for a dataset without rows, whose look nobody has seen
     fingerprint: str
     files: tuple[FileEntry, ...] = field(default=())
-    info: dict[str, Any] = field(default_factory=dict)
+    info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
 
     @cached_property
@@ -238,12 +239,12 @@ class Manifest:
             raise CorruptError(f"the manifest is damaged: {error}") from error
 
 
-def is_token(build: Any) -> bool:
+def is_token(build: object) -> bool:
     """True for what a build is called by."""
     return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
 
 
-def _plain_data(text: bytes) -> Any:
+def _plain_data(text: bytes) -> object:
     """What a text of JSON says; ValueError if it says something twice, or too much, or no JSON at all."""
     most = max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES)
     # What is within texts does not count, but is seldom worth looking for.
@@ -256,7 +257,7 @@ def _elements(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object has a key twice")
@@ -303,7 +304,7 @@ def is_like_manifest(text: bytes) -> bool:
     return bool(not text.strip(b"\0 \r\n") or _BEGIN.match(text) or re.search(rb'"torchyoga":\s*[0-9]', text))
 
 
-def digest(content: Any) -> str:
+def digest(content: object) -> str:
     """A checksum of plain data, whatever the order of its keys; ValueError if a number in it is none."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -9,11 +9,11 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import YogaError
 from ..files.checksum import crc32_of
 from ..files.root import Root
+from ..rows.types import Json
 from .manifest import FileEntry, digest, is_data_file
 
 __all__ = ["Staging"]
@@ -43,7 +43,7 @@ class Staging:
         """The folder of the files."""
         return self.root.path
 
-    def load(self) -> dict[str, Any]:
+    def load(self) -> Json:
         """What `save` noted last, with the files added since; empty if nothing is to be continued.
 
         Raises:
@@ -62,13 +62,13 @@ class Staging:
             found["files"].append(added["file"])
         return found
 
-    def save(self, progress: dict[str, Any]) -> None:
+    def save(self, progress: Json) -> None:
         """Notes finished, synced files, in one step."""
         self.root.sync_way()
         self.root.sync()
         self.root.write(_PROGRESS, _sealed(progress))
 
-    def add(self, file: dict[str, Any]) -> None:
+    def add(self, file: Json) -> None:
         """Notes one more finished, synced file behind what `save` has noted, at the same cost for each."""
         self.root.sync()
         with self.root.reopen(_PROGRESS) as note:
@@ -108,12 +108,12 @@ class Staging:
             self.root.remove_empty()
 
 
-def _sealed(content: dict[str, Any]) -> bytes:
+def _sealed(content: Json) -> bytes:
     """A line with its own checksum."""
     return json.dumps({**content, "checksum": digest(content)}).encode()
 
 
-def _unsealed(line: bytes) -> dict[str, Any]:
+def _unsealed(line: bytes) -> Json:
     """What `_sealed` wrote; empty if it is cut or changed."""
     try:
         found = json.loads(line)

@@ -24,8 +24,10 @@ from torch.utils.data import ConcatDataset, Subset
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, SlicedRef
+from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
 from ..rows.schema import Schema
+from ..rows.types import Json, Row
 from ..versions.info import plain
 from ..versions.location import Progress
 from .row_map import RowMap
@@ -54,10 +56,10 @@ class MappedRef(DataRef):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Json:
         return {**super().__getstate__(), "_pool": BufferPool()}
 
-    def take(self, rows: Ints) -> Sequence[Any]:
+    def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
         found = [(places, source.take(wanted)) for source, places, wanted in self._of_sources(rows)]
         if len(found) == 1:
@@ -67,7 +69,7 @@ class MappedRef(DataRef):
             schema = blocks[0][1].schema
             if all(block.schema is schema or block.schema == schema for _, block in blocks):
                 return Rows(interleaved(blocks, self._pool.empty))
-        listed: list[Any] = [None] * len(rows)
+        listed: list[Row] = [None] * len(rows)
         for places, taken in found:
             exact = taken.exact() if isinstance(taken, Rows) else taken
             for place, row in zip(places.tolist(), exact, strict=True):
@@ -76,14 +78,8 @@ class MappedRef(DataRef):
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source that has some of these rows: where among them those are, and its own numbers."""
-        numbers = self.rows.rows(rows)
-        if len(self.sources) == 1:
-            yield self.sources[0], np.arange(len(rows)), numbers
-            return
-        which = np.searchsorted(self._starts, numbers, side="right") - 1
-        for index in np.unique(which).tolist():
-            places = np.flatnonzero(which == index)
-            yield self.sources[index], places, numbers[places] - self._starts[index]
+        for index, places, wanted in _dealt(self.rows.rows(rows), self._starts):
+            yield self.sources[index], places, wanted
 
     @cached_property
     def row_bytes(self) -> int:
@@ -94,40 +90,14 @@ class MappedRef(DataRef):
             return 0
         return int(sum(map(operator.mul, sizes, counts))) // max(1, len(self))
 
-    @property
-    def ahead_bytes(self) -> int | None:
-        """Of the source with the least."""
-        return min((n for source in self.sources if (n := source.ahead_bytes) is not None), default=None)
-
-    @property
-    def is_cold(self) -> bool:
-        """True as long as rows of a source come from disk."""
-        for source in self.sources:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
-            if source.is_cold:
-                return True
-        return False
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        """Announces each row to its source."""
-        for source, _, wanted in self._of_sources(rows):
-            source.announce(wanted, values)
-
-    def probe(self) -> None:
-        """Passed on to the sources."""
-        for source in self.sources:
-            source.probe()
-
-    def foresee(self, order: Iterable[Ints], progress: Progress) -> None:
-        """Passes each source its part of the order."""
-        numbers = (self.rows.rows(rows) for rows in order)
-        if len(self.sources) == 1:
-            self.sources[0].foresee(numbers, progress)
-            return
-        lock = threading.Lock()  # each source may follow on a thread of its own
-        for index, copy in enumerate(itertools.tee(numbers, len(self.sources))):
-            start, stop = self._starts[index : index + 2].tolist()
-            part = _Part(_InTurn(copy, lock), start, stop, progress)
-            self.sources[index].foresee(part, part.progress)
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The sources', each for its own rows; None if they have none."""
+        ahead = [source.readahead for source in self.sources]
+        prefetches = [None if one is None else one.prefetch for one in ahead]
+        if all(prefetch is None for prefetch in prefetches):
+            return super().readahead
+        return ReadAhead(self.row_bytes, _Prefetches(self.rows, self._starts, prefetches))
 
     @property
     def file_starts(self) -> Ints:
@@ -158,12 +128,72 @@ class MappedRef(DataRef):
         return schemas[0] if all(schema == schemas[0] for schema in schemas) else None
 
     @property
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Json:
         """What all sources say alike."""
         return _agreed([info_of(source) for source in self.sources])
 
     def __repr__(self) -> str:
         return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"
+
+
+def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
+    """For each source that has some of these rows: its index, where among them they are, its own numbers.
+
+    Args:
+        numbers: of the rows of all sources laid end to end.
+        starts: (sources + 1,) the number of each source's first row, and that of all rows.
+    """
+    if len(starts) == 2:
+        yield 0, np.arange(len(numbers)), numbers
+        return
+    which = np.searchsorted(starts, numbers, side="right") - 1
+    for index in np.unique(which).tolist():
+        places = np.flatnonzero(which == index)
+        yield index, places, numbers[places] - starts[index]
+
+
+class _Prefetches:
+    """Makes rows of several sources ready, each by its own; None for those whose rows are in memory."""
+
+    def __init__(self, rows: RowMap, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
+        self._rows = rows
+        self._starts = starts
+        self._prefetches = prefetches
+        self._some = [prefetch for prefetch in prefetches if prefetch is not None]
+
+    @property
+    def is_cold(self) -> bool:
+        for prefetch in self._some:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
+            if prefetch.is_cold:
+                return True
+        return False
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        return min((n for prefetch in self._some if (n := prefetch.ahead_bytes) is not None), default=None)
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        for index, _, wanted in _dealt(self._rows.rows(rows), self._starts):
+            prefetch = self._prefetches[index]
+            if prefetch is not None:
+                prefetch.announce(wanted, values)
+
+    def probe(self) -> None:
+        for prefetch in self._some:
+            prefetch.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        numbers = (self._rows.rows(rows) for rows in order)
+        if len(self._prefetches) == 1:
+            self._some[0].follow(numbers, progress)
+            return
+        lock = threading.Lock()  # each source may follow on a thread of its own
+        copies = itertools.tee(numbers, len(self._some))
+        indices = [index for index, prefetch in enumerate(self._prefetches) if prefetch is not None]
+        for index, prefetch, copy in zip(indices, self._some, copies, strict=True):
+            start, stop = self._starts[index : index + 2].tolist()
+            part = _Part(_InTurn(copy, lock), start, stop, progress)
+            prefetch.follow(part, part.progress)
 
 
 class _InTurn(Iterator[Ints]):
@@ -207,7 +237,7 @@ class _Part:
         return self._given + (int(np.searchsorted(self._places[0], reached)) if self._places else 0)
 
 
-def flattened(dataset: Any) -> DataRef | None:
+def flattened(dataset: object) -> DataRef | None:
     """A dataset as one DataRef: a DataRef itself, or torch's Subset and ConcatDataset over DataRefs.
 
     What `random_split` gives is a Subset. They may be nested. The rows are read by blocks then, and not one
@@ -234,7 +264,7 @@ def flattened(dataset: Any) -> DataRef | None:
     return found
 
 
-def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, Any]:
+def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
     """What a dataset says of itself, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features`.
 
     Of torch's Subset it is that of the dataset inside; of a ConcatDataset what all of its parts say. What
@@ -248,7 +278,7 @@ def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, A
         return _agreed([info_of(part, reasons) for part in dataset.datasets])
     if isinstance(dataset, DataRef):
         return _plain_or_nothing("info", dataset.info, reasons)
-    found: dict[str, Any] = {}
+    found: Json = {}
     for name in _ASKED:
         try:
             value: Any = getattr(dataset, name, None)
@@ -261,7 +291,7 @@ def info_of(dataset: Any, left_out: dict[str, str] | None = None) -> dict[str, A
     return _plain_or_nothing("info", found, reasons)
 
 
-def _plain_or_nothing(name: str, info: Any, reasons: dict[str, str]) -> dict[str, Any]:
+def _plain_or_nothing(name: str, info: object, reasons: dict[str, str]) -> Json:
     try:
         return plain(info)
     except (TypeError, ValueError) as error:
@@ -269,7 +299,7 @@ def _plain_or_nothing(name: str, info: Any, reasons: dict[str, str]) -> dict[str
         return {}
 
 
-def _agreed(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _agreed(infos: Sequence[Json]) -> Json:
     """What all of them hold."""
     first, *others = infos or [{}]
     return {
@@ -280,57 +310,53 @@ def _agreed(infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 # What was made of which datasets, and of which parts of them: for indices are costly to read, and may change.
-_known: weakref.WeakKeyDictionary[Any, tuple[list[Any], DataRef | None]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[object, tuple[list[object], DataRef | None]] = weakref.WeakKeyDictionary()
 
 
-def _made_of(dataset: Any) -> list[Any] | None:
+def _made_of(dataset: object) -> list[object] | None:
     """All that decides which rows a dataset has; None if it is not made of DataRefs alone."""
     if type(dataset) is Subset:
         inner = _made_of(dataset.dataset)
         return None if inner is None else [dataset.indices, *inner]
     if type(dataset) is ConcatDataset:
-        found: list[Any] = [tuple(dataset.cumulative_sizes), len(dataset.datasets)]
+        found: list[object] = [tuple(dataset.cumulative_sizes), len(dataset.datasets)]
         for part in dataset.datasets:
             inner = _made_of(part)
             if inner is None:
                 return None
             found += inner
         return found
-    return [dataset, len(dataset)] if _is_taken(dataset) else None
+    return [dataset, len(dataset)] if isinstance(dataset, DataRef) and _is_taken(dataset) else None
 
 
-def _is_taken(dataset: Any) -> bool:
-    """True for a DataRef whose rows are those that `take` gives, whoever asks."""
-    kind = type(dataset)
-    return (
-        isinstance(dataset, DataRef)
-        and kind.__getitem__ is DataRef.__getitem__
-        and kind.__getitems__ is DataRef.__getitems__
-    )
+def _is_taken(ref: DataRef) -> bool:
+    """True if the rows are those that `take` gives, whoever asks."""
+    kind = type(ref)
+    return kind.__getitem__ is DataRef.__getitem__ and kind.__getitems__ is DataRef.__getitems__
 
 
-def _kept(part: Any) -> Any:
+def _kept(part: object) -> object:
     """A part as it is now, whatever becomes of it."""
     if isinstance(part, (list, np.ndarray)):
         return part.copy()  # of a list not the numbers themselves, so comparing it is quick
     return part.clone() if isinstance(part, torch.Tensor) else part
 
 
-def _are_same(kept: list[Any], now: list[Any]) -> bool:
+def _are_same(kept: list[object], now: list[object]) -> bool:
     return len(kept) == len(now) and all(map(_is_same, kept, now))
 
 
-def _is_same(kept: Any, now: Any) -> bool:
+def _is_same(kept: object, now: object) -> bool:
     if type(kept) is not type(now):
         return False
-    if isinstance(now, np.ndarray):
+    if isinstance(kept, np.ndarray) and isinstance(now, np.ndarray):
         return kept.dtype == now.dtype and np.array_equal(kept, now)
-    if isinstance(now, torch.Tensor):
+    if isinstance(kept, torch.Tensor) and isinstance(now, torch.Tensor):
         return kept.dtype == now.dtype and torch.equal(kept, now)
     return kept == now if isinstance(now, (list, tuple, range, int)) else kept is now
 
 
-def _flattened(dataset: Any) -> DataRef | None:
+def _flattened(dataset: object) -> DataRef | None:
     """The same anew."""
     sources: dict[int, tuple[DataRef, int]] = {}  # by identity: where its rows begin
     rows = _row_map(dataset, sources)
@@ -346,7 +372,7 @@ def _flattened(dataset: Any) -> DataRef | None:
     return MappedRef(found, rows)
 
 
-def _row_map(dataset: Any, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:
+def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:
     """The rows of a dataset in those of all sources end to end; None if it has no plain row numbers.
 
     Sources that are not there yet are added.
@@ -364,6 +390,7 @@ def _row_map(dataset: Any, sources: dict[int, tuple[DataRef, int]]) -> RowMap | 
     if type(dataset) is SlicedRef:
         whole = _row_map(dataset.whole, sources)
         return None if whole is None else whole.chosen(dataset.rows)
+    assert isinstance(dataset, DataRef)  # as all that this is asked for is made of them
     if id(dataset) not in sources:
         sources[id(dataset)] = dataset, sum(len(source) for source, _ in sources.values())
     start = sources[id(dataset)][1]

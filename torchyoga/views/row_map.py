@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +64,7 @@ class RowMap:
                 kept[number] = self._listed[first : first + len(piece)]  # not a copy
         self.pieces: tuple[Piece, ...] = tuple(kept)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return RowMap, (self.pieces,)
 
     def __len__(self) -> int:

@@ -1,0 +1,64 @@
+"""What tab completion and `repr` show is for users."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import torchyoga as yoga
+
+OF_A_REF = {"class_to_idx", "classes", "features", "file_starts", "fingerprint", "info", "is_thread_safe"}
+OF_A_REF |= {"readahead", "row_bytes", "schema", "stream", "take"}
+OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
+
+
+class Squares(yoga.DataRef[int]):
+    def __len__(self) -> int:
+        return 10
+
+    def take(self, rows: Any) -> list[int]:
+        return [row**2 for row in rows.tolist()]
+
+
+def shown(thing: object) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def test_the_package_shows_its_public_names() -> None:
+    code = "import torchyoga; print([n for n in dir(torchyoga) if n[0] != '_'] == sorted("
+    code += "{*torchyoga.__all__, 'adapters'}), '__version__' in dir(torchyoga))"
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert said.stdout.split() == ["True", "True"]
+
+
+def test_refs_show_what_is_for_users(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path).submit([1, 2, 3], "numbers", "1", progress=False)
+    assert shown(Squares()) == OF_A_REF
+    assert shown(Squares()[2:]) == OF_A_REF | {"rows", "whole"}
+    assert shown(ref) == OF_A_REF | {"download", "manifest", "open", "where"}
+    assert repr(Squares()) == "<Squares: 10 rows>"
+    assert repr(Squares()[2:]) == "<Squares: 10 rows>[2:10:1]"
+    assert repr(ref).startswith("<DataRef 'numbers' '1': 3 rows, ")
+
+
+def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: Path) -> None:
+    ref = Squares()
+    assert shown(ref.stream()) == OF_STATES | {"batches", "begin", "cursor", "epoch", "finish", "source"}
+    assert shown(yoga.DataLoader(ref)) - shown(torch.utils.data.DataLoader([1])) == OF_STATES | {  # type: ignore[arg-type]
+        *("check_ranks", "end_of_dataloader", "peek", "position_of", "prove", "remainder", "rows_in_step"),
+        *("seed_rows", "total_batch_size", "total_dataset_length", "use_stateful_dataloader"),
+    }
+    assert shown(yoga.ResumableSampler(ref)) == OF_STATES | {
+        *("check_ranks", "data_source", "dataset", "draws_from", "drop_last", "epoch", "indices", "locality"),
+        *("num_replicas", "num_samples", "position_of", "prove", "rank", "remainder", "rows_at", "seed"),
+        *("shuffle", "total_size"),
+    }
+    assert shown(yoga.Storage(tmp_path)) == {
+        *("cacheable", "check", "clean", "compression", "convert", "copy", "fetch", "format", "list", "path"),
+        *("remove", "submit", "timeout", "url", "versions"),
+    }
