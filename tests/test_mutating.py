@@ -30,7 +30,7 @@ def found(a: int = 3, *, b: str = "b") -> list[int]:
 
 
 def test_each_mutation_parses_and_changes_its_line_alone() -> None:
-    for room in ("staging", "place"):
+    for room in ("versions/staging", "order/place"):
         source = SOURCES[room]
         lines = source.splitlines()
         for mutation in mutations(source, f"{room}.py"):
@@ -103,22 +103,24 @@ def test_a_room_has_tests(room: str) -> None:
 
 
 def test_the_tests_that_run_a_line_come_first_the_quickest_before_the_others() -> None:
-    (mutation,) = (m for m in mutations("def f(a):\n    b = a\n    return b\n", "place.py") if m.line == 2)
-    names = [f"{file}::test_{i}" for file in mutants.files_of("place") for i in range(3)]
-    known = {file: {} for file in mutants.files_of("place")}
+    (mutation,) = (
+        m for m in mutations("def f(a):\n    b = a\n    return b\n", "order/place.py") if m.line == 2
+    )
+    names = [f"{file}::test_{i}" for file in mutants.files_of("order/place") for i in range(3)]
+    known = {file: {} for file in mutants.files_of("order/place")}
     for i, name in enumerate(names):
         # The third test of each file runs line 2, the first line 3.
-        lines = {"place": f"{[1 << 3, 0, 1 << 2][i % 3]:x}"}
+        lines = {"order/place": f"{[1 << 3, 0, 1 << 2][i % 3]:x}"}
         known[name.partition("::")[0]][name] = {"seconds": 100.0 - i, "lines": lines}
-    (first, others) = mutants.tests_for("place", mutation, known, all_of_them=False)
+    (first, others) = mutants.tests_for("order/place", mutation, known, all_of_them=False)
     assert [name for name, _ in first] == [names[2]]
     assert [name for name, _ in others] == names[5::3][::-1]
-    (_, others) = mutants.tests_for("place", mutation, known, all_of_them=True)
+    (_, others) = mutants.tests_for("order/place", mutation, known, all_of_them=True)
     assert {name for name, _ in others} == {*names} - {names[2]}
     for tests in known.values():
         for test in tests.values():
             test["lines"] = {}
-    (everything,) = mutants.tests_for("place", mutation, known, all_of_them=False)
+    (everything,) = mutants.tests_for("order/place", mutation, known, all_of_them=False)
     assert {name for name, _ in everything} == {*names}
 
 

@@ -457,7 +457,7 @@ class Interrupted(yoga.DataRef):
 
     def __init__(self, row_bytes: int, at_reads: set[int], at_announcements: set[int]) -> None:
         self.readahead = ReadAhead(row_bytes, self)
-        self.is_cold = bool(at_announcements)
+        self.is_cold, self.ahead_bytes = bool(at_announcements), None
         self.left = {"reads": at_reads, "announcements": at_announcements}
         self.count = {"reads": 0, "announcements": 0}
 

@@ -19,6 +19,7 @@ import torchyoga as yoga
 from torchyoga import Stream
 from torchyoga.errors import StateError
 from torchyoga.formats.contract import FORMATS
+from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import check_resume
 
 ORDERS: list[dict[str, Any]] = [
@@ -87,7 +88,13 @@ def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) ->
 class Foreseeing(Squares):
     """A DataRef that notes what it is told of the order."""
 
-    def foresee(self, order: Any, progress: Any) -> None:
+    is_cold, ahead_bytes = False, None
+
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.readahead = ReadAhead(0, self)  # type: ignore[arg-type]
+
+    def follow(self, order: Any, progress: Any) -> None:
         self.told = [row for rows in order for row in rows.tolist()]
         self.progress = progress
 

@@ -37,7 +37,7 @@ class Counting(DataRef):
         self.first, self.count, self.files = first, count, files
         self.calls: list[list[int]] = []
         self.told: list[Any] = []
-        self.is_cold = False
+        self.is_cold, self.ahead_bytes = False, None
 
     def __len__(self) -> int:
         return self.count

@@ -66,7 +66,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
 
     Example:
         >>> print(source_of({"x": np.arange(3)}).schema)
-        x: numpy.int64 <i8 [scalar]
+        x: scalar <i8 [scalar]
     """
     _refuse_several(data)
     if isinstance(data, (RowSource, BlockSource)):
