@@ -46,7 +46,7 @@ class _Claim(NamedTuple):
     number: int
     holder: str  # for people
     is_given_up: bool
-    may_delete: bool  # it, or one before it that was taken over, may be about to delete what it has seen
+    deleter: int  # the last claim, this or one before it, whose holder may yet delete what it has seen; or 0
     beat: str  # changes with every sign of life
     written: float | None  # by the store's clock
 
@@ -63,15 +63,16 @@ class Lease:
         deletes: the work deletes what it finds.
 
     Attributes:
-        may_be_deleted: what lay there when the work began may be deleted at any time, by one who was taken
-            over.
+        number: of its claim.
+        deleter: the last claim before it whose holder was taken over, and may yet delete what it has seen; 0
+            if there is none.
 
     Raises:
         YogaError: another still held it after `timeout`; says who, and since when.
         RemoteError: the store cannot be reached or written.
     """
 
-    may_be_deleted = False
+    number = deleter = 0
 
     def __init__(
         self,
@@ -91,7 +92,6 @@ class Lease:
         self._deletes = deletes
         self._token = secrets.token_hex(8)
         self._holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
-        self._number = 0
         self._stop = threading.Event()
         self._life: threading.Thread | None = None
         self._is_lost = False
@@ -109,10 +109,10 @@ class Lease:
             self._life.join(self._seconds)
         if isinstance(error, RemoteError):
             # A request to delete that was given up may arrive yet.
-            self.may_be_deleted |= self._deletes
+            self.deleter = self.number if self._deletes else self.deleter
         if not self._is_lost:
             try:
-                self._remote.write(self._name(self._number), self._text(is_given_up=True))
+                self._remote.write(self._name(self.number), self._text(self.number, is_given_up=True))
             except RemoteError as failure:
                 _log.warning("%s: others will wait %.0f s: %s", self._what, self._seconds, failure)
 
@@ -126,10 +126,15 @@ class Lease:
                 f"sign of life for {self._seconds:.0f} s; let that one finish"
             )
 
+    @property
+    def may_be_deleted(self) -> bool:
+        """True if what lay there when the work began may be deleted at any time."""
+        return self.deleter > 0
+
     def is_another_deleting(self) -> bool:
         """True if others have taken over, of whom one may have begun to delete and not ended."""
         claim = self._later()
-        return claim is not None and claim.may_delete
+        return claim is not None and claim.deleter > self.number
 
     def again(self, deletes: bool) -> Lease:
         """The same work, once others that have taken over are done."""
@@ -139,7 +144,7 @@ class Lease:
     def _later(self) -> _Claim | None:
         """The last claim, if it is another's."""
         last = max(self._claims(), default=0)
-        return self._read(last) if last > self._number else None
+        return self._read(last) if last > self.number else None
 
     # -- getting it
 
@@ -156,7 +161,7 @@ class Lease:
                 # Once more, for between its look and the clock's it may be this process that slept.
                 or (self._is_dead(claim, seen) and self._read(last) == claim)
             ):
-                self.may_be_deleted = claim is not None and claim.may_delete
+                self.deleter = 0 if claim is None else claim.deleter
                 if claim is not None and not claim.is_given_up:
                     _log.warning("%s: taking over from %s, which is silent", self._what, claim.holder)
                 if self._claim(last + 1):
@@ -178,13 +183,13 @@ class Lease:
             poll = min(2 * poll, _LONGEST_POLL, self._seconds / 4)
 
     def _claim(self, number: int) -> bool:
-        name, text = self._name(number), self._text()
+        name, text = self._name(number), self._text(number)
         try:
             self._remote.create(name, text)
         except FileExistsError:
             return False
         self._remote.check_conditional(name, text)
-        self._number = number
+        self.number = number
         # Somebody whose look was old may have created a number that had been tidied away.
         if max(self._claims(), default=0) > number:
             self._remote.delete([self._name(number)])
@@ -205,7 +210,7 @@ class Lease:
     def _live(self) -> None:
         while not self._stop.wait(self._seconds / 4):
             try:
-                self._remote.write(self._name(self._number), self._text())
+                self._remote.write(self._name(self.number), self._text(self.number))
             except Exception as error:
                 _log.warning("%s: no sign of life could be given: %s", self._what, error)
 
@@ -214,10 +219,10 @@ class Lease:
     def _name(self, number: int) -> str:
         return f"{self._folder}/{number:08d}.json"
 
-    def _text(self, is_given_up: bool = False) -> bytes:
+    def _text(self, number: int, is_given_up: bool = False) -> bytes:
         beat = f"{self._token}-{time.monotonic_ns()}"
-        may_delete = self.may_be_deleted or (self._deletes and not is_given_up)
-        content = {"holder": self._holder, "given_up": is_given_up, "deletes": may_delete, "beat": beat}
+        deleter = number if self._deletes and not is_given_up else self.deleter
+        content = {"holder": self._holder, "given_up": is_given_up, "deleter": deleter, "beat": beat}
         return json.dumps(content).encode()
 
     def _claims(self) -> list[int]:
@@ -230,11 +235,13 @@ class Lease:
             content = json.loads(self._remote.read(name, _LARGEST))
             holder, beat = str(content["holder"])[:200], str(content["beat"])[:100]
             is_given_up = content["given_up"] is True
-            may_delete = content.get("deletes", not is_given_up) is not False  # older ones do not say
+            deleter = content.get("deleter", 0 if is_given_up else number)  # older ones do not say
+            if type(deleter) is not int or not 0 <= deleter <= number:
+                raise ValueError
             written = found.written if found else None
-            return _Claim(number, holder, is_given_up, may_delete, beat, written)
+            return _Claim(number, holder, is_given_up, deleter, beat, written)
         except FileNotFoundError:
-            return _Claim(number, "nobody", True, False, "", None)  # tidied away: a later one is there
+            return _Claim(number, "nobody", True, 0, "", None)  # tidied away: a later one is there
         except (ValueError, KeyError, TypeError, RecursionError):
             holder = f"somebody ({self._remote.where(name)} is damaged)"
-            return _Claim(number, holder, False, True, "damaged", None)
+            return _Claim(number, holder, False, number, "damaged", None)

@@ -274,7 +274,7 @@ class Mirror(Versions):
                 found, tag = self._remote.read_tagged(name, LARGEST_MANIFEST)
             except FileNotFoundError:
                 return  # it was removed since
-            if found != text or not (last.may_be_deleted or self._is_torn(manifest)):
+            if found != text or not (last.deleter > lease.number or self._is_torn(manifest)):
                 return
             last.check()
             self._remote.delete_seen(name, tag)
