@@ -147,6 +147,26 @@ def test_a_holder_that_slept_hears_of_it() -> None:
     assert json.loads(remote.read("l/00000002.json", 999))["given_up"] is True
 
 
+def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
+    """One that was killed while it deleted, long ago, has seen nothing of what came since."""
+    remote = memory()
+    killed = Lease(remote, "l", "removing", 1, PATIENCE, deletes=True)
+    killed.__enter__()
+    killed._stop.set()  # no sign of life any more
+    with Lease(remote, "l", "building", 1, PATIENCE) as first:
+        assert (first.number, first.deleter, first.may_be_deleted) == (2, 1, True)
+        first._stop.set()
+        with Lease(remote, "l", "building", 1, PATIENCE) as second:
+            assert (second.number, second.deleter) == (3, 1)
+            assert not first.is_another_deleting()
+            second._stop.set()
+            with Lease(remote, "l", "removing", 1, PATIENCE, deletes=True) as third:
+                assert third.deleter == 1
+                assert first.is_another_deleting()
+                assert second.is_another_deleting()
+            assert not first.is_another_deleting()  # it has ended
+
+
 def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter saw claim 1 given up; before it can take claim 2, others have had that, and tidied it away."""
     remote = memory()
@@ -171,7 +191,7 @@ def test_a_waiter_that_slept_takes_nobody_for_dead(monkeypatch: pytest.MonkeyPat
         now = remote.now
 
         def asked_late() -> float | None:
-            remote.write("l/00000001.json", holder._text())
+            remote.write("l/00000001.json", holder._text(1))
             found = now()
             return None if found is None else found + 100
 
