@@ -262,3 +262,57 @@ def test_importing_loads_no_optional_framework() -> None:
     command = [sys.executable, "-c", code]
     told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert told.stdout.strip() == "[]"
+
+
+# What other packages have no public name for.
+THIRD_PARTY = {
+    "_C",
+    "_add_dataloader",
+    "_batch_sampler",
+    "_call",
+    "_call_s3",
+    "_combined_loader",
+    "_combined_loader_states_to_load",
+    "_current_frames",
+    "_disabled_torch_function_impl",
+    "_getframe",
+    "_iterator",
+    "_location",
+    "_num_batches",
+    "_num_workers",
+    "_prefetch_factor",
+    "_raise_not_found_for_status",
+    "_rand",
+    "_rcvd_idx",
+    "_remove_dataloader",
+    "_shared_state",
+    "_shutdown_workers",
+    "_steps_seen",
+    "_strip_protocol",
+    "_task_info",
+}
+OF_NAMEDTUPLES = {"_asdict", "_fields", "_make", "_replace"}
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_nobody_reads_the_private_names_of_another_file(room: str) -> None:
+    tree = ast.parse(file_of(room).read_text())
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own = {
+        node.attr
+        for node in attributes
+        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    }
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {
+        node.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    foreign = {
+        ast.unparse(node)
+        for node in attributes
+        if node.attr.startswith("_") and not node.attr.startswith("__")
+        if node.attr not in own | THIRD_PARTY | OF_NAMEDTUPLES
+    }
+    assert not foreign

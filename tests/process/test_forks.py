@@ -34,7 +34,7 @@ class Half:
         self._wait()
         return self.count
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         self._wait, self.count = bool, 0
 
 

@@ -68,7 +68,7 @@ class Writer:
         self._path = path
         self._schema = schema
         self._rows = 0
-        self._compression = compression
+        self.compression = compression
         for column in schema.columns:
             _refuse_what_hdf5_cannot_hold(column)
         try:
@@ -167,7 +167,7 @@ class Writer:
             "offset": index.id.get_offset() or 0,  # None without any chunk
             "nbytes": table.nbytes,
             "crc32": zlib.crc32(table.tobytes()),
-            "compression": self._compression,
+            "compression": self.compression,
             "units": {"offset": units.id.get_offset() or 0, "nbytes": units.nbytes},
         }
 
@@ -258,8 +258,8 @@ class _Part:
         self._path = f"columns/{column.name}" + (f"/{name}" if column.is_ragged else "")
         self._layout = _layout_of(column, name)
         # Places are read more often than they take space: only what they lead to is compressed.
-        self._compression = writer._compression if name == "values" else None
-        self._chunk_items = self._layout.chunk_items(self._compression)
+        self.compression = writer.compression if name == "values" else None
+        self._chunk_items = self._layout.chunk_items(self.compression)
         self._dataset: Any = None
         self._waiting: list[Bytes] = []  # the items of a chunk that is not full yet
         self._num_waiting = 0
@@ -292,12 +292,12 @@ class _Part:
     def _write_chunk(self) -> None:
         chunk = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
         start, chunk_items = len(self._crcs) * self._chunk_items, self._chunk_items
-        if self._compression is None:
+        if self.compression is None:
             self.units.append(unit_checksums(chunk.reshape(-1), unit_bytes_of(self._layout.item_bytes)))
         stop = start + len(chunk)
-        if self._compression in (None, "gzip") and len(chunk) < chunk_items:
+        if self.compression in (None, "gzip") and len(chunk) < chunk_items:
             chunk = np.pad(chunk, ((0, chunk_items - len(chunk)), (0, 0)))
-        if self._compression == "gzip":
+        if self.compression == "gzip":
             assert self._writer.compressing is not None
             packed = self._writer.compressing.submit(_deflated, chunk, self._layout.dtype.itemsize)
             self._writer.later(lambda: self._store(start, stop, packed.result()))
@@ -310,10 +310,10 @@ class _Part:
         """Writes a chunk: as it is to be stored, or for HDF5 to compress."""
         layout = self._layout
         if self._dataset is None:
-            self._dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self._compression)
+            self._dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
         self._dataset.id.set_extent((stop, *layout.item_shape))
         place = (start, *(0,) * len(layout.item_shape))
-        if self._compression in (None, "gzip"):
+        if self.compression in (None, "gzip"):
             with HDF5_LOCK:
                 self._dataset.id.write_direct_chunk(place, chunk)
             return
@@ -351,7 +351,7 @@ class _Part:
         for number, (chunk, crc) in enumerate(zip(found, self._crcs, strict=True)):
             items = min(self._chunk_items, self.num_items - number * self._chunk_items)
             nbytes, stored_crc = items * self._layout.item_bytes, crc
-            if self._compression is not None:
+            if self.compression is not None:
                 with HDF5_LOCK:
                     stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
                 nbytes, stored_crc = len(stored), zlib.crc32(stored)
@@ -507,7 +507,7 @@ class _Decoder:
         self._pipelines = pipelines  # of all columns of the file: those that look alike share one
         self._layout = layout
         self._chunk_items = chunk_items
-        self._compression = compression
+        self.compression = compression
         self._masks = masks
         self._nbytes = np.diff(starts) * layout.item_bytes
         self._item_crcs = item_crcs
@@ -529,7 +529,7 @@ class _Decoder:
     def _new_pipeline(self) -> Pipeline:
         with memory_file() as file:
             try:
-                dataset = _create_dataset(file, "x", self._layout, self._chunk_items, self._compression)
+                dataset = _create_dataset(file, "x", self._layout, self._chunk_items, self.compression)
             except ValueError as error:
                 raise SchemaError(str(error)) from error
             return Pipeline(dataset.id.get_create_plist(), self._layout.type, self._layout.dtype)

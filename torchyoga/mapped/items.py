@@ -348,7 +348,7 @@ class Decoded(Items):
         self._used = np.zeros(slots, np.int64)
         self._clock = 0
         self._zero = np.zeros(count, np.int64)  # of each piece of each block
-        self._renew()
+        self.renew()
         renew_in_children(self)
 
     @property
@@ -365,7 +365,8 @@ class Decoded(Items):
         self._make_present(np.unique(blocks))
         return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Makes locks and threads anew, in a forked child."""
         self._turn = threading.Lock()  # until items are copied, nobody may use their slots for others
 
     def _make_present(self, wanted: Ints) -> None:

@@ -63,10 +63,11 @@ class _Shared:
         self.tickets: deque[_Ticket] = deque()  # in order
         self.is_wanted = self.is_over = False
         self.thread: threading.Thread | None = None
-        self._renew()
+        self.renew()
         renew_in_children(self)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Makes locks and threads anew, in a forked child."""
         self.beginning = threading.Lock()  # held while the next task is found
         self.changed = threading.Condition()
 

@@ -12,7 +12,7 @@ __all__ = ["Forkable", "renew_in_children"]
 class Forkable(Protocol):
     """Something with locks or threads of its own."""
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Makes them anew, in a child whose only thread is the one that forked."""
 
 
@@ -26,7 +26,7 @@ def renew_in_children(thing: Forkable) -> None:
 
 def _renew_all() -> None:
     for thing in list(_alive):
-        thing._renew()
+        thing.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -53,10 +53,11 @@ class _Lock:
     """Renewed in forked children."""
 
     def __init__(self) -> None:
-        self._renew()
+        self.renew()
         renew_in_children(self)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Makes locks and threads anew, in a forked child."""
         _Bar.set_lock(threading.RLock())
 
 

@@ -74,17 +74,17 @@ class _Stored:
         self._part = part
         self._stride = stride
         self._opened: list[Opened] = []
-        self._first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
+        self.first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
         self._starts = np.zeros(0, np.int64)
 
     def append(self, opened: Opened, verify: bool, starts: Ints) -> None:
         """Adds a file; `starts` are the numbers of the first items of its blocks."""
         extent = opened.extents[self._part]
         self._opened.append(opened)
-        used = int(self._first_block[-1])
+        used = int(self.first_block[-1])
         self._starts = appended(self._starts, used, starts)
         self._table = appended(self._table, len(self._opened), np.array([used + len(extent.offsets)]))
-        self._first_block = self._table[: len(self._opened) + 1]
+        self.first_block = self._table[: len(self._opened) + 1]
         self.addresses = appended(self.addresses, used, extent.offsets + opened.file.address)
         self.nbytes = appended(self.nbytes, used, extent.nbytes)
         self._crcs = appended(self._crcs, used, extent.crcs)
@@ -128,8 +128,8 @@ class _Stored:
 
     def file_of(self, block: int) -> tuple[int, int]:
         """The place of the file of a block among the open ones, and its number there."""
-        file = int(self._first_block.searchsorted(block, "right")) - 1
-        return file, block - int(self._first_block[file])
+        file = int(self.first_block.searchsorted(block, "right")) - 1
+        return file, block - int(self.first_block[file])
 
     def decode(self, block: int, piece: int, out: Bytes) -> None:
         """Writes the items of a block into `out`."""
@@ -184,7 +184,7 @@ class Part:
         starts, run = extent.starts[:-1], slot * Numbering.RUN
         if int(extent.starts[-1]) >= Numbering.RUN:
             raise CorruptError(f"{opened.file.path} says that it holds {int(extent.starts[-1])} items")
-        used = int(self.stored._first_block[-1])
+        used = int(self.stored.first_block[-1])
         addresses = extent.offsets + opened.file.address
         if extent.lows is not None and extent.highs is not None:
             self._lows = appended(self._lows, used, extent.lows + run)

@@ -75,7 +75,7 @@ class Reader:
         self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
         self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
         self._pool = BufferPool()
-        self._renew()
+        self.renew()
         renew_in_children(self)
 
     def map_all(self) -> None:
@@ -333,7 +333,8 @@ class Reader:
             files = {number: opened for number, opened in files.items() if number in wanted}
         return files
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Makes locks and threads anew, in a forked child."""
         self._lock = threading.Lock()
 
     def _map(self, number: int) -> MappedFile:

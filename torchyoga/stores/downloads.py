@@ -82,10 +82,10 @@ class Downloads:
         self._cache = cache
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is asked for often
         self._listed: dict[str, Found] | None = None
-        self._renew()
+        self.renew()
         renew_in_children(self)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Forgets the threads, and what they were asked for."""
         self._lock, self._listing = threading.Lock(), threading.Lock()
         self._wanted: deque[tuple[FileEntry, Future[None]]] = deque()

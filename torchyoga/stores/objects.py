@@ -148,7 +148,7 @@ class Remote:
     def __reduce__(self) -> Any:
         return _remade, (self.url, self._token, self._options if get_spawning_popen() is not None else None)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Leaves the connections to the parent.
 
         They are kept, for when they are collected they are closed, and that takes them out of the epoll set
