@@ -25,8 +25,8 @@ from waiting import eventually
 from worlds import make_small_files
 
 import torchyoga as yoga
-from torchyoga import remote
 from torchyoga.errors import NotFoundError
+from torchyoga.stores import objects as remote
 
 __all__ = ["Storm"]
 

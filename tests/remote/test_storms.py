@@ -11,7 +11,7 @@ from explained import Deed, are_explained
 from machines import running
 from servers import S3
 
-from torchyoga.formats import FORMATS
+from torchyoga.formats.contract import FORMATS
 
 ROUNDS, ROUNDS_IN_ALL = 4, 300
 
