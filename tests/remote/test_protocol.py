@@ -172,7 +172,8 @@ class Protocol:
                 world.fail(f"{machine.name} removes the manifest of {was}")
         elif how == "replace":
             world.events.append(("replaced", machine.name, was))
-            if before is None or tag_of(before.data) != machine.first_tag:
+            is_its_own = was == machine.name  # which is sent again
+            if before is None or not (is_its_own or tag_of(before.data) == machine.first_tag):
                 world.fail(f"{machine.name} replaces {was}, which is not what it has seen")
         elif how == "create":
             world.events.append(("created", machine.name, is_))
@@ -366,9 +367,9 @@ def test_every_order(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pyt
         (Case((overwrite, overwrite), 1, 0, is_deaf=True), "first second, ExistsError second"),
         (Case((submit, remove), 1, 1, kinds=("crash", "pause")), "first done, dead NotFoundError"),
         (Case((overwrite, remove), 1, 0), "first done, ExistsError done"),
-        (Case((submit, clean), 1, 1), "first done, YogaError done, dead done"),
-        (Case((overwrite, clean), 1, 1), "first done, YogaError done, dead done"),
-        (Case((submit, replacing), 1, 1), "first second, YogaError second, dead second"),
+        (Case((submit, clean), 1, 1), "first done, dead done"),
+        (Case((overwrite, clean), 1, 1), "first done, dead done"),
+        (Case((submit, replacing), 1, 1), "first second, dead second"),
     ],
     ids=str,
 )

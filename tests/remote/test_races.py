@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -138,7 +139,7 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
 
 
 @pytest.mark.parametrize("how", ["removed", "cleaned"])
-def test_files_that_others_take_away_are_not_published(
+def test_files_that_others_take_away_are_sent_again(
     how: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first stands still between its files and its manifest."""
@@ -157,13 +158,39 @@ def test_files_that_others_take_away_are_not_published(
         create(self, name, data)
 
     monkeypatch.setattr(Remote, "create", create_late)
-    if how == "cleaned":
-        with pytest.raises(errors.YogaError, match=r"were removed from .* while it was published"):
-            first.submit(OURS, "a", "1")
-        assert machine("other").list() == []
-        first.submit(OURS, "a", "1")
-    else:  # what it had uploaded was not the other's to remove
-        assert list(first.submit(OURS, "a", "1")) == OURS
+    # What it had uploaded was not the other's to remove; what was cleaned is sent again.
+    assert list(first.submit(OURS, "a", "1")) == OURS
+    whole(machine("other"), OURS)
+
+
+@pytest.mark.parametrize("what", ["cleaned", "nothing"])
+def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
+    what: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stands still just before it replaces the manifest; others clean, or hold the lease for a moment."""
+    first, second = machine("first"), machine("second")
+    second.submit(THEIRS, "a", "1")
+    # Long ago somebody who deleted was taken over.
+    remote = second._store._remote  # type: ignore[attr-defined]
+    silent = {"holder": "process 7 on mars", "given_up": False, "beat": "x", "deleter": 2}
+    remote.write(".leases/a/1/00000002.json", json.dumps(silent).encode())
+    replace, stopped = Remote.replace, []
+
+    def replace_late(self: Remote, *args: Any) -> None:
+        if not stopped:
+            stopped.append(True)
+            if what == "cleaned":
+                cleaned(second)
+            else:
+                time.sleep(LEASE + 0.5)
+                with second._store.lock("a", "1", PATIENCE):
+                    pass
+        replace(self, *args)
+
+    monkeypatch.setattr(Remote, "replace", replace_late)
+    assert list(first.submit(OURS, "a", "1", overwrite=True)) == OURS
+    assert stopped
+    assert ("sending them again" in caplog.text) == (what == "cleaned")
     whole(machine("other"), OURS)
 
 

@@ -136,10 +136,10 @@ class Lease:
         claim = self._later()
         return claim is not None and claim.deleter > self.number
 
-    def again(self, deletes: bool) -> Lease:
+    def again(self) -> Lease:
         """The same work, once others that have taken over are done."""
         self._is_lost = True
-        return Lease(self._remote, self._folder, self._what, self._seconds, self._timeout, deletes=deletes)
+        return Lease(self._remote, self._folder, self._what, self._seconds, self._timeout)
 
     def _later(self) -> _Claim | None:
         """The last claim, if it is another's."""

@@ -46,6 +46,7 @@ __all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
 _UPLOADS = 4  # files at once
+_PUTS = 5  # of a version whose files others delete while it is published
 _FOREVER = 2.0**31  # seconds
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
@@ -224,6 +225,7 @@ class Mirror(Versions):
         held: Held,
         replaces: Seen | None,
         progress: bool | None,
+        tries: int = _PUTS,
     ) -> Manifest:
         id, version = manifest.id, manifest.version
         sealed(manifest)
@@ -252,36 +254,43 @@ class Mirror(Versions):
             raise ExistsError(
                 f"{id!r} {version!r} was published in {self.name} by another in the meantime; fetch that"
             ) from error
-        self._check_there(published, text)
+        if lease.is_another_deleting() or self._is_torn(published):
+            return self._put_again(manifest, held, published, progress, tries - 1)
         return published
 
     def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
         """True if what is to be replaced is what was seen, as far as that can be told without a tag."""
         return self.seen(id, version) == expected
 
-    def _check_there(self, manifest: Manifest, text: bytes) -> None:
-        """Takes a manifest back whose files somebody deletes, for he took its builder for dead.
+    def _put_again(
+        self, manifest: Manifest, held: Held, published: Manifest, progress: bool | None, tries: int
+    ) -> Manifest:
+        """Publishes a version once more if others, who took its builder for dead, delete its files.
 
-        Who claims the work from now on sees the manifest, and spares its files.
+        Whoever claims the work after it was published sees its manifest, and spares them. It is not taken
+        back, because what it has replaced would be gone.
         """
         id, version = manifest.id, manifest.version
         lease = self._leases[id, version]
-        if not lease.is_another_deleting() and not self._is_torn(manifest):
-            return
-        with lease.again(deletes=True) as last:
-            name = f"{self._folder(id, version)}/{MANIFEST}"
+        with lease.again() as last:
+            seen = self.seen(id, version)
+            if seen is None or seen.build != published.build:
+                return published  # it was removed or replaced since
+            if last.deleter <= lease.number and not self._is_torn(published):
+                return published
+            if not tries:
+                raise YogaError(
+                    f"files of {id!r} {version!r} were removed from {self.name} each time it was published, "
+                    "by clean or by remove; submit it again with overwrite=True when nobody does that"
+                )
+            _log.warning(
+                "%s: files were removed while it was published; sending them again", self.where(id, version)
+            )
+            self._leases[id, version] = last
             try:
-                found, tag = self._remote.read_tagged(name, LARGEST_MANIFEST)
-            except FileNotFoundError:
-                return  # it was removed since
-            if found != text or not (last.deleter > lease.number or self._is_torn(manifest)):
-                return
-            last.check()
-            self._remote.delete_seen(name, tag)
-        raise YogaError(
-            f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean or "
-            "by remove; nothing was published, submit it again"
-        )
+                return self._put(manifest, held, seen, progress, tries)
+            finally:
+                self._leases[id, version] = lease
 
     def _is_torn(self, manifest: Manifest) -> bool:
         """True if a file of a version is not there."""
