@@ -47,7 +47,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 # For files of the formats; for one being written; for what a store keeps in place of replaced files.
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.(mdb|h5|part|replaced)", re.ASCII)
-# Keys are sorted, so every text of `to_bytes` begins like this, however short it was cut.
+# Keys are sorted, so this is how every text of `to_bytes` begins, and what a cut leaves longest.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
 
 
@@ -121,7 +121,7 @@ class FunctionEntry:
 
     @staticmethod
     def from_json(data: Json) -> FunctionEntry:
-        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
         code, salt, arguments = data["code"], data["salt"], data["arguments"]
         if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
             raise ValueError("digests of a function and its arguments must be 32 hex digits")
@@ -247,7 +247,7 @@ def is_token(build: object) -> bool:
 def _plain_data(text: bytes) -> object:
     """The data of a JSON text; ValueError if a key appears twice, it is too much, or it is not JSON."""
     most = max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES)
-    # Commas within texts should not count, but telling them apart is seldom worth it.
+    # What is inside texts does not count; they are only removed if there seem to be too many elements.
     if _elements(text) > most and (elements := _elements(_TEXTS.sub(b"", text))) > most:
         raise ValueError(f"it has {elements} elements in {len(text)} bytes")
     return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
@@ -291,7 +291,7 @@ def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
         if size and not (column.is_ragged and name == "values"):
             sound = sound and (items == rows).all()
         if not sound:
-            raise ValueError(f"the checks of {column.name}/{name} do not cover as many bytes as its rows have")
+            raise ValueError(f"the checks of {column.name}/{name} do not cover the bytes that its rows have")
 
 
 def is_data_file(name: str) -> bool:
