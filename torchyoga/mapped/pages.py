@@ -4,14 +4,14 @@ Advised which pages are wanted next, the kernel reads many at once instead of on
 Where there is no such call (Windows, some sandboxes) no advice is given, and reading is correct all the same.
 
 Note 21. Advice is given while the disk answers.
-Advised rows do not fault, so faults cannot show when to stop; the count of blocks that the thread made the disk
-read can (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of a
-batch go out in one `process_madvise`, at half the cost of one call per row.
+Advised rows do not fault, so faults cannot show when to stop; the count of blocks that the thread made the
+disk read can (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of
+a batch go out in one `process_madvise`, at half the cost of one call per row.
 
 Note 24. Mappings are made by `mmap(2)` itself.
-Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond the end at which it was cut kills
-the process. So where other machines write, a file's size is looked up by its path before a batch, at most once
-a second: a mapping has no descriptor to ask.
+Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond the end at which it was cut
+kills the process. So where other machines write, a file's size is looked up by its path before a batch, at
+most once a second: a mapping has no descriptor to ask.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Watch:
     """Checks now and then whether a mapped file has been cut: reading beyond its new end kills the process.
 
     This is not certain: a file may be cut right after a look. The file is looked up by its name, since a
-    mapping keeps no descriptor; if another file has that name, or none, the mapped file is whole.
+    mapping keeps no descriptor; if another file has that name, or none, the mapped one is whole and readable.
     """
 
     def __init__(self, path: str, nbytes: int) -> None:

@@ -3,8 +3,8 @@
 Note 10. Batches lie in memory that is reused once nothing refers to it.
 The reference count of the owning array shows it. Counts are read in C alone, since what a variable adds to
 one changes with Python's version and optimizer. Where they cannot be trusted (a free-threaded Python, where a
-reference may be taken between look and use; a Python that counts otherwise, which is tested at import) buffers
-are fresh memory, and batches are copied out of their slots.
+reference may be taken between look and use; a Python that counts otherwise, as a test at import shows)
+buffers are fresh memory, and batches are copied out of their slots.
 """
 
 from __future__ import annotations
