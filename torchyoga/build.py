@@ -408,7 +408,7 @@ class _Build:
         schema = Schema.from_json(found["schema"])
         files = [FileEntry.from_json(file) for file in found["files"]]
         if not is_token(found["token"]):
-            raise ValueError("torchyoga has not written its notes")
+            raise ValueError("its record is not from torchyoga")
         self._compare_functions(found.get("function"))
         if sum(file.rows for file in files) > (self.source.length or 0):
             raise ValueError("it has more rows than the source")
@@ -473,7 +473,7 @@ def _ends(files: Sequence[FileEntry]) -> list[int]:
 
 
 def _drawn(num_rows: int) -> list[int]:
-    """One row from each of some equal stretches; others each time, so that no change stays hidden for ever."""
+    """One row from each of some equal stretches; others each time, so that no change stays hidden."""
     count = min(_ROWS_TO_COMPARE, max(1, int(_SHARE_TO_COMPARE * num_rows)))
     bounds = [num_rows * i // count for i in range(count + 1)]
     return [start + secrets.randbelow(stop - start) for start, stop in itertools.pairwise(bounds)]

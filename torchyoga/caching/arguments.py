@@ -193,7 +193,7 @@ class Function:
             return encoded(value)
         except TypeError as error:
             raise TypeError(
-                f"{self.name}: there is no way to know if a version was made with the same {name!r}: {error}. "
+                f"{self.name}: nothing shows whether a version was made with the same {name!r}: {error}. "
                 "Pass what stands for it, such as a name, a number or a dict of settings, and make it inside "
                 f"{self.name}; or pass ignore=[{name!r}] if the rows do not depend on it"
             ) from None
@@ -215,7 +215,7 @@ class Call:
 
     Attributes:
         id: the id that it chooses; `version`: the version.
-        checked: the arguments, as `encoded` gives them; those in templates by their texts and by their values.
+        checked: the arguments, as `encoded` gives them; those in templates by their texts and values.
         nameable: names of other arguments that a template could name.
     """
 

@@ -61,12 +61,12 @@ def _info(dataset: object, name: str, id: str, version: str, given: dict[str, An
     info = given
     try:
         info = plain({**own, **given})
-    except ValueError as error:  # both are too long together
+    except ValueError as error:  # together they are too long
         left_out |= dict.fromkeys(own, str(error))
     reasons = [f"{key} ({left_out[key]})" for key in left_out if key not in info]
     if reasons:
         _log.warning(
-            "%s: of what the dataset says of itself, %r %r does not keep %s; say it with info=",
+            "%s: of the dataset's own info, %r %r does not keep %s; pass it with info=",
             name,
             id,
             version,

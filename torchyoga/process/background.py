@@ -20,9 +20,7 @@ from .forks import renew_in_children
 __all__ = ["Ahead", "Task"]
 
 T = TypeVar("T")
-_WORTH_A_THREAD = (
-    0.5e-3  # seconds between two results; below, two threads would only hinder each other
-)
+_WORTH_A_THREAD = 0.5e-3  # seconds between two results; below, two threads would only hinder each other
 _PATIENCE = 1.0  # seconds between two checks that the thread is still alive
 
 

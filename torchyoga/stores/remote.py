@@ -361,9 +361,7 @@ class Mirror(Versions):
         """Removes what builds and uploads have left, and files that were replaced, unless one is running."""
         now = self._remote.now()
         if now is None:
-            raise RemoteError(
-                f"{self.name} does not say when files were written; remove old files by hand"
-            )
+            raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
         for name, there in self._remote.find().items():
