@@ -108,7 +108,7 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
         return [one, other]
 
     assert list(made("a-b", "c")) == ["a-b", "c"]
-    told = (
+        "id and version.*another separator"
         "'a-b-c' '1' is published already, made with another one and another other than .*make the same "
         "text.*another separator"
     )

@@ -188,7 +188,7 @@ class Watch:
             return
         if (about.st_dev, about.st_ino) == self._file and about.st_size < self._nbytes:
             raise CorruptError(
-                f"{self._path} was cut while it was open, to {about.st_size} of {self._nbytes} bytes; "
+                f"{self._path} has been cut while it was open, to {about.st_size} bytes of {self._nbytes}; "
                 "write or build it again, under another name: no file may be cut while it is being read"
             )
 
