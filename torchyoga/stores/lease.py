@@ -236,5 +236,5 @@ class Lease:
         except FileNotFoundError:
             return _Claim(number, "nobody", True, False, "", None)  # tidied away: a later one exists
         except (ValueError, KeyError, TypeError, RecursionError):
-            holder = f"somebody ({self._remote.where(name)} is damaged)"
+            holder = f"an unknown process ({self._remote.where(name)} is damaged)"
             return _Claim(number, holder, False, True, "damaged", None)
