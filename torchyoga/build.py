@@ -3,9 +3,9 @@
 Door: `build`. Never sees orders or frameworks.
 
 Note 5. An interrupted build continues, if its source is map-style.
-A file is finished at least every 2 s, or a tenth of the time so far, and listed. The next build compares the
-files' checksums, and some rows with the source: those at the files' ends, and one drawn at random of each
-stretch. If the source has changed, the build starts over; docs/builds.md.
+A file is finished and listed at least every 2 s, or a tenth of the time so far. The next build compares the
+files' checksums, and some rows with the source: those at the files' ends, and one drawn at random from each
+stretch. If the source has changed, the build starts over; see docs/builds.md.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ __all__ = ["BlockSource", "BuildOptions", "RowSource", "Source", "build"]
 
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
-_ROWS_TO_LEARN = 64  # before that, a slow source has not shown yet which columns vary
-_BLOCK_ROWS = 65536  # at most, of however small rows
+_ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
+_BLOCK_ROWS = 65536  # at most, however small the rows
 _NOTICE_BYTES = 2**30  # of a source without a known end; then at every doubling
-_ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # of those that an interrupted build has kept, at most
+_ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # of the rows kept by an interrupted build, at most
 
 
 class RowSource(ABC):
-    """Rows from anywhere; what an adapter turns a dataset into.
+    """Rows from anywhere; an adapter turns a dataset into one.
 
     Attributes:
         length: number of rows, or None if that is not known before the end.
@@ -62,16 +62,16 @@ class RowSource(ABC):
         """The rows from number `start` on; `start` is 0 unless `seekable`."""
 
     def row(self, number: int) -> Any:
-        """One row; only asked of a `seekable` source."""
+        """One row; only called if the source is `seekable`."""
         return next(iter(self.rows(number)))
 
 
 class BlockSource(ABC):
-    """Rows that come in arrays, many at once, and go in without being looked at one by one.
+    """Rows that come in arrays, many at once, and are stored without a look at each.
 
     Attributes:
         length: number of rows, or None if that is not known before the end.
-        schema: of every row.
+        schema: the schema of every row.
         name: what the source is, for messages.
     """
 
@@ -81,7 +81,7 @@ class BlockSource(ABC):
 
     @abstractmethod
     def blocks(self, nbytes: int) -> Iterator[Block]:
-        """All rows, in order, in blocks of about so many bytes."""
+        """All rows, in order, in blocks of about `nbytes` bytes."""
 
 
 Source = RowSource | BlockSource
@@ -96,12 +96,12 @@ class BuildOptions:
         schema: of the rows; None learns it from the first block.
         max_rows: more rows than this are an error; the way to catch a source without an end.
         progress: show a progress bar; None shows it on a terminal only.
-        block_bytes: rows are gathered up to about this size; `file_bytes`: blocks, likewise.
+        block_bytes: rows are gathered into blocks of about this size; `file_bytes`: blocks into files.
         info: kept with the version.
-        function: that makes the rows, if one does; an interrupted build of other code is not continued.
-        differing: tells by the function that was noted for an interrupted build which arguments were others;
-            then it is not continued. None if nothing has arguments.
-        before_publishing: called when all rows have been read; what it raises ends the build.
+        function: makes the rows, if a function does; an interrupted build of other code is not continued.
+        differing: returns which arguments differed when an interrupted build was made, given its recorded
+            function; if any did, the build is not continued. None if there are no arguments.
+        before_publishing: called when all rows have been read; an exception from it ends the build.
     """
 
     format: str = "lmdb"
@@ -160,9 +160,9 @@ def build(
         )
         manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:
-        # If the source broke, a store could not be reached, or somebody interrupted or made warnings errors,
-        # the rows so far are kept for the next try. If they do not fit or the disk is full, something must
-        # change first.
+        # If the source failed, a store could not be reached, the user interrupted, or a warning was an error,
+        # the rows so far are kept for the next try. If a row does not fit or the disk is full, something
+        # must change first.
         of_itself = not isinstance(error, Exception) or isinstance(error, (RemoteError, Warning))
         may_go_on = task.source_broke or of_itself
         if task.seekable and may_go_on:
@@ -214,7 +214,7 @@ class _Build:
     def save(self) -> None:
         """Writes and lists the rows read so far, so that the next build continues behind them."""
         try:
-            # Interrupted while it wrote, nobody knows how much of a block the file and the counts hold.
+            # If a write was interrupted, it is unknown how much of a block the file and the counts hold.
             if not self._writing:
                 # The rows so far may be too few to show which columns vary.
                 self._learned = self.schema is not None
@@ -226,7 +226,7 @@ class _Build:
         self._abandon_file()
 
     def abort(self) -> None:
-        """Leaves nothing behind."""
+        """Deletes everything that the build has written."""
         self._abandon_file()
         self.staging.clear()
 
@@ -256,11 +256,11 @@ class _Build:
         if self.seekable and number != self.source.length:
             raise ValueError(
                 f"{self.source.name} gave {number} rows, but its length is {self.source.length}; "
-                "mend its __len__ or __getitems__"
+                "correct its __len__ or __getitems__"
             )
 
     def _asked(self, ask: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-        """Rows of the source, whose errors are told apart from all others."""
+        """Rows of the source; marks its errors, to tell them from all others."""
         try:
             yield from ask()
         except Exception:
@@ -316,7 +316,7 @@ class _Build:
         ]
         names = [p for column in self.schema.columns for p in column.parts]
         for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
-            if name == "offsets":  # they depend on where blocks end; the lengths do not
+            if name == "offsets":  # offsets depend on where blocks end; lengths do not
                 array = np.diff(array)
                 crc = zlib.crc32(array.tobytes())
             check.add(array.nbytes, crc)
@@ -361,7 +361,7 @@ class _Build:
             "learned": self._learned,
             "schema": schema.to_json(),
         }
-        # Until the note is down: behind half a line, nothing could be added.
+        # Until the note is written: after half a line, nothing could be added.
         noted, self._noted = self._noted, None
         if noted == build:
             self.staging.add(entry.to_json())
@@ -408,12 +408,12 @@ class _Build:
         schema = Schema.from_json(found["schema"])
         files = [FileEntry.from_json(file) for file in found["files"]]
         if not is_token(found["token"]):
-            raise ValueError("it is not of a build of ours")
+            raise ValueError("its record is not from torchyoga")
         self._compare_functions(found.get("function"))
         if sum(file.rows for file in files) > (self.source.length or 0):
             raise ValueError("it has more rows than the source")
         if found["source"] != self._signature():
-            raise ValueError("it was of another source or other code, or with other options")
+            raise ValueError("it had another source, other code or other options")
         reader = Reader(str(self.staging.path), schema, files)
         damaged = reader.verify_all()
         if damaged:
@@ -429,19 +429,19 @@ class _Build:
         _log.info("%s: continuing an interrupted build at row %d", self.source.name, reader.num_rows)
 
     def _compare_functions(self, noted: Any) -> None:
-        """Raises ValueError if the rows that are kept were made with other arguments than those of now."""
+        """Raises ValueError if the kept rows were made with arguments other than the current ones."""
         made, function = None if noted is None else FunctionEntry.from_json(noted), self.options.function
         if made is None and function is not None:
-            raise ValueError("it has nothing noted of a function and its arguments")
+            raise ValueError("it has no record of a function and its arguments")
         if made is not None and function is None:
-            raise ValueError("it was made by a function, with arguments that nobody knows now")
+            raise ValueError("it was made by a function, with arguments that are unknown now")
         if made is not None and self.options.differing is not None:
             names = self.options.differing(made)
             if names:
                 raise ValueError(f"it was made with another {' and another '.join(names)}")
 
     def _compare(self, reader: Reader) -> None:
-        """Raises ValueError if some of the rows that are kept are not what the source gives now."""
+        """Raises ValueError if some of the kept rows differ from what the source gives now."""
         numbers = sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
         found = self._read(numbers, reader.schema)
         kept = reader.take(np.array(numbers, np.int64))
@@ -473,14 +473,14 @@ def _ends(files: Sequence[FileEntry]) -> list[int]:
 
 
 def _drawn(num_rows: int) -> list[int]:
-    """One row out of each of some equal stretches; others every time, so that no change hides for ever."""
+    """One row from each of some equal stretches; others each time, so that no change stays hidden."""
     count = min(_ROWS_TO_COMPARE, max(1, int(_SHARE_TO_COMPARE * num_rows)))
     bounds = [num_rows * i // count for i in range(count + 1)]
     return [start + secrets.randbelow(stop - start) for start, stop in itertools.pairwise(bounds)]
 
 
 class _Check:
-    """CRC-32 and size of everything of one part of a column in a file."""
+    """CRC-32 and size of all bytes of one part of a column in a file."""
 
     def __init__(self) -> None:
         self.nbytes = 0

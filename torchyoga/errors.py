@@ -18,11 +18,11 @@ class YogaError(Exception):
 
 
 class SchemaError(YogaError, ValueError):
-    """A row, or a value inside it, is not of a kind that can be kept, or differs from the rows before it."""
+    """A row, or a value inside it, is of a kind that cannot be stored, or differs from the rows before it."""
 
 
 class NotFoundError(YogaError, KeyError, FileNotFoundError):
-    """There is no such version, or it has been overwritten or removed since it was fetched."""
+    """The version does not exist, or has been overwritten or removed since it was fetched."""
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message.
@@ -38,7 +38,7 @@ class CorruptError(YogaError, ValueError):
 
 
 class RemoteError(YogaError, OSError):
-    """A store behind a URL cannot be reached, refuses, or gives what it should not, after several tries."""
+    """A store behind a URL cannot be reached, refuses, or gives wrong answers, after several tries."""
 
 
 class StateError(YogaError, ValueError):

@@ -1,4 +1,4 @@
-"""The words of a user into calls of the rooms: submit, fetch, cacheable and more.
+"""A user's calls of submit, fetch, cacheable and more into calls of the rooms below.
 
 Door: `Storage`. Never sees the network, or how rows are shuffled.
 """
@@ -42,23 +42,23 @@ P = ParamSpec("P")
 class Storage:
     """A directory, or a store behind a URL, of cached datasets, each under an id and a version.
 
-    Any number of threads, processes and machines that see it may use it at once.
+    Any number of threads, processes and machines may use it at once.
 
     Args:
         url: a directory, where `~` is the home directory; or a URL that fsspec knows, such as
             s3://bucket/prefix, gs://bucket/prefix or https://host/path (read-only). See docs/remote.md.
         format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
         compression: of new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
-        storage_options: of fsspec's filesystem, such as credentials and an endpoint; never written anywhere.
-            Without them the environment's are used.
-        cache_dir: where files of a store are kept on this machine; by default in the user's cache folder.
+        storage_options: for fsspec's filesystem, such as credentials and an endpoint; never written
+            anywhere. Without them the environment's are used.
+        cache_dir: the folder for files of a store on this machine; by default in the user's cache folder.
             Any number of storages and processes may share one.
-        cache_bytes: to keep there; files that were not used for longest are deleted first. None for as many
-            as the disk holds.
-        timeout: seconds to wait while others build the same version.
-        lease_seconds: a builder for a store that shows no sign of life for so long counts as dead.
-        shared: others of the same group may write what is made in the directory, or in `cache_dir`. By
-            default only its owner may, and nobody else may read what is cached of a store.
+        cache_bytes: bytes to keep there; files unused for longest are deleted first. None for as many as
+            the disk holds.
+        timeout: seconds to wait while another process builds the same version.
+        lease_seconds: a builder for a store that shows no sign of life for this long counts as dead.
+        shared: users of the same group may write what is made in the directory, or in `cache_dir`. By
+            default only its owner may, and other users may not read what is cached from a store.
 
     Raises:
         ValueError: an argument is out of range.
@@ -86,7 +86,7 @@ class Storage:
     ) -> None:
         text = os.fspath(url)
         if not isinstance(url, str) and re.match(r"[A-Za-z0-9]{2,}:/[^/]", text):
-            raise ValueError(f"{text!r} was a URL before it was made a path; pass it as text")
+            raise ValueError(f"{text!r} looks like a URL that was turned into a Path; pass the URL as a str")
         format_named(format, compression)
         if not timeout >= 0:
             raise ValueError(f"timeout must be at least 0 seconds, found {timeout!r}")
@@ -115,7 +115,7 @@ class Storage:
     def path(self) -> Path:
         """The directory; ValueError if it is a URL."""
         if not isinstance(self._store, Store):
-            raise ValueError(f"{self.url} is no directory of this machine; use its url")
+            raise ValueError(f"{self.url} is not a directory of this machine; use its url")
         return self._store.root
 
     def __repr__(self) -> str:
@@ -137,7 +137,7 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> DataRef:
-        """Reads `data` once, keeps it, and returns it as a DataRef.
+        """Reads `data` once, stores it, and returns it as a DataRef.
 
         Args:
             data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a
@@ -146,31 +146,33 @@ class Storage:
                 iterable, or a function that returns any of these, such as a generator function.
             id: which dataset; any non-empty text.
             version: which version of it; any non-empty text.
-            overwrite: replace that version if it is there. Who has opened it keeps what it opened.
+            overwrite: replace that version if it exists. Readers that already have it open go on reading the
+                old data.
             num_workers: processes that read a map-style dataset or a Keras sequence.
             schema: what a row looks like, if the first rows do not show it: `Schema.of(row,
                 ragged=["tokens"])`.
-            max_rows: more rows than this are an error: for a source that may have no end.
+            max_rows: more rows than this are an error; for a source that may have no end.
             progress: show a progress bar; by default on a terminal.
-            format: another file format than the storage's.
-            compression: another compression than the storage's.
-            info: JSON data to keep beside the rows, up to 1 MiB, which comes back as `DataRef.info`. What it
-                does not name is added: `classes`, `class_to_idx` and `features` of the source, or all that
-                the `info` of a DataRef holds.
+            format: a file format other than the storage's.
+            compression: a compression other than the storage's.
+            info: JSON data to keep with the rows, up to 1 MiB, which comes back as `DataRef.info`. Unless it
+                has the same names, the source's `classes`, `class_to_idx` and `features` are added, or all
+                of the `info` of a DataRef.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
             SchemaError: a row does not fit; names row, column, expected and found.
-            TypeError: `data` is nothing that rows can be read from; or `info` is none of JSON's.
+            TypeError: rows cannot be read from `data`; or `info` is not JSON data.
             ValueError: `info` is too long, or nests too deep.
             OSError: the disk is full or cannot be written.
             RemoteError: the store cannot be reached or written; what was built is kept for the next try.
 
         Whatever is raised, nothing is published and an older version stays. An interrupted build of a
-        map-style dataset is continued by the next call; arrays and DataRefs, which go in fast, start over.
+        map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
+        over.
 
-        Three rows of a map-style dataset are read a second time; if they differ, as those of an augmentation
-        do, there is a warning.
+        Three rows of a map-style dataset are read a second time; if they differ, as augmented rows do, there
+        is a warning.
         """
         if not overwrite:
             self._store.refuse_existing(id, version)
@@ -179,7 +181,7 @@ class Storage:
             if not overwrite:
                 self._store.refuse_existing(id, version)
             self._store.check_place(id, version)  # before anything is built in vain
-            # Before anything is built, which may take so long that others have published meanwhile.
+            # Before anything is built, since another process may publish during a long build.
             replaces = self._store.seen(id, version) if overwrite else None
             return submitted(data, self._store, id, version, options, num_workers, replaces)
 
@@ -192,21 +194,21 @@ class Storage:
         download: bool = False,
         progress: bool | None = None,
     ) -> DataRef:
-        """A published version as a DataRef. Of a version in a store only the manifest is read.
+        """A published version as a DataRef. For a version in a store only the manifest is read.
 
         Args:
             id: which dataset.
             version: which version of it.
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
-            download: bring all files of a version in a store now, rather than when they are wanted.
+            download: download all files of a version in a store now, rather than when they are wanted.
             progress: show a progress bar for that; by default on a terminal.
 
         Raises:
             NotFoundError: it is not published, or not yet; says which versions are.
             CorruptError: its manifest is damaged or its files are missing or cut.
             RemoteError: the store cannot be reached.
-            ValueError: all files are to be brought, but the cache keeps fewer bytes.
+            ValueError: all files are to be downloaded, but the cache keeps fewer bytes.
         """
         return fetched(self._store, id, version, verify, download, progress)
 
@@ -228,31 +230,31 @@ class Storage:
         """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process,
         reads.
 
-        Called by many threads, processes or machines at once, one builds and the others wait for it. The
-        function may return whatever `submit` takes, or be a generator function. A version knows the arguments
-        that it was made with, as digests, and how the function was written; see docs/caching.md.
+        If many threads, processes or machines call it at once, one builds and the others wait. The function
+        may return whatever `submit` takes, or be a generator function. A version records the arguments that
+        it was made with, as digests, and a digest of the function's code; see docs/caching.md.
 
         Args:
             id: which dataset; names of arguments in braces choose it, as in `"mnist-{train}"`. Braces
                 themselves are written `{{` and `}}`.
-            version: which version of it, likewise.
-            ignore: names of arguments that say nothing of the rows, such as a folder or a token.
-            stale: what to do if the function was written otherwise when the version was made, or if the
+            version: which version of it; takes names of arguments, too.
+            ignore: names of arguments that the rows do not depend on, such as a folder or a token.
+            stale: what to do if the function's code was different when the version was made, or if the
                 version has no record of what made it.
-            num_workers: this and all that follows as `submit` has it.
-            schema: likewise.
-            max_rows: likewise.
-            progress: likewise.
-            format: likewise.
-            compression: likewise.
-            info: likewise; one dict for all versions, which does not see later changes of it.
+            num_workers: as in `submit`.
+            schema: as in `submit`.
+            max_rows: as in `submit`.
+            progress: as in `submit`.
+            format: as in `submit`.
+            compression: as in `submit`.
+            info: as in `submit`; one dict for all versions, copied when the function is decorated.
 
         Raises:
-            ValueError: braces hold no name of an argument, or `ignore` has another name; at the decoration.
-            TypeError: by a call: an argument that counts has no digest that is the same in every process, or
-                the function does not take these arguments.
-            ExistsError: by a call: the version was made with other arguments; or, with `stale="error"`, by
-                other code, or by nobody knows what.
+            ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
+            TypeError: when called: an argument that counts has no digest that is the same in every process,
+                or the function does not take these arguments.
+            ExistsError: when called: the version was made with other arguments; or, with `stale="error"`, by
+                other code, or has no record of what made it.
 
         Example:
             >>> @storage.cacheable("powers-{exponent}", "1.0")
@@ -286,9 +288,10 @@ class Storage:
 
         Args:
             id: which dataset.
-            version: which version of it; replaced in one step, and who has opened it keeps what it opened.
+            version: which version of it; replaced in one step, while readers that have it open go on reading
+                the old files.
             format: the file format, by default the storage's.
-            compression: one that the format has, or None.
+            compression: a compression that the format has, or None.
             to: publish under this version instead and keep the old one.
             progress: show a progress bar; by default on a terminal.
 
@@ -326,19 +329,19 @@ class Storage:
     ) -> DataRef:
         """Copies a version to another storage: the same files, each checked before it is sent.
 
-        Interrupted, it is continued by the next call: files that have arrived are not sent again.
+        The next call continues an interrupted copy: files that have arrived are not sent again.
 
         Args:
             id: which dataset.
             version: which version of it.
             to: another directory or store.
-            overwrite: replace another version of that name there. The same one is never sent twice.
+            overwrite: replace another version of that name there. The same version is never sent twice.
             progress: show a progress bar; by default on a terminal.
 
         Raises:
             NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
                 the new one is copied.
-            ExistsError: another version of that name is there, and `overwrite` is False.
+            ExistsError: `to` has another version of that name, and `overwrite` is False.
             CorruptError: a file is damaged here. Nothing is published there.
             RemoteError: a store cannot be reached or written.
             OSError: the disk is full.
@@ -359,8 +362,8 @@ class Storage:
         """Removes what interrupted builds and uploads have left, and files that were replaced.
 
         Args:
-            grace: seconds; what is younger stays, for it may belong to a build under way, or to readers that
-                have not downloaded it yet. A store tells the age by its own clock.
+            grace: seconds; younger files stay, for they may belong to a running build, or to readers that
+                have not downloaded them yet. Files in a store are dated by the store's own clock.
 
         Returns:
             The names of what was removed.
@@ -381,8 +384,8 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str) -> None:
-        """Deletes a version. Who has opened it keeps what it opened; of a version in a store, what it has
-        downloaded.
+        """Deletes a version. Readers that have it open go on reading; of a version in a store, they keep the
+        files already downloaded.
 
         Raises:
             NotFoundError: it is not published.
@@ -397,7 +400,7 @@ class Storage:
             NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
                 new one is checked.
             CorruptError: names everything that is missing, cut, damaged or not in the manifest.
-            RemoteError: the store cannot be reached; what is in the cache is not asked.
+            RemoteError: the store cannot be reached; files in the cache do not count.
         """
         check(self._store, id, version)
 

@@ -86,11 +86,11 @@ def check_source(
 
 
 def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Any]]]) -> None:
-    """Checks that what a framework is given of a stream is what the stream gives: three epochs of it.
+    """Checks that a framework gets the same rows from a stream as the stream gives: three epochs of it.
 
     Args:
-        ref: at least ten rows.
-        export: turns a stream into a function that begins the next epoch and gives its rows, as they were.
+        ref: has at least ten rows.
+        export: turns a stream into a function that begins the next epoch and gives its rows, unchanged.
     """
     length = len(ref)
     cases: tuple[dict[str, Any], ...] = (
@@ -115,12 +115,12 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
 
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
-    """Checks that a format keeps blocks of every kind of column, says where they lie, and survives damage.
+    """Checks that a format keeps blocks of every kind of column, says where they lie, and detects damage.
 
     Args:
         format: a module such as `torchyoga.formats.lmdb`.
         directory: an empty directory that the check may fill.
-        compression: one of the format's.
+        compression: a compression that the format has.
     """
     for name, rows in _sample_rows().items():
         path = directory / f"{name}{format.SUFFIX}"
@@ -145,7 +145,7 @@ def _compare_checksums(found: list[int], block: Block, where: str) -> None:
     for (i, name), crc in zip(names, found, strict=True):
         if crc != zlib.crc32(block.data[i].part(name).tobytes()):
             where = f"{where}, {block.schema.columns[i].name}/{name}"
-            raise AssertionError(f"{where}: the checksum is not that of the bytes")
+            raise AssertionError(f"{where}: the checksum does not match the bytes")
 
 
 def _check_file(format: Format, path: Path, schema: Schema, entry: FileEntry, expected: list[Any]) -> None:
@@ -200,12 +200,12 @@ def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) 
 
     Args:
         make_loader: makes a new loader (anything that iterates one epoch at a time, with `state_dict` and
-            `load_state_dict`) of the same dataset, and of the same seed or of none; it may choose another
-            number of workers each time.
+            `load_state_dict`) of the same dataset, with the same seed or none; it may choose another number
+            of workers each time.
         most_stops: at most this many first stops, spread over the epoch, for slow loaders; all by default.
     """
     whole = make_loader()
-    start = whole.state_dict()  # holds the seed, where none was given
+    start = whole.state_dict()  # holds the seed, even if none was given
     first, following = list(whole), list(whole)
     stops = range(len(first) + 1)
     if most_stops is not None:

@@ -110,7 +110,7 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
     assert list(made("a-b", "c")) == ["a-b", "c"]
     told = (
         "'a-b-c' '1' is published already, made with another one and another other than .*make the same "
-        "text.*another separator"
+        "id and version.*another separator"
     )
     with pytest.raises(ExistsError, match=told) as caught:
         made("a", "b-c")
@@ -301,7 +301,7 @@ def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Stora
         torch.nn.ReLU(),
     ):
         with pytest.raises(
-            TypeError, match=r"made: nobody can tell .* same 'transform'.*ignore=\['transform'\]"
+            TypeError, match=r"made: nothing shows .* same 'transform'.*ignore=\['transform'\]"
         ) as caught:
             made(odd)
         assert "{transform}" not in str(caught.value)  # which would be refused as well
@@ -427,7 +427,7 @@ def test_methods_of_classes_are_decorated_below(storage: yoga.Storage) -> None:
 
     # The class is an argument, which a class within a function has no name for.
     assert list(Below.one()) == list(Below().one()) == [1]
-    with pytest.raises(TypeError, match=r"two: nobody can tell .* the same 'cls'.*ignore=\['cls'\]"):
+    with pytest.raises(TypeError, match=r"two: nothing shows .* the same 'cls'.*ignore=\['cls'\]"):
         Below.two()
 
 
@@ -489,7 +489,7 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
             1,
             "another kind",
         ),
-        (lambda v: storage.submit(Breaks(0, 900, read), "a", v), lambda v: build(v, -1), -1, "nothing noted"),
+        (lambda v: storage.submit(Breaks(0, 900, read), "a", v), lambda v: build(v, -1), -1, "no record of"),
         (lambda v: build(v, 0), lambda v: storage.submit(Breaks(-1, None, read), "a", v), -1, "a function"),
     ]
     for version, (first, second, kind, told) in enumerate(cases):

@@ -41,7 +41,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 )
 def test_names_that_lead_elsewhere_are_refused(root: Root, name: str) -> None:
     for act in (root.create, root.unlink, root.find, lambda name: root.move("a/x", name)):
-        with pytest.raises(ValueError, match="is no name of a file below a folder"):
+        with pytest.raises(ValueError, match="is not the name of a file below a folder"):
             act(name)
     assert not list(root.top.rglob("x"))
 

@@ -134,7 +134,7 @@ def test_streams_over_generators_of_nested_records() -> None:
     assert dataset.element_spec[1].shape.rank is None
     listed = yogadl.Stream(lambda: iter([(1, 2.0)]), 1, [tf.int16, tf.float32], [tf.TensorShape([])] * 2)
     assert [(int(a), float(b)) for a, b in yogadl.tensorflow.make_tf_dataset(listed)] == [(1, 2.0)]
-    with pytest.raises(ValueError, match="the stream says no output_types"):
+    with pytest.raises(ValueError, match="the stream has no output_types"):
         yogadl.tensorflow.make_tf_dataset(yogadl.Stream(lambda: iter(rows), 2))
 
 

@@ -76,7 +76,7 @@ def test_who_submits_is_told_that_another_was_faster(machine: Machine) -> None:
         return OURS
 
     with pytest.raises(
-        errors.ExistsError, match=r"was published in .* by another in the meantime; fetch that"
+        errors.ExistsError, match=r"was published in .* by another builder meanwhile; fetch that"
     ):
         first.submit(rows, "a", "1")
     whole(first, THEIRS)
@@ -106,7 +106,7 @@ def test_what_others_have_published_meanwhile_is_not_replaced(
         "convert": lambda: first.convert("a", "1", format="hdf5"),
         "copy": lambda: local.copy("a", "1", first, overwrite=True),
     }
-    with pytest.raises(errors.ExistsError, match=r"was published in .* by another in the meantime"):
+    with pytest.raises(errors.ExistsError, match=r"was published in .* by another builder meanwhile"):
         acts[act]()
     assert stopped
     whole(machine("other"), LATEST)
@@ -132,7 +132,7 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
         replace(self, name, data, tag, look)
 
     monkeypatch.setattr(Remote, "replace", replace_late)
-    with pytest.raises(errors.ExistsError, match="by another in the meantime"):
+    with pytest.raises(errors.ExistsError, match="by another builder meanwhile"):
         first.submit(OURS, "a", "1", overwrite=True)
     assert stopped
     whole(machine("other"), LATEST)

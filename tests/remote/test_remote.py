@@ -231,9 +231,9 @@ def test_a_server_that_is_away_and_comes_back(proxy: Proxy, bucket: str) -> None
 
 
 def test_no_bucket_no_credentials_no_package(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RemoteError, match="Is the bucket there"):
+    with pytest.raises(RemoteError, match="Does the bucket exist"):
         Remote("s3://no-such-bucket/p", s3.storage_options).read("m", 10)
-    with pytest.raises(RemoteError, match="Is the bucket there"):
+    with pytest.raises(RemoteError, match="Does the bucket exist"):
         Remote("s3://no-such-bucket/p", s3.storage_options).find()
     bare = {"client_kwargs": {"endpoint_url": s3.endpoint}}
     with pytest.raises(RemoteError, match=r"NoCredentialsError.*Pass storage_options"):

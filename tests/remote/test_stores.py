@@ -142,7 +142,7 @@ def test_errors_are_those_of_a_directory(machine: Machine) -> None:
         storage.check("b", "1")
     with pytest.raises(errors.SchemaError, match="row 1"):
         storage.submit([1, "x"], "c", "1")
-    with pytest.raises(ValueError, match="is no directory of this machine"):
+    with pytest.raises(ValueError, match="is not a directory of this machine"):
         _ = storage.path
     assert storage.list() == [("a", "1")]
     with pytest.raises(ValueError, match="lease_seconds must be in"):

@@ -451,7 +451,7 @@ def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
             return 41
 
     store = Store(tmp_path)
-    with pytest.raises(ValueError, match=r"Fewer gave 39 rows, but its length is 40; mend its __len__"):
+    with pytest.raises(ValueError, match=r"Fewer gave 39 rows, but its length is 40; correct its __len__"):
         built(store, MapSource(Fewer(ROWS)), "1")
     assert staged(store) == []
     with pytest.raises(IndexError):  # the source's own error

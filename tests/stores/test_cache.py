@@ -233,7 +233,7 @@ def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.Mon
     thread.start()
     try:
         assert begun.wait(300)
-        with pytest.raises(RemoteError, match="another process downloads the file, but nothing has come"):
+        with pytest.raises(RemoteError, match="is downloading the file, but nothing has arrived"):
             cache.get(K, 1, stand_still, "the file")
     finally:
         end.set()

@@ -1,4 +1,4 @@
 """A dataset, or the function that makes it, into versions that are built once and read from then on.
 
-Doors: `submitted`, `Cacheable`. Never sees formats, or which kind of store it is.
+Doors: `submitted`, `Cacheable`. Never sees formats, or the kind of store.
 """

@@ -1,8 +1,8 @@
 """A call of a function -> the version that it chooses, and digests of the arguments that do not choose it.
 
-Note 61. Arguments are compared by digests with a salt that lies beside them.
-So a conversion under another version keeps them, and two versions cannot be compared. The digests are not
-made by `pickle` or `hash`, which differ between processes, nor by `repr`, which abbreviates.
+Note 61. Arguments are compared by digests with a salt that is stored with them.
+So a conversion to another version keeps them, and two versions cannot be compared. The digests are not made
+by `pickle` or `hash`, which differ between processes, nor by `repr`, which abbreviates.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from .code import digest_of
 __all__ = ["Call", "Function", "encoded"]
 
 _MOST_DEPTH = 64
-_CAPTURED = "captured "  # begins the names of what a function has of the one around it
+_CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST_LAYERS = 100  # of partials and methods
-_VALUE = ": value"  # ends the names of digests of what a template names; those without are of its text
+_VALUE = ": value"  # ends the name of the digest of a templated argument's value; without it, of its text
 
-# Their text says all, and in every process the same; not that of their subclasses.
+# Their text says everything, the same in every process; that of their subclasses may not.
 _AS_TEXT = (decimal.Decimal, fractions.Fraction, uuid.UUID)
 _MOMENTS = (datetime.date, datetime.datetime, datetime.time)
 
 
 class Function:
-    """A function whose arguments choose a version: by the fields of the templates `id` and `version`.
+    """A function whose arguments choose a version, by the fields of the templates `id` and `version`.
 
     Args:
         function: anything that can be called.
         id: text with the names of parameters in braces; `{{` and `}}` are braces.
-        version: likewise.
-        ignore: names of arguments that say nothing of the rows.
+        version: a template like `id`.
+        ignore: names of arguments that the rows do not depend on.
 
     Raises:
-        ValueError: a template has a field that is no parameter, or `ignore` names none.
+        ValueError: a template or `ignore` names something that is not a parameter.
 
     Example:
         >>> def mnist(root, train=True): ...
@@ -78,7 +78,7 @@ class Function:
         self.name = getattr(function, "__name__", None) or type(function).__name__
         self._written, self._bound = _written(function)
         self._signature = _signature(self._written)
-        # Of a wrapper, which may take others than the function inside, and give it the rest.
+        # Those of the wrapper, which may take other arguments than the function inside, and pass it the rest.
         self._outer = _signature(self._written, follow_wrapped=False)
         self._templates = [_parsed("id", id, self), _parsed("version", version, self)]
         self._named = {field for template in self._templates for _, field in template if field}
@@ -93,7 +93,7 @@ class Function:
 
     @property
     def parameters(self) -> list[str]:
-        """Their names."""
+        """The names of its parameters."""
         return list(self._signature.parameters)
 
     @property
@@ -101,11 +101,11 @@ class Function:
         return any(found.kind is found.VAR_KEYWORD for found in self._signature.parameters.values())
 
     def call(self, /, *args: Any, **kwargs: Any) -> Call:
-        """What this call chooses.
+        """The version that this call chooses.
 
         Raises:
-            TypeError: the function does not take these arguments; or one that counts has no digest, or none
-                of the templates can say it.
+            TypeError: the function does not take these arguments; or an argument that counts has no digest,
+                or no text for its template.
         """
         args, kwargs = _joined(self._bound, args, kwargs)
         bound = self._bind(args, kwargs)
@@ -118,7 +118,7 @@ class Function:
         checked, nameable = {}, set()
         for name, value in self._flat(bound).items():
             if name in self._named:
-                # Two calls may make one text, as "a-b" and "c" do with "a" and "b-c", or 1 and "1".
+                # Two calls may make the same text: "a-b" and "c" do with "a" and "b-c", and 1 with "1".
                 checked[f"{{{name}}}"] = encoded(texts[name])
                 checked[f"{{{name}}}{_VALUE}"] = encoded(value)
             elif name not in self._ignore:
@@ -139,13 +139,13 @@ class Function:
 
     @property
     def captured(self) -> dict[str, bytes]:
-        """The numbers and texts that it, or a wrapper, has of the function around it, as `encoded`."""
+        """The numbers and texts that it, or a wrapper, captured from an enclosing function, as `encoded`."""
         found: dict[str, bytes] = {}
         function = self._written
         for _ in range(_MOST_LAYERS):
             code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
             for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
-                with contextlib.suppress(ValueError):  # it is empty
+                with contextlib.suppress(ValueError):  # the cell is empty
                     value = cell.cell_contents
                     if type(value) in _PLAIN and name not in self._ignore:
                         found.setdefault(f"{_CAPTURED}{name}", encoded(value))
@@ -174,7 +174,7 @@ class Function:
         return name in self.parameters or self._takes_any
 
     def _flat(self, bound: inspect.BoundArguments) -> dict[str, Any]:
-        """The arguments by name, those of **kwargs by their own."""
+        """The arguments by name, each of **kwargs by its own."""
         found: dict[str, Any] = {}
         parameters = bound.signature.parameters
         for name, value in bound.arguments.items():
@@ -193,9 +193,9 @@ class Function:
             return encoded(value)
         except TypeError as error:
             raise TypeError(
-                f"{self.name}: nobody can tell whether a version was made with the same {name!r}: {error}. "
+                f"{self.name}: nothing shows whether a version was made with the same {name!r}: {error}. "
                 "Pass what stands for it, such as a name, a number or a dict of settings, and make it inside "
-                f"of {self.name}; or pass ignore=[{name!r}] if the rows do not depend on it"
+                f"{self.name}; or pass ignore=[{name!r}] if the rows do not depend on it"
             ) from None
 
     def _text(self, name: str, value: Any) -> str:
@@ -214,9 +214,9 @@ class Call:
     """A call of a function.
 
     Attributes:
-        id: that it chooses; `version`: likewise.
-        checked: the arguments, as `encoded` gives them; those that choose by their texts and by their values.
-        nameable: names of other arguments that could choose.
+        id: the id that it chooses; `version`: the version.
+        checked: the arguments, as `encoded` gives them; those in templates by their texts and values.
+        nameable: names of other arguments that a template could name.
     """
 
     def __init__(
@@ -235,17 +235,17 @@ class Call:
 
     @property
     def names(self) -> list[str]:
-        """Of the arguments that do not choose the version."""
+        """The names of the arguments that do not choose the version."""
         return [name for name in self.checked if not name.startswith("{")]
 
     def noted(self, code: str | None) -> FunctionEntry:
-        """What a version made by this call notes of it; `code` is of the function."""
+        """The record of this call in a version that it makes; `code` is the digest of the function."""
         salt = secrets.token_hex(16)
         every = {**self.checked, **self.function.captured}
         return FunctionEntry(code, salt, {name: _digest(salt, name, every[name]) for name in every})
 
     def captured_differing(self, entry: FunctionEntry) -> list[str]:
-        """What the function has of the one around it, and had otherwise when a version was made."""
+        """The captured variables of the function that were different when a version was made."""
         return [
             name.removeprefix(_CAPTURED)
             for name, text in self.function.captured.items()
@@ -253,7 +253,7 @@ class Call:
         ]
 
     def differing(self, entry: FunctionEntry) -> list[str]:
-        """The names of arguments that are not those of the call that made a version.
+        """The names of arguments that differ from those of the call that made a version.
 
         An argument that the function did not have then counts as its default.
         """
@@ -261,11 +261,11 @@ class Call:
         return list(dict.fromkeys(_plain_name(name) for name in self._differing(entry)))
 
     def differing_in_all(self, entry: FunctionEntry) -> list[str]:
-        """Likewise, and of what the function has of the one around it."""
+        """The names of arguments, and of captured variables, that differ."""
         return self.differing(entry) + self.captured_differing(entry)
 
     def _differing(self, entry: FunctionEntry) -> list[str]:
-        """The names of their digests."""
+        """The names of the digests that differ."""
 
         def digest(name: str, text: bytes | None) -> str | None:
             return None if text is None else _digest(entry.salt, name, text)
@@ -278,7 +278,7 @@ class Call:
         return found + (self._gone(entry) if set(self.names) - set(entry.arguments) else [])
 
     def _gone(self, entry: FunctionEntry) -> list[str]:
-        """Arguments of then that the function takes no more: some may have another name now."""
+        """Recorded arguments that the function no longer takes: some may have been renamed."""
         return [
             name
             for name in entry.arguments
@@ -294,13 +294,13 @@ class Call:
         values = [_plain_name(name) for name in found if name.startswith("{") and name.endswith(_VALUE)]
         if texts:
             return (
-                "Both calls make the same text of id and version; put another separator between the braces, "
-                f"one that {' and '.join(texts)} cannot hold, or choose another version"
+                "Both calls make the same id and version; put another separator between the braces, "
+                f"one that {' and '.join(texts)} cannot contain, or choose another version"
             )
         if values:
             return (
                 f"{' and '.join(values)} had the same text then, but another type, as 1 and '1' have; pass "
-                "it as it was, or choose another version"
+                "the original type, or choose another version"
             )
         names = self.differing(entry)
         if gone := self._gone(entry):
@@ -317,19 +317,19 @@ class Call:
 
 
 def _plain_name(name: str) -> str:
-    """The name of the argument that a digest is of."""
+    """The name of the argument that a digest belongs to."""
     return name.removesuffix(_VALUE).strip("{*}") if name.startswith("{") else name.strip("*")
 
 
 def encoded(value: Any) -> bytes:
-    """A value as bytes: the same in every process and under every version of Python, and only for that value.
+    """A value as bytes, equal in all processes and versions of Python, and different for other values.
 
-    1, True, 1.0 and "1" differ; the order of a dict does not count, but that of an OrderedDict does. Of
-    functions and classes it is the name, of a DataRef the fingerprint, of a dataclass the fields that it
-    compares, of a namespace or a subclass of dict what is in it.
+    1, True, 1.0 and "1" differ; the order of a dict does not count, but that of an OrderedDict does.
+    Functions and classes are encoded by their name, a DataRef by its fingerprint, a dataclass by the fields
+    that it compares, a namespace or a subclass of dict by its contents.
 
     Raises:
-        TypeError: a value of this type is told by nothing that stays; names the type.
+        TypeError: nothing permanent identifies a value of this type; names the type.
     """
     return _encoded(value, 0)
 
@@ -389,7 +389,7 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _encoded_array(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return _item("namedtuple", _name(cls), *inner(value))
-    if "__dataclass_fields__" in vars(cls):  # not only inherited: other attributes are not seen
+    if "__dataclass_fields__" in vars(cls):  # not an inherited one: a subclass may have other attributes
         fields = [field.name for field in dataclasses.fields(value) if field.compare]
         return _item("dataclass", _name(cls), *inner((name, getattr(value, name)) for name in fields))
     if isinstance(value, DataRef) and value.fingerprint is not None:
@@ -402,7 +402,7 @@ def _encoded(value: Any, depth: int) -> bytes:
         return _item("name", _global_name(value))
     if isinstance(value, (np.ufunc, types.BuiltinFunctionType)):
         name = str(value.__name__)
-        for module in (np, torch):  # theirs do not say where they are found
+        for module in (np, torch):  # their functions do not say in which module they are
             if vars(module).get(name) is value:
                 return _item("name", f"{module.__name__}:{name}")
     raise TypeError(f"a {_type_name(value)} has no digest that is the same in every process")
@@ -411,11 +411,11 @@ def _encoded(value: Any, depth: int) -> bytes:
 def _encoded_moment(value: datetime.date | datetime.time) -> bytes:
     zone, fold = getattr(value, "tzinfo", None), getattr(value, "fold", 0)
     if isinstance(zone, zoneinfo.ZoneInfo) and zone.key is not None:
-        value, name = value.replace(tzinfo=None), zone.key  # type: ignore[call-arg]  # it is no date
-    elif zone is None or type(zone) is datetime.timezone:  # of which the text holds the offset
+        value, name = value.replace(tzinfo=None), zone.key  # type: ignore[call-arg]  # it is not a date
+    elif zone is None or type(zone) is datetime.timezone:  # whose offset is in the text
         name = ""
     else:
-        raise TypeError(f"nobody can tell what times a {_type_name(zone)} gives")
+        raise TypeError(f"the offsets of a {_type_name(zone)} are unknown")
     return _item(type(value).__name__, value.isoformat(), str(fold), name)
 
 
@@ -445,8 +445,8 @@ def _type_name(value: Any) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-# Where public classes and functions were when the first versions were built: digests must not change with the
-# rooms of the house.
+# Modules of public classes and functions when the first versions were built: digests must not change when
+# classes move between modules.
 _FIRST_NAMES = {
     "torchyoga.rows.schema": "torchyoga.schema",
     "torchyoga.rows.collate": "torchyoga.collate",
@@ -461,15 +461,15 @@ def _name(value: Any) -> str:
     """Where a function or class is defined, under the name that it has in every process."""
     module, name = str(value.__module__), str(value.__qualname__)
     module = _FIRST_NAMES.get(module, module)
-    # A script is another module in the processes that it starts.
+    # A script has another module name in the processes that it starts.
     return f"{'__main__' if module == '__mp_main__' else module}:{name}"
 
 
 def _global_name(value: Any) -> str:
-    """The same of what its name tells apart from all others; of a script's own, how it is written, too."""
-    if "<" in value.__qualname__:  # <lambda>; <locals>, which may hold any values of the function around it
+    """The name, if no other object has it; for one defined in a script, with a digest of its code."""
+    if "<" in value.__qualname__:  # <lambda>; <locals>, which may hold any values of the enclosing function
         raise TypeError(
-            f"{value.__qualname__} has no name of its own; what is defined within a function has none"
+            f"{value.__qualname__} has no name of its own, like everything defined within a function"
         )
     name = _name(value)
     if not name.startswith("__main__:"):
@@ -485,10 +485,10 @@ def _digest(salt: str, name: str, text: bytes) -> str:
 
 
 def _text(value: Any, depth: int = 0) -> str | None:
-    """What `str` says of it, if that is all of it, and the same in every process."""
+    """The `str` of a value, if that says everything, the same in every process; else None."""
     cls = type(value)
     if isinstance(value, enum.Flag) or (isinstance(value, enum.Enum) and isinstance(value, (str, int))):
-        return _text(value.value, depth)  # as what it is printed differs between versions of Python
+        return _text(value.value, depth)  # how it is printed differs between versions of Python
     if cls in (list, tuple):
         if depth == _MOST_DEPTH:
             return None
@@ -532,17 +532,17 @@ def _parsed(what: str, template: str, function: Function) -> list[tuple[str, str
 def _signature(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature:
     options: dict[str, Any] = {"follow_wrapped": follow_wrapped}
     try:
-        if sys.version_info >= (3, 14):  # which evaluates annotations, of names that may not be there
+        if sys.version_info >= (3, 14):  # which evaluates annotations, whose names may not exist
             from annotationlib import Format
 
             return inspect.signature(function, annotation_format=Format.FORWARDREF, **options)
         return inspect.signature(function, **options)
-    except ValueError:  # a function in C that does not tell
+    except ValueError:  # a C function without a signature
         return inspect.signature(lambda *args, **kwargs: None)
 
 
 def _written(function: Any) -> tuple[Any, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
-    """The function inside of partials and methods, and what they give it, the innermost first."""
+    """The function inside partials and methods, and the arguments they pass to it, innermost first."""
     bound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     for _ in range(_MOST_LAYERS):
         if isinstance(function, functools.partial):
@@ -561,7 +561,7 @@ def _written(function: Any) -> tuple[Any, list[tuple[tuple[Any, ...], dict[str, 
 def _joined(
     bound: list[tuple[tuple[Any, ...], dict[str, Any]]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """All arguments of a call, with those of partials and methods."""
+    """All arguments of a call, including those of partials and methods."""
     placeholder = getattr(functools, "Placeholder", None)  # Python 3.14
     for given, named in reversed(bound):
         left = list(args)

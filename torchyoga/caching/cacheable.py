@@ -23,22 +23,22 @@ from .submission import submitted
 __all__ = ["Cacheable"]
 
 P = ParamSpec("P")
-_warned: set[tuple[str, str]] = set()  # what was said in this process, and of which build
+_warned: set[tuple[str, str]] = set()  # warnings given in this process, and their builds
 
 
 @dataclass(frozen=True)
 class Cacheable:
-    """How the versions of a function's calls are read or built; `Storage.cacheable` describes it.
+    """Settings for reading or building the versions of a function's calls; see `Storage.cacheable`.
 
     Attributes:
         store: the versions are published there.
         lock: holds the writer's lock of an id and a version, or says that it took too long to get.
         options: how to build.
         num_workers: processes that read rows by number.
-        stale: what to do if the function was written otherwise when a version was made.
+        stale: what to do if the function's code was different when a version was made.
 
     Raises:
-        ValueError: `stale` is another word.
+        ValueError: `stale` is something else.
     """
 
     store: Versions
@@ -57,7 +57,7 @@ class Cacheable:
         """The function as one that returns the version that a call of it chooses.
 
         Raises:
-            ValueError, TypeError: as `Function`; by a call: as `Storage.cacheable`.
+            ValueError, TypeError: as `Function`; when called: as `Storage.cacheable`.
         """
         known = Function(function, id, version, ignore)
         code = digest_of(function)
@@ -80,7 +80,7 @@ class Cacheable:
             options = replace(self.options, function=call.noted(code), differing=call.differing_in_all)
             try:
                 return submitted(data, self.store, call.id, call.version, options, self.num_workers)
-            except ExistsError:  # a network was cut, and another machine has built it in the meantime?
+            except ExistsError:  # perhaps the network was cut, and another machine has built it meanwhile
                 with contextlib.suppress(NotFoundError):
                     return self._read(call, code)
                 raise
@@ -90,7 +90,7 @@ class Cacheable:
 
         Raises:
             NotFoundError: it is not published.
-            ExistsError: it is something else.
+            ExistsError: it was made by another call.
         """
         ref = fetched(self.store, call.id, call.version)
         advice = stale_advice(ref.manifest, call, code, self.stale)

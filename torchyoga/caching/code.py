@@ -1,7 +1,7 @@
 """A function -> a digest of its code, the same in every process and under every version of Python.
 
 Note 60. Code is compared as a syntax tree of our own spelling.
-`ast.dump` differs between versions of Python, and so do bytecode and the positions; names of nodes and their
+`ast.dump` differs between versions of Python, and so do bytecode and positions; names of nodes and their
 fields that are not empty do not. Lines that no longer hold the function give no digest, because a false
 warning is worse than none.
 """
@@ -23,11 +23,11 @@ _MOST_WRAPPERS = 100
 
 
 def digest_of(function: Callable[..., Any]) -> str | None:
-    """32 hex digits that change if a function, or a class, is written otherwise; None without its source.
+    """32 hex digits that change if the code of a function or class changes; None without its source.
 
-    They are of its syntax tree, so comments, white space and docstrings do not count; nor do its decorators,
-    nor what it calls. Of a `functools.partial`, a method or a wrapper they are of the function inside. A
-    lambda has no lines of its own, and what was typed at a prompt or given to `exec` has none at all.
+    They are a digest of its syntax tree, so comments, white space and docstrings do not count; nor do its
+    decorators, nor what it calls. For a `functools.partial`, a method or a wrapper it is the function inside
+    that counts. A lambda has no lines of its own, and code typed at a prompt or passed to `exec` has none.
 
     Example:
         >>> from torchyoga.storage import Storage
@@ -36,14 +36,14 @@ def digest_of(function: Callable[..., Any]) -> str | None:
     """
     try:
         words = "\n".join(_words(_definition(_inside(function))))
-    # `inspect` raises these where there is no source, and where it is none of a function.
+    # `inspect` raises these where there is no source, and where the source is not that of a function.
     except (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError):
         return None
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
 def _inside(function: Any) -> Any:
-    """The function or class that somebody has written."""
+    """The function or class as the user wrote it, without wrappers."""
     for _ in range(_MOST_WRAPPERS):
         if isinstance(function, functools.partial):
             function = function.func
@@ -57,10 +57,10 @@ def _inside(function: Any) -> Any:
 
 
 def _definition(function: Any) -> ast.AST:
-    """How a function is written."""
+    """The syntax tree of a function or class."""
     source = inspect.getsource(function)
     is_indented = source[:1].isspace()
-    # A block keeps the lines of long texts as they are, which textwrap.dedent would not.
+    # A block keeps the lines of long texts unchanged, which textwrap.dedent would not.
     (found,) = ast.parse("if True:\n" + source).body[0].body if is_indented else ast.parse(source).body  # type: ignore[attr-defined]
     if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         raise ValueError("a lambda")
@@ -71,7 +71,7 @@ def _definition(function: Any) -> ast.AST:
 
 
 def _words(node: Any) -> Iterator[str]:
-    """A syntax tree as text; what is empty is left out, since versions of Python differ in what they have."""
+    """A syntax tree as text; empty fields are left out, since versions of Python differ in their fields."""
     if isinstance(node, list):
         yield f"[{len(node)}"
         for item in node:
@@ -93,7 +93,7 @@ def _words(node: Any) -> Iterator[str]:
 
 
 def _joined(parts: list[Any]) -> list[Any]:
-    """The parts of an f-string; where its text is cut differs between versions of Python."""
+    """The parts of an f-string, joined: where its text is cut differs between versions of Python."""
     found: list[Any] = []
     for part in parts:
         if not isinstance(part, ast.Constant):

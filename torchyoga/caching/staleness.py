@@ -1,4 +1,4 @@
-"""A published version and a call -> whether the version is what the call would make."""
+"""A published version and a call -> whether the version is the one that the call would make."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .arguments import Call
 
 __all__ = ["Stale", "stale_advice"]
 
-Stale = Literal["warn", "error", "ignore"]  # what to do about a version that may be of other code
+Stale = Literal["warn", "error", "ignore"]  # what to do about a version that other code may have made
 
 
 def stale_advice(manifest: Manifest, call: Call, code: str | None, stale: Stale) -> str | None:
-    """What to warn of before a version is read for a call; None if it is what the call would make.
+    """A warning to give before a version is read for a call; None if the call would make the same version.
 
     Args:
         manifest: of the version.
-        call: chose it.
-        code: digest of the function as it is written now; None if that is not known.
-        stale: what to do if the version was made by other code, or by nobody knows what.
+        call: the call that chose it.
+        code: digest of the function's current code; None if that is not known.
+        stale: what to do if the version was made by other code, or has no record of what made it.
 
     Raises:
         ExistsError: the version was made with other arguments; or, with `stale="error"`, by other code.

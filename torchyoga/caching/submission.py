@@ -1,4 +1,4 @@
-"""Data that somebody hands in -> a published version of it."""
+"""Data that a user passes -> a published version of it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def submitted(
     """Builds a version of whatever `Storage.submit` takes. Hold the lock of the version.
 
     Args:
-        data: gives the rows; what it says of itself is kept beside them, where `options.info` does not.
+        data: gives the rows; its own info is kept with them, unless `options.info` has the same names.
         store: the version is published there, as `version` of `id`.
         id: which dataset.
         version: which version of it.
         options: how to build.
         num_workers: processes that read rows by number.
-        replaces: what may be replaced; None if nothing may.
+        replaces: the version that may be replaced; None if none may.
 
     Raises:
         TypeError: no rows can be read from the data.
@@ -55,18 +55,18 @@ def submitted(
 
 
 def _info(dataset: object, name: str, id: str, version: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The info that was given, and what else the dataset says of itself; logs what cannot be kept of that."""
+    """The info that was passed, and the dataset's own; logs what cannot be kept of the latter."""
     left_out: dict[str, str] = {}
     own = info_of(dataset, left_out)
     info = given
     try:
         info = plain({**own, **given})
-    except ValueError as error:  # both are too long together
+    except ValueError as error:  # together they are too long
         left_out |= dict.fromkeys(own, str(error))
     reasons = [f"{key} ({left_out[key]})" for key in left_out if key not in info]
     if reasons:
         _log.warning(
-            "%s: of what the dataset says of itself, %r %r does not keep %s; say it with info=",
+            "%s: of the dataset's own info, %r %r does not keep %s; pass it with info=",
             name,
             id,
             version,
@@ -79,6 +79,6 @@ def _warn_of_random_rows(watched: Watched, id: str, version: str) -> None:
     if watched.differ():
         warn_user(
             f"rows of {watched.name} differ when they are read again, as by a random augmentation; {id!r} "
-            f"{version!r} keeps those of its build for every epoch. Cache the dataset without what is "
-            "random, and do that to the rows you load"
+            f"{version!r} keeps those of its build for every epoch. Cache the dataset without its random "
+            "part, and apply that to the rows you load"
         )

@@ -18,7 +18,7 @@ _POLYNOMIAL = 0xEDB88320  # of zlib's CRC-32, bit-reversed
 
 
 def crc32_of(file: BinaryIO) -> tuple[int, int]:
-    """The CRC-32 of the rest of a file, and its bytes.
+    """The CRC-32 of the rest of a file, and the number of its bytes.
 
     Example:
         >>> import io
@@ -69,10 +69,10 @@ def _multiply(a: int, b: int) -> int:
 def crc32_of_all(crcs: Crcs, sizes: npt.NDArray[np.int64]) -> Crcs:
     """(P,) the CRC-32 of runs of bytes, one after the other, from those of each: P times at once.
 
-    As `combine_crc32` over the rows, in a thousandth of the time.
+    It combines rows as `combine_crc32` does, in a thousandth of the time.
 
     Args:
-        crcs: (N, P) of each run.
+        crcs: (N, P) CRC-32 of each run.
         sizes: (N, P) bytes of each run; fewer than 2**62 in a column.
 
     Example:
@@ -102,7 +102,7 @@ def _powers(place: int) -> Crcs:
 
 
 def _products(a: Crcs, b: Crcs) -> Crcs:
-    """As `_multiply`, of each pair."""
+    """The product of each pair, as `_multiply` computes it."""
     product, one = np.zeros_like(b), np.uint32(1)
     for bit in range(31, -1, -1):
         product ^= b * (a >> np.uint32(bit) & one)

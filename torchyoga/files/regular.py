@@ -1,4 +1,4 @@
-"""A path into an open file, or into an error that says what else lies there."""
+"""A path into an open file, or into an error that says what lies there instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
-    stat.S_IFLNK: "a link",  # of those that are not followed
+    stat.S_IFLNK: "a link",  # where links are not followed
 }
 
 
@@ -27,8 +27,8 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     """A descriptor to read a file by; the caller closes it.
 
     Raises:
-        CorruptError: it is a FIFO, a directory or anything else that is no file.
-        FileNotFoundError: there is nothing.
+        CorruptError: it is a FIFO, a directory or anything else that is not a file.
+        FileNotFoundError: nothing is there.
         OSError: it cannot be opened.
     """
     try:
@@ -45,7 +45,7 @@ def open_regular(path: str | os.PathLike[str]) -> int:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """All of a file; as `open_regular`, and CorruptError if it has more than `most` bytes."""
+    """All bytes of a file; errors as `open_regular`, and CorruptError if it has more than `most` bytes."""
     with open(open_regular(path), "rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
@@ -54,7 +54,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def refuse_irregular(path: str | os.PathLike[str]) -> None:
-    """Raises CorruptError if something lies there that is no file; nothing is opened."""
+    """Raises CorruptError if something lies there that is not a file; nothing is opened."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -65,7 +65,7 @@ def refuse_irregular(path: str | os.PathLike[str]) -> None:
 
 
 def check_regular(path: str | os.PathLike[str], mode: int) -> None:
-    """Raises CorruptError unless `mode`, as `os.stat` or `os.lstat` gives it, is of a file."""
+    """Raises CorruptError unless `mode`, as `os.stat` or `os.lstat` gives it, is that of a file."""
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise CorruptError(f"{path} is {kind} where a file should be; remove it")

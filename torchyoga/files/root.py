@@ -1,8 +1,8 @@
-"""Files below a folder of ours, made and deleted through no link; whatever stops it leaves old or new ones.
+"""Files below a folder of ours, made and deleted through no link; an interruption leaves old or new files.
 
-Whoever may write into a folder can put a link where something is about to be written or deleted. So a name
-is reached from the root down, folder by folder, none of which may be a link; a file is made only where
-nothing is, and only a file is deleted.
+Anyone who may write into a folder can put a link where something is about to be written or deleted. So a
+name is reached from the root down, folder by folder, none of which may be a link; a file is made only where
+nothing exists, and only a file is deleted.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .regular import check_regular
 
 __all__ = ["Entry", "Root", "beside", "sync_folder"]
 
-_TRIES = 20  # to make a folder that others tidy away while it is empty
-# Windows knows no handles of folders, and needs a right to make links.
+_TRIES = 20  # to make a folder that other processes delete while it is empty
+# Windows has no handles of folders, and needs a permission to make links.
 _HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Entry(NamedTuple):
-    """What lies under a name in a folder, links not followed."""
+    """An entry of a folder, links not followed."""
 
     name: str
     is_file: bool
@@ -42,15 +42,15 @@ class Entry(NamedTuple):
 class Root:
     """A folder, below which names such as `a/1/manifest.json` are written and deleted through no link.
 
-    Links on the way to the folder itself are followed. Every method raises YogaError where a link, or a file,
+    Links on the way to the folder itself are followed. Every method raises YogaError where a link or a file
     is in the place of a folder, and OSError as the system does.
 
     Attributes:
         top: the folder.
-        shared: its group may write what is made here; else nobody but the user may. Whether others may read
+        shared: its group may write what is made here; otherwise only the user may. Whether others may read
             is up to the user's umask.
-        private: others may not even read.
-        within: names are counted from this folder below `top`.
+        private: other users may not even read.
+        within: names start from this folder below `top`.
     """
 
     top: Path
@@ -60,22 +60,22 @@ class Root:
 
     @property
     def path(self) -> Path:
-        """Where names begin."""
+        """The folder from which names start."""
         return self.top / self.within
 
     @property
     def file_mode(self) -> int:
-        """Of new files, before the umask."""
+        """The mode of new files, before the umask."""
         return (0o600 if self.private else 0o644) | (0o060 if self.shared else 0)
 
     def at(self, name: str) -> Root:
-        """The same for names from a folder on."""
+        """A root for names that start from a folder below this one."""
         return replace(self, within=_joined(self.within, name))
 
     # -- looking
 
     def scan(self, name: str = "") -> list[Entry]:
-        """What lies in a folder, by name; nothing if there is no such folder."""
+        """The entries of a folder, by name; empty if there is no such folder."""
         found = []
         try:
             with self._folder(name) as folder, os.scandir(folder.listed) as entries:
@@ -97,7 +97,7 @@ class Root:
         return sorted(found)
 
     def find(self, name: str) -> Entry | None:
-        """What lies under a name; None if nothing does."""
+        """The entry of a name; None if there is none."""
         try:
             with self._parent(name) as (folder, last):
                 status = folder.stat(last)
@@ -107,17 +107,17 @@ class Root:
         return Entry(last, stat.S_ISREG(kind), stat.S_ISDIR(kind), status.st_size, status.st_mtime)
 
     def read(self, name: str, limit: int) -> bytes:
-        """A file.
+        """The bytes of a file.
 
         Raises:
             FileNotFoundError: there is none.
-            CorruptError: it is larger than `limit` bytes, or no file.
+            CorruptError: it is larger than `limit` bytes, or is not a file.
         """
         with self._parent(name) as (folder, last):
             path = self.path / name
             if not stat.S_ISLNK(mode := folder.stat(last).st_mode):
                 check_regular(path, mode)
-            # Not waiting: a pipe that has come since then would never open.
+            # Without waiting: a pipe that was put there since would never open.
             handle = self._opened(folder, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(handle, "rb") as file:
             check_regular(path, os.fstat(handle).st_mode)
@@ -129,7 +129,7 @@ class Root:
     # -- writing
 
     def make(self, name: str = "") -> None:
-        """Makes a folder and those above it, unless they are there."""
+        """Makes a folder and those above it, unless they exist."""
         for left in reversed(range(_TRIES)):
             try:
                 self._make_top()
@@ -142,18 +142,18 @@ class Root:
                 raise self._explained(error) from error
 
     def create(self, name: str) -> BinaryIO:
-        """A new file, opened for writing; FileExistsError if something is there."""
+        """A new file, opened for writing; FileExistsError if the name is taken."""
         with self._parent(name) as (folder, last):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             return open(self._opened(folder, last, flags), "wb")
 
     def create_anew(self, name: str) -> BinaryIO:
-        """Likewise, in place of a file that is there."""
+        """A new file, opened for writing, in place of any file of that name."""
         self.unlink(name)
         return self.create(name)
 
     def reopen(self, name: str) -> BinaryIO:
-        """A file, made if it is not there, opened for reading and for writing at its end."""
+        """A file, made if it does not exist, opened for reading and for writing at its end."""
         with self._parent(name) as (folder, last):
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
             handle = self._opened(folder, last, flags)
@@ -166,7 +166,7 @@ class Root:
         return open(handle, "a+b")
 
     def touch(self, name: str) -> Path:
-        """The path of a file, which is made if it is not there."""
+        """The path of a file, which is made if it does not exist."""
         try:
             self.create(name).close()
         except FileExistsError:
@@ -178,12 +178,12 @@ class Root:
         return self.path / name
 
     def write(self, name: str, data: bytes) -> None:
-        """Replaces a file in one step; when this returns it is on the disk."""
+        """Replaces a file in one step; when this returns, the new one is on the disk."""
         self.prepare(name, data)
         self.commit(name)
 
     def prepare(self, name: str, data: bytes) -> None:
-        """Writes what is to replace a file beside it, so that no space is needed for `commit`."""
+        """Writes the replacement of a file next to it, so that `commit` needs no space."""
         try:
             with self.create_anew(beside(name)) as file:
                 file.write(data)
@@ -195,7 +195,7 @@ class Root:
             raise
 
     def commit(self, name: str) -> None:
-        """Puts what `prepare` has written in place."""
+        """Moves the file that `prepare` has written into place."""
         self.move(beside(name), name)
         self.sync(name.rpartition("/")[0])
 
@@ -211,7 +211,7 @@ class Root:
                 os.replace(last, new, src_dir_fd=folder.handle, dst_dir_fd=other.handle)
 
     def link(self, name: str, to: str) -> None:
-        """Gives a file a second name; FileExistsError if something is there."""
+        """Gives a file a second name; FileExistsError if the name is taken."""
         with self._parent(name) as (folder, last), self._parent(to) as (other, new):
             if folder.handle is None:
                 os.link(folder.place(last), other.place(new))
@@ -221,13 +221,13 @@ class Root:
 
     def sync(self, name: str = "") -> None:
         """Returns when the names in a folder are on the disk."""
-        if os.name != "nt":  # which cannot open folders
+        if os.name != "nt":  # Windows cannot open folders
             with self._folder(name) as folder:
                 if folder.handle is not None:
                     os.fsync(folder.handle)
 
     def sync_way(self) -> None:
-        """Returns when the folders from `top` down to the one that names are counted from are on the disk."""
+        """Returns when the folders from `top` down to the one from which names start are on the disk."""
         parts = _parts(self.within)
         for depth in range(len(parts)):
             replace(self, within="/".join(parts[:depth])).sync()
@@ -235,7 +235,7 @@ class Root:
     # -- deleting
 
     def unlink(self, name: str) -> bool:
-        """Deletes a file; False if there is none, or what is there is none."""
+        """Deletes a file; False if there is none, or it is not a file."""
         try:
             with self._parent(name) as (folder, last):
                 if not stat.S_ISREG(folder.stat(last).st_mode):
@@ -259,7 +259,7 @@ class Root:
         return True
 
     def remove_empty(self) -> None:
-        """Deletes the folder that names are counted from and those above it, below `top`, as far as they are
+        """Deletes the folder from which names start and those above it, below `top`, as far as they are
         empty."""
         whole, name = replace(self, within=""), self.within
         while name and whole.rmdir(name):
@@ -322,9 +322,9 @@ class Root:
                 sync_folder(path.parent)
 
     def _share(self, place: str | int | Path, bits: int) -> None:
-        """Gives the group its rights, and takes those of others where nobody else may read."""
+        """Gives the group its permissions, and takes those of other users where the root is private."""
         mode = stat.S_IMODE(os.stat(place).st_mode) | bits
-        with contextlib.suppress(PermissionError):  # another has made it in the meantime
+        with contextlib.suppress(PermissionError):  # another user has made it in the meantime
             os.chmod(place, mode & ~0o007 if self.private else mode)
 
     def _opened(self, folder: _Folder, name: str, flags: int) -> int:
@@ -360,7 +360,7 @@ class Root:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder, open where the system allows that: then names are looked up in it, wherever it has moved."""
+    """A folder, open where the system allows that: names are then looked up in it, wherever it has moved."""
 
     path: str
     handle: int | None
@@ -388,14 +388,14 @@ class _Folder:
 
 
 def beside(name: str) -> str:
-    """Under which name what is to replace a file is written first."""
+    """The name under which the replacement of a file is written first."""
     return f"{name}.new"
 
 
 def sync_folder(path: Path) -> None:
-    """Returns when the names in a folder are on the disk, as far as one may ask for that."""
+    """Returns when the names in a folder are on the disk, as far as we may ask for that."""
     if os.name != "nt":
-        with contextlib.suppress(PermissionError):  # one may write into a folder that one may not read
+        with contextlib.suppress(PermissionError):  # a folder may be writable without being readable
             handle = _open_folder(path, None)
             try:
                 os.fsync(handle)
@@ -416,5 +416,5 @@ def _parts(name: str) -> list[str]:
     parts = name.split("/")
     for part in parts:
         if part in ("", ".", "..") or os.sep in part or "\0" in part or (os.altsep or "/") in part:
-            raise ValueError(f"{name!r} is no name of a file below a folder")
+            raise ValueError(f"{name!r} is not the name of a file below a folder")
     return parts

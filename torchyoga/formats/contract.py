@@ -1,12 +1,11 @@
-"""Block <-> file. One contract for every format; `torchyoga.testing.check_format` tests any implementation of
-it.
+"""Block <-> file. One contract for every format; `torchyoga.testing.check_format` tests any implementation.
 
 A format is a module with `SUFFIX`, `COMPRESSIONS`, a `Writer`, and `read_extents`, which says where in a
 finished file each run of bytes lies; `items.py` and `gather.py` then read all formats alike.
 
 Note 16. A format says where runs of bytes lie, part by part, and what turns a stored run into its values.
-So one reader serves LMDB, whose blocks are blocks of rows, HDF5, whose chunks are those of each dataset, and
-compressed chunks.
+So one reader serves LMDB, whose blocks are blocks of rows, HDF5, which cuts each dataset into chunks of its
+own, and compressed chunks.
 """
 
 from __future__ import annotations
@@ -44,22 +43,23 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Extent:
-    """Where the items of one part of a column lie in a file: in blocks of consecutive ones.
+    """Where the items of one part of a column lie in a file: in blocks of consecutive items.
 
-    An item is a row; for the values of a ragged column, an element.
+    An item is a row or, for the values of a ragged column, an element.
 
     Attributes:
         starts: (blocks + 1,) first item of each block within the file, and the number of items.
         offsets: (blocks,) byte offset in the file of each block.
-        nbytes: (blocks,) its length in bytes, as it is stored.
-        crcs: (blocks,) CRC-32 of its bytes, as they are stored.
-        lows: (blocks,) for the offsets of a ragged column, what 0 stands for: an element of the file.
-        highs: (blocks,) likewise, the element of the file that no offset of the block goes beyond.
-        block_bytes: of the largest block, decoded; 0 if blocks are stored as they are.
+        nbytes: (blocks,) length in bytes of each block, as stored.
+        crcs: (blocks,) CRC-32 of the bytes of each block, as stored.
+        lows: (blocks,) for the offsets of a ragged column, the element of the file that 0 stands for.
+        highs: (blocks,) for the same, the element of the file that no offset of the block goes beyond.
+        block_bytes: bytes of the largest block, decoded; 0 if blocks are stored as they are.
         units: CRC-32 of each unit of each block, block after block; None if only blocks have checksums.
-        unit_bytes: of a unit; the last one of a block may be shorter.
+        unit_bytes: bytes of a unit; the last one of a block may be shorter.
         first_unit: (blocks,) the first unit of each block.
-        decode: writes block b, given its stored bytes, into an array of `block_bytes`; None likewise.
+        decode: writes block b, given its stored bytes, into an array of `block_bytes`; None if blocks are
+            stored as they are.
     """
 
     starts: Ints
@@ -76,7 +76,7 @@ class Extent:
 
 
 def check_extents(extents: Sequence[Extent], schema: Schema, file_bytes: int, num_rows: int) -> None:
-    """Raises CorruptError unless every part lies in the file and has the size its rows need."""
+    """Raises CorruptError unless every part lies in the file and has the size that its rows need."""
     found = iter(extents)
     sound = 0 <= num_rows < 2**62 and len(extents) == sum(len(column.parts) for column in schema.columns)
     for column in schema.columns if sound else ():
@@ -86,7 +86,7 @@ def check_extents(extents: Sequence[Extent], schema: Schema, file_bytes: int, nu
         if not column.is_ragged:
             continue
         offsets = next(found)
-        # Each block begins with the place of its first row's values; the last row's end is in it or the next.
+        # A block begins with the place of its first row's values; the last row's end is in it or the next.
         sound = sound and _is_sound(offsets, 8, num_rows, file_bytes, ends=True)
         lows, highs = offsets.lows, offsets.highs
         sound = sound and lows is not None and highs is not None and bool((lows >= 0).all())
@@ -116,17 +116,17 @@ def _is_sound(extent: Extent, size: int, count: int, file_bytes: int, ends: bool
         return bool((needed <= extent.block_bytes).all())
     if not ends:
         return bool((nbytes == needed).all())
-    # The end of a block's last row is in the block, or it is the begin of the next.
+    # The end of a block's last row is in the block, or it is the beginning of the next one.
     own_end = nbytes == needed + 8
     followed = np.append(nbytes[1:] >= 8, False)
     return bool((own_end | ((nbytes == needed) & followed)).all())
 
 
 def read_table(data: Bytes, index: Mapping[str, object]) -> Ints:
-    """The numbers that a writer has put into its file, where the manifest says they lie.
+    """The table of numbers that a writer put into its file, where the manifest says it lies.
 
     Raises:
-        CorruptError: they are not what was written there.
+        CorruptError: it is not what was written there.
     """
     found: list[Any] = [index.get(key) for key in ("offset", "nbytes", "crc32")]
     if not all(type(number) is int and number >= 0 for number in found):
@@ -141,7 +141,7 @@ def read_table(data: Bytes, index: Mapping[str, object]) -> Ints:
 def with_units(
     extents: Sequence[Extent], data: Bytes, index: Mapping[str, object], schema: Schema
 ) -> list[Extent]:
-    """The extents with the checksums of their units, where the manifest says that there are some.
+    """The extents with the checksums of their units, if the manifest says that there are some.
 
     Raises:
         CorruptError: they do not fit the extents.
@@ -171,7 +171,7 @@ def with_units(
 class Writer(Protocol):
     """Writes blocks into one new file."""
 
-    nbytes: int  # of blocks so far
+    nbytes: int  # of the blocks so far
 
     def write(self, block: Block) -> list[int]:
         """Appends a block; returns the CRC-32 of each part of each column, in schema order.
@@ -182,10 +182,10 @@ class Writer(Protocol):
         ...
 
     def close(self) -> Json:
-        """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""
+        """Syncs the file and returns plain data with which `read_extents` finds the blocks again."""
 
     def abort(self) -> None:
-        """Closes the file, whatever has been written."""
+        """Closes the file, complete or not."""
 
 
 class Format(Protocol):
@@ -198,10 +198,10 @@ class Format(Protocol):
         """A writer of a new file."""
 
     def read_extents(self, data: Bytes, index: Mapping[str, object], schema: Schema) -> Sequence[Extent]:
-        """For each part of each column, where it lies in the bytes of a file, not yet checked.
+        """The place of each part of each column in the bytes of a file, not yet checked.
 
         Raises:
-            CorruptError: it cannot be told.
+            CorruptError: the table of places is damaged.
         """
 
 

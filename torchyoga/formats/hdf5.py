@@ -1,15 +1,15 @@
-"""Block <-> HDF5 file: one chunked dataset a part of a column, for any HDF5 tool to read.
+"""Block <-> HDF5 file: a chunked dataset for each part of a column, which any HDF5 tool can read.
 
     /columns/image             (N, 28, 28)
-    /columns/meta/size         (N, 2)         nesting is groups
+    /columns/meta/size         (N, 2)         nested columns are in groups
     /columns/text              a group: values, offsets (N + 1), and shapes (N, ndim) where rows have shapes
     /index                     where each chunk lies, for the reader below
 
-Chunks are noted when the file is finished; uncompressed they are read through the mapped file, without HDF5.
+Chunks are recorded when the file is finished; uncompressed ones are read from the mapped file, without HDF5.
 
 Note 17. HDF5 writes through a file object of ours.
-After a failed write HDF5 can neither close nor let go of a file. Ours keeps the first failure, swallows the
-rest, and raises when HDF5 is done.
+After a failed write HDF5 can neither close nor release a file. Our file object keeps the first failure,
+swallows the rest, and raises it when HDF5 is done.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
 _WIDTH = 5  # numbers of a chunk in the index: offset, bytes, CRC-32, filters left out, CRC-32 of the items
 _MOST_UNDER_WAY = 16  # chunks
 _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
-_MOST_DIMENSIONS = 32  # likewise, rows and elements of text counted in
+_MOST_DIMENSIONS = 32  # HDF5's limit, including those of rows and of the elements of text
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
 _LIBRARY = ("v108", "v108")
 
@@ -77,11 +77,11 @@ class Writer:
             raise _explained(error, path) from error
         self.file = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
         self.file.create_group("columns", track_order=True)
-        # While one core prepares chunks, another writes; all calls of HDF5 but the last ones come from there.
+        # One core prepares chunks while another writes; the latter makes all calls of HDF5 but the last ones.
         self._writing = ThreadPoolExecutor(1)
         self._under_way: deque[Future[None]] = deque()
         self.compressing = ThreadPoolExecutor(os.cpu_count() or 1) if compression == "gzip" else None
-        self._properties: dict[tuple[object, ...], h5p.PropDCID] = {}  # of the datasets that look alike
+        self._properties: dict[tuple[object, ...], h5p.PropDCID] = {}  # shared by datasets that look alike
         self._with_groups = h5p.create(h5p.LINK_CREATE)
         self._with_groups.set_create_intermediate_group(True)
         self._parts = [[_Part(self, column, name) for name in column.parts] for column in schema.columns]
@@ -90,12 +90,12 @@ class Writer:
         """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
         crcs = []
         with self._output.checked():
-            self._settle(0)  # the caller may now use the memory of the block before again
+            self._settle(0)  # the caller may now reuse the memory of the previous block
             for parts, data in zip(self._parts, block.data, strict=True):
                 elements = parts[0].num_items
                 for part in parts:
                     array = data.part(part.name)
-                    if part.name == "offsets":  # in the file they count from its beginning
+                    if part.name == "offsets":  # in the file they count from the file's beginning
                         crcs.append(zlib.crc32(np.ascontiguousarray(array).data))
                         part.add(np.asarray(array[min(1, part.num_items) :] + elements, "<i8"))
                     else:
@@ -107,7 +107,7 @@ class Writer:
     def new_dataset(
         self, path: str, layout: _Layout, chunk_items: int, compression: str | None
     ) -> h5py.Dataset:
-        """As `_create_dataset`, whose properties take h5py several times as long as HDF5 all the rest."""
+        """Creates a dataset, reusing properties: to make them takes h5py longer than the rest takes HDF5."""
         look = *layout.look(chunk_items), compression
         properties = self._properties.get(look)
         if properties is None:
@@ -120,7 +120,7 @@ class Writer:
         )
 
     def later(self, task: Callable[[], None]) -> None:
-        """Runs this after what was given before, and soon."""
+        """Runs a task soon, after those passed before."""
         self._under_way.append(self._writing.submit(task))
         self._settle(_MOST_UNDER_WAY)
 
@@ -129,7 +129,7 @@ class Writer:
             self._under_way.popleft().result()
 
     def close(self) -> Json:
-        """Syncs the file and returns plain data by which `read_extents` finds the chunks again."""
+        """Syncs the file and returns plain data with which `read_extents` finds the chunks again."""
         try:
             with self._output.checked():
                 index = self._finish()
@@ -164,7 +164,7 @@ class Writer:
         units = self.file.create_dataset("units", data=np.concatenate([np.zeros(0, "<u4"), *found]))
         self.file.flush()
         return {
-            "offset": index.id.get_offset() or 0,  # None without any chunk
+            "offset": index.id.get_offset() or 0,  # None if there are no chunks
             "nbytes": table.nbytes,
             "crc32": zlib.crc32(table.tobytes()),
             "compression": self.compression,
@@ -172,21 +172,21 @@ class Writer:
         }
 
     def abort(self) -> None:
-        """Closes the file, whatever has been written."""
+        """Closes the file, complete or not."""
         self._output.give_up()
-        self._parts = []  # they know this writer; nobody should have to find the circle
+        self._parts = []  # they refer to this writer; so no reference cycle is left to collect
         for pool in (self.compressing, self._writing):
             if pool is not None:
                 pool.shutdown(cancel_futures=True)
-        with contextlib.suppress(Exception):  # of a file that nobody will read
+        with contextlib.suppress(Exception):  # the file will never be read
             self.file.close()
         self._output.close()
 
 
 class _Output(io.FileIO):
-    """The file under HDF5, which cannot be closed once a write has failed: so none fails for it.
+    """The file under HDF5. HDF5 cannot close it once a write has failed, so to HDF5 no write ever fails.
 
-    The first failure is kept, and what comes after it is thrown away.
+    The first failure is kept, and all later writes are discarded.
     """
 
     def __init__(self, path: str) -> None:
@@ -196,7 +196,7 @@ class _Output(io.FileIO):
 
     @contextlib.contextmanager
     def checked(self) -> Iterator[None]:
-        """Raises the first failure at the end, instead of what HDF5 may have stumbled over after it."""
+        """Raises the first failure at the end, instead of any error that HDF5 raised because of it."""
         try:
             yield
         except Exception:
@@ -209,7 +209,7 @@ class _Output(io.FileIO):
             raise _explained(self._failure, self._path) from self._failure
 
     def sync(self) -> None:
-        """Waits until it is on the disk."""
+        """Waits until the file is on the disk."""
         try:
             os.fsync(self.fileno())
         except OSError as error:
@@ -220,7 +220,7 @@ class _Output(io.FileIO):
         self._failure = self._failure or OSError("the file was abandoned")
 
     def write(self, data: Any) -> int:
-        """Writes all of it, or notes why not."""
+        """Writes all of the data, or records why it could not."""
         left = memoryview(data).cast("B")
         while len(left) and self._failure is None:
             try:
@@ -230,7 +230,7 @@ class _Output(io.FileIO):
         return int(memoryview(data).nbytes)
 
     def truncate(self, size: int | None = None) -> int:
-        """Sets the size of the file, or notes why not."""
+        """Sets the size of the file, or records why it could not."""
         try:
             if self._failure is None:
                 super().truncate(size)
@@ -249,7 +249,7 @@ def _explained(error: OSError, path: str) -> OSError:
 
 
 class _Part:
-    """One dataset on its way into the file, chunk by chunk."""
+    """One dataset being written into the file, chunk by chunk."""
 
     def __init__(self, writer: Writer, column: Column, name: str) -> None:
         self.name = name
@@ -283,7 +283,7 @@ class _Part:
                 self._write_chunk()
             start = stop
         if self._waiting:
-            # The caller may use its memory again; what waits is less than a chunk.
+            # The caller may reuse its memory, so copy the rest, which is less than a chunk.
             self._waiting[-1] = self._waiting[-1].copy()
         self.num_items += len(array)
         self._whole_crc = combine_crc32(self._whole_crc, crc, array.nbytes)
@@ -307,7 +307,7 @@ class _Part:
         self._waiting, self._num_waiting, self._chunk_crc = [], 0, 0
 
     def _store(self, start: int, stop: int, chunk: Bytes | bytes) -> None:
-        """Writes a chunk: as it is to be stored, or for HDF5 to compress."""
+        """Writes a chunk, ready to be stored, or for HDF5 to compress."""
         layout = self._layout
         if self._dataset is None:
             self._dataset = self._writer.new_dataset(self._path, layout, self._chunk_items, self.compression)
@@ -324,14 +324,14 @@ class _Part:
         self._dataset.id.write(h5s.create_simple(items.shape), space, items, layout.type)
 
     def write_rest(self) -> None:
-        """Writes what waits."""
+        """Writes the waiting items."""
         if not self._crcs:
-            self._chunk_items = max(1, self._num_waiting)  # all of it: no larger than need be
+            self._chunk_items = max(1, self._num_waiting)  # one chunk, no larger than necessary
         if self._num_waiting and self._layout.item_bytes:
             self._write_chunk()
 
     def finish(self) -> None:
-        """Notes the checksum of it all."""
+        """Records the checksum of all values."""
         if self._dataset is None:
             shape = (self.num_items, *self._layout.item_shape)
             self._dataset = self._writer.file.create_dataset(
@@ -340,13 +340,13 @@ class _Part:
         self._dataset.attrs["crc32"] = np.uint32(self._whole_crc)
 
     def places(self) -> Ints:
-        """The line of this dataset in the index: chunk length, items, chunks; for each chunk its place."""
+        """The numbers of this dataset in the index: chunk length, items, chunks; the place of each chunk."""
         found: list[Any] = []
         if self._crcs:
             self._dataset.flush()
             self._dataset.id.chunk_iter(found.append)
             found.sort(key=lambda chunk: chunk.chunk_offset[0])
-        assert len(found) == len(self._crcs), "every chunk that was written is there"
+        assert len(found) == len(self._crcs), "every chunk that was written is found"
         line = [self._chunk_items, self.num_items, len(found)]
         for number, (chunk, crc) in enumerate(zip(found, self._crcs, strict=True)):
             items = min(self._chunk_items, self.num_items - number * self._chunk_items)
@@ -374,11 +374,11 @@ class _Layout:
         return max(1, target // max(1, self.item_bytes))
 
     def look(self, chunk_items: int) -> tuple[object, ...]:
-        """What datasets of the same compression have in common that are created, and decoded, alike."""
+        """A key, equal for datasets that are created and decoded alike if their compression is the same."""
         return self.dtype, self.item_shape, chunk_items
 
     def as_bytes(self, array: Array) -> Bytes:
-        """(items, item_bytes) of it."""
+        """(items, item_bytes) the bytes of an array."""
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), self.item_bytes)
 
 
@@ -391,9 +391,9 @@ def _layout_of(column: Column, part: str) -> _Layout:
     dtype = column.storage
     if column.kind == "tensor" and column.dtype == "bfloat16":
         return _Layout(_bfloat16(), dtype, shape)
-    if dtype.kind in "mM":  # HDF5 has no type for times: their counts, as `dtype` says
+    if dtype.kind in "mM":  # HDF5 has no type for times: their counts are stored, as `dtype` says
         dtype = np.dtype(f"{dtype.str[0]}i8")
-    elif dtype.kind == "U":  # nor for fixed text of more than bytes: code points
+    elif dtype.kind == "U":  # nor one for fixed text other than bytes: its code points are stored
         shape = (*shape, dtype.itemsize // 4)
         dtype = np.dtype(f"{dtype.str[0]}u4")
     return _Layout(h5t.py_create(dtype, logical=True), dtype, shape)
@@ -504,7 +504,7 @@ class _Decoder:
         item_crcs: Ints,
         pipelines: dict[tuple[object, ...], Pipeline],
     ) -> None:
-        self._pipelines = pipelines  # of all columns of the file: those that look alike share one
+        self._pipelines = pipelines  # for all columns of the file: columns that look alike share one
         self._layout = layout
         self._chunk_items = chunk_items
         self.compression = compression
@@ -514,7 +514,7 @@ class _Decoder:
 
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
         self._pipeline.decode(stored, int(self._masks[block]), out)
-        # HDF5 does not tell when a chunk decompresses to less than it should.
+        # HDF5 does not report a chunk that decompresses to less than it should.
         if zlib.crc32(out[: int(self._nbytes[block])].data) != int(self._item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 

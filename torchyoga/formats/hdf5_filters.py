@@ -1,16 +1,16 @@
 """Stored bytes of an HDF5 chunk -> its items.
 
 Deflate, shuffle and Fletcher checksums are undone here, so that reading needs no HDF5 and no handle. Any
-other filter, and any type whose bytes are not NumPy's, is left to HDF5: it gets the stored bytes as the one
-chunk of a dataset in memory. So its library never sees the file, and none is open when a process forks.
+other filter, and any type whose bytes are not NumPy's, is left to HDF5: it gets the stored bytes as the only
+chunk of a dataset in memory. So its library never sees the file, and has no file open when a process forks.
 
 Note 18. HDF5 decodes no chunk of a file itself.
-Lengths that HDF5 does not check are checked before or after.
+Lengths that HDF5 does not check are checked before or after it decodes.
 
 Note 28. Fletcher's sums are compared modulo 65535.
-HDF5's own reduction leaves 0 and 65535 apart or not. Other filters are left to HDF5, in a file in memory
+HDF5's own reduction may or may not tell 0 from 65535. Other filters are left to HDF5, in a file in memory
 whose filter parameters are those of the file: a dataset created with these parameters would get others, since
-filters change what they are given whenever a dataset is created.
+filters change their parameters whenever a dataset is created.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ __all__ = [
     "shuffled",
 ]
 
-# Before h5py 3.16 its direct chunk methods do not take it, and other threads meet them inside HDF5.
+# Before h5py 3.16 its direct chunk methods do not take this lock, and other threads may be inside HDF5.
 HDF5_LOCK = phil
 _BY_HAND = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
 COMPRESSIONS = ("gzip", "lzf", "blosc", "zstd")
 _PLUGIN = "hdf5plugin"
 # As registered with The HDF Group.
 _BLOSC, _LZ4, _BITSHUFFLE, _ZSTD = 32001, 32004, 32008, 32015
-_NOBODY = 0xD3A7  # a number that no filter has, nor those before it
-_MOST_VALUES = 16  # parameters of a filter that h5py tells; of more it tells only how many there are
-# Filters of HDF5 that may have more, and how many of them it is given; it finds the others by itself.
+_NOBODY = 0xD3A7  # a number that no filter has, and none of the numbers just below it
+_MOST_VALUES = 16  # parameters of a filter that h5py gives; beyond that it only gives their number
+# Filters of HDF5 that may have more, and how many of them HDF5 is passed; it finds the others by itself.
 _GIVEN_VALUES = {h5z.FILTER_NBIT: 0, h5z.FILTER_SCALEOFFSET: 2}
 GZIP_LEVEL = 4  # HDF5's own default
 
 
 def compression_arguments(name: str) -> Json:
-    """What h5py's `create_dataset` takes for a compression.
+    """The arguments of h5py's `create_dataset` for a compression.
 
     Raises:
         ValueError: there is no such compression, or the package it needs is not installed.
@@ -89,15 +89,15 @@ def require_filters(properties: h5p.PropDCID, where: str) -> None:
     """Makes the filters of a dataset available.
 
     Raises:
-        SchemaError: one is not installed, or cannot be used as it is in the file; names it.
+        SchemaError: a filter is not installed, or cannot be used with its parameters in the file; names it.
     """
     for i in range(properties.get_nfilters()):
         code, _, values, name = properties.get_filter(i)
         if len(values) > _MOST_VALUES and code not in _GIVEN_VALUES:
             raise SchemaError(
                 f"{where} is stored with the filter {_named(code, name)} and {len(values)} parameters, of "
-                f"which h5py tells {_MOST_VALUES}; write it again with another compression, or in chunks "
-                "of fewer dimensions"
+                f"which h5py gives only {_MOST_VALUES}; write it again with another compression, or in "
+                "chunks of fewer dimensions"
             )
         if not h5z.filter_avail(code) and (_plugin() is None or not h5z.filter_avail(code)):
             raise SchemaError(
@@ -116,9 +116,9 @@ class Pipeline:
 
     Attributes:
         properties: of the dataset's creation: chunk shape, filters and fill value.
-        stored: the HDF5 type of the items as they lie in the file.
-        dtype: what they are read as.
-        converts: False if the bytes of `stored` are those of `dtype`; else HDF5 converts them.
+        stored: the HDF5 type of the items in the file.
+        dtype: the type they are read as.
+        converts: False if the bytes of `stored` are those of `dtype`; otherwise HDF5 converts them.
     """
 
     properties: h5p.PropDCID
@@ -131,13 +131,13 @@ class Pipeline:
         """Writes the items of a chunk into `out`, as bytes of `dtype`.
 
         Args:
-            data: the chunk as it is stored.
+            data: the chunk as stored.
             mask: bit i is set if filter i was left out for this chunk.
-            out: as many bytes as the chunk has.
+            out: as many bytes as the decoded chunk has.
 
         Raises:
             CorruptError: the chunk is damaged.
-            SchemaError: HDF5 would decode it with other parameters than those in the file.
+            SchemaError: HDF5 would decode it with parameters other than those in the file.
         """
         used = [i for i in range(len(self._filters)) if not mask >> i & 1]
         kept = self._kept(used)
@@ -158,9 +158,9 @@ class Pipeline:
         return _filters_of(self.properties)
 
     def _kept(self, used: list[int]) -> tuple[int, ...]:
-        """Which filters HDF5 undoes: as few as possible, one after the other.
+        """The filters that HDF5 undoes: as few as possible, without a gap.
 
-        After shuffle, for one, it reads beyond the end of what a filter before has made too short.
+        Undoing shuffle, for one, it reads beyond the end of bytes that an earlier filter made too short.
         """
         codes = [found.code for found in self._filters]
         if self.converts:
@@ -168,7 +168,7 @@ class Pipeline:
         strange = [i for i in used if codes[i] not in _BY_HAND]
         if not strange:
             return ()
-        # What HDF5 hands out has the length of a chunk, so it must undo all filters that change the length.
+        # HDF5 gives out whole chunks, so it must undo all filters that change the length.
         first = next(i for i in used if codes[i] != h5z.FILTER_SHUFFLE)
         return tuple(i for i in used if first <= i <= strange[-1])
 
@@ -194,24 +194,24 @@ class Pipeline:
     def _make_scratch(self, kept: tuple[int, ...]) -> tuple[h5d.DatasetID, Any]:
         """A dataset of one chunk, with these filters as they are in the file.
 
-        Without those left out for a chunk: HDF5 forgets the mask of one that was just written. Many filters
-        change the parameters given to them whenever a dataset is created, and those of the file have been
-        changed already. So the dataset is created with filters that nobody has, whose parameters HDF5 leaves
-        alone; then the right numbers of the filters are written over theirs.
+        Filters left out for a chunk are not among them: HDF5 forgets the mask of a chunk just written. Many
+        filters change the parameters passed to them whenever a dataset is created, and those of the file
+        have been changed already. So the dataset is created with filters that do not exist, whose parameters
+        HDF5 leaves alone; then the right numbers of the filters are written over theirs.
         """
         properties = self.properties.copy()
         properties.remove_filter(h5z.FILTER_ALL)
-        properties.set_alloc_time(h5d.ALLOC_TIME_INCR)  # nothing is stored by filters that nobody has
+        properties.set_alloc_time(h5d.ALLOC_TIME_INCR)  # nothing is stored with filters that do not exist
         written = []
         for i in kept:
             code, flags, values = self._filters[i]
-            if len(values) > _MOST_VALUES:  # HDF5's own: it finds the same ones again
+            if len(values) > _MOST_VALUES:  # a filter of HDF5's own: it finds the same values again
                 properties.set_filter(code, flags, values[: _GIVEN_VALUES[code]])
             else:
                 properties.set_filter(_NOBODY - i, h5z.FLAG_OPTIONAL, values)
                 written.append((_Filter(_NOBODY - i, h5z.FLAG_OPTIONAL, values), self._filters[i]))
         space = h5s.create_simple(properties.get_chunk())
-        # The earliest form of files has no checksums over what is written over.
+        # The earliest form of files has no checksums over the bytes that are overwritten.
         with h5py.File.in_memory(libver=("earliest", "latest")) as file:
             h5d.create(file.id, b"chunk", self.stored, space, properties)
             file.flush()
@@ -238,13 +238,13 @@ class _Filter(NamedTuple):
 
     @property
     def message(self) -> bytes:
-        """As HDF5 writes it into a file, without a name: two bytes each, and four for a value."""
+        """Its bytes as HDF5 writes them into a file, without a name: two a number, and four a value."""
         head = self.code, 0, self.flags, len(self.values)
         return struct.pack(f"<4H{len(self.values)}I", *head, *self.values)
 
     @property
     def known(self) -> tuple[int, int, tuple[int, ...]]:
-        """What h5py tells of it for certain: the code, how many values there are, the first of them."""
+        """What h5py reports reliably: the code, the number of values, and the first of them."""
         return self.code, len(self.values), self.values[:_MOST_VALUES]
 
 
@@ -262,7 +262,7 @@ _names = itertools.count()
 
 
 def _check_length(data: Bytes, filters: list[_Filter], nbytes: int) -> None:
-    """Raises CorruptError for what HDF5 would read beyond the end of, without looking."""
+    """Raises CorruptError for a chunk that HDF5 would read beyond the end of, unchecked."""
     last = filters[-1] if filters else None
     if last is not None and last.code == h5z.FILTER_FLETCHER32 and data.nbytes < 4:
         raise CorruptError("a chunk is shorter than its checksum")
@@ -270,13 +270,13 @@ def _check_length(data: Bytes, filters: list[_Filter], nbytes: int) -> None:
     if not {each.code for each in filters} - {h5z.FILTER_SHUFFLE}:
         found = data.nbytes
     elif last is not None and not {each.code for each in filters[:-1]} - {h5z.FILTER_SHUFFLE}:
-        found = _announced(data, last, nbytes)  # others inside would change the length again
+        found = _announced(data, last, nbytes)  # other filters inside would change the length again
     if found != nbytes:
         raise CorruptError(f"a chunk holds {found} bytes instead of {nbytes}")
 
 
 def _announced(data: Bytes, outermost: _Filter, nbytes: int) -> int | None:
-    """How many bytes a chunk says that it decompresses to; `nbytes` if its filter does not say."""
+    """How many bytes a chunk claims to decompress to; `nbytes` if its filter does not say."""
     if outermost.code == _BLOSC:
         return int.from_bytes(data[4:8].tobytes(), "little")
     if outermost.code == _ZSTD:
@@ -320,20 +320,20 @@ def _inflated(data: Bytes, most: int) -> Bytes:
 
 
 def _checked(data: Bytes) -> Bytes:
-    """What stands before the checksum of HDF5's Fletcher filter: sums modulo 65535 of big-endian words."""
+    """The bytes before the checksum of HDF5's Fletcher filter: sums modulo 65535 of big-endian words."""
     body, stored = data[:-4], data[-4:].tobytes()
     words = np.frombuffer(body.tobytes() + b"\0" * (body.nbytes % 2), ">u2").astype(np.uint64)
     weights = np.arange(len(words), 0, -1, dtype=np.uint64) % 65535
     sums = int((words * weights % 65535).sum()) % 65535, int(words.sum()) % 65535
     halves = [int.from_bytes(half, "little") for half in (stored[2:], stored[:2])]
-    turned = [int.from_bytes(half, "big") for half in (stored[2:], stored[:2])]  # by HDF5 before 1.6.3
+    turned = [int.from_bytes(half, "big") for half in (stored[2:], stored[:2])]  # as HDF5 before 1.6.3 did
     if len(stored) != 4 or sums not in [(a % 65535, b % 65535) for a, b in (halves, turned)]:
         raise CorruptError("a chunk does not match its checksum")
     return body
 
 
 def shuffled(data: Bytes, size: int) -> Bytes:
-    """The first bytes of all elements of `size` bytes, then the second ones, and so on: packs better."""
+    """The first bytes of all elements of `size` bytes, then the second ones, and so on, which pack better."""
     count = data.nbytes // size
     head = data[: count * size].reshape(count, size).T.reshape(-1)
     return np.concatenate([head, data[count * size :]])

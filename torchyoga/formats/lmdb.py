@@ -1,12 +1,12 @@
-"""Block <-> LMDB file: one value a part of a column of a block, under `block/column/part`.
+"""Block <-> LMDB file: one value for each part of each column of a block, under `block/column/part`.
 
 Values of at least a page lie in overflow pages, contiguous and never moved once committed. So their places in
-the file are noted when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash
+the file are recorded when it is finished, and reading maps the file without LMDB: a damaged tree cannot crash
 the reader.
 
 Note 66. A write that got less space than it asked for asks again.
-LMDB calls a write that was cut short an input/output error. The file, which nobody will read, is asked to
-grow by as much, and the system's answer to that is the reason.
+LMDB reports a short write as an input/output error. So we ask the system to grow the file, which will never
+be read, by as much, and its answer to that is the reason.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Writer:
         self._units: list[list[npt.NDArray[np.uint32]]] = []
         self._unit_bytes = [unit_bytes_of(size) for c in schema.columns for size in c.part_bytes]
         self._checksums = ThreadPoolExecutor(1)
-        # Nothing is durable before close() syncs, nothing is listed before that; so no sync in between. Not
-        # writemap: a full disk would then end the process with SIGBUS instead of an error.
+        # Nothing has to be durable before close() syncs, since nothing is listed earlier; so no sync in
+        # between. Not writemap: a full disk would then end the process with SIGBUS instead of an error.
         try:
             self._env = lmdb.open(
                 path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False, meminit=False
@@ -81,7 +81,7 @@ class Writer:
                         else np.empty(0, np.uint8),
                     )
                 )
-        # While one core copies and writes, the other computes; both leave Python's lock.
+        # One core copies and writes while another computes; both release Python's lock.
         crcs = self._checksums.submit(lambda: [zlib.crc32(data.data) for _, data in parts])
         units = self._checksums.submit(self._units_of, [data for _, data in parts])
         self._put(parts)
@@ -115,7 +115,7 @@ class Writer:
         return data.data if data.nbytes >= self._page_size else data.tobytes().ljust(self._page_size, b"\0")
 
     def close(self) -> Json:
-        """Syncs the file and returns plain data by which `read_extents` finds the blocks again."""
+        """Syncs the file and returns plain data with which `read_extents` finds the blocks again."""
         try:
             return self._close()
         finally:
@@ -146,7 +146,7 @@ class Writer:
         return {"offset": offset, "nbytes": index.nbytes, "crc32": crc, "units": checks}
 
     def abort(self) -> None:
-        """Closes the file, whatever has been written."""
+        """Closes the file, complete or not."""
         self._checksums.shutdown()
         self._env.close()
 
@@ -165,12 +165,12 @@ class Writer:
 
 
 def _as_os_error(error: Exception, path: str, wanted: int) -> OSError:
-    """What the system said, and if that was that it wrote less than it was given, what it says to the rest.
+    """The system's error; for a short write, the error that writing the rest would give.
 
     Args:
-        error: LMDB's.
+        error: as LMDB raised it.
         path: of the file.
-        wanted: the bytes that were being written, about.
+        wanted: about how many bytes were being written.
     """
     said = str(error)
     code = next((code for code in errno.errorcode if said.endswith(os.strerror(code))), None)
@@ -186,7 +186,7 @@ def _as_os_error(error: Exception, path: str, wanted: int) -> OSError:
 
 
 def _refusal(path: str, wanted: int) -> int | None:
-    """Why a file that nobody will read cannot grow by so many bytes; None if it can, or that is not known."""
+    """Why a discarded file cannot grow by so many bytes; None if it can, or if that is unknown."""
     try:
         handle = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -197,7 +197,7 @@ def _refusal(path: str, wanted: int) -> int | None:
         finally:
             os.close(handle)
     except OSError as refused:
-        # A file system that cannot reserve space says so, which tells nothing of the disk.
+        # A file system that cannot reserve space says so, which says nothing about the disk.
         return None if refused.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS) else refused.errno
     return None
 
@@ -219,7 +219,7 @@ def read_extents(data: Bytes, index: Mapping[str, object], schema: Schema) -> li
             if name == "values" and column.is_ragged:
                 elements = _from_zero(sizes[i] // column.row_bytes)
                 extents.append(Extent(elements, offsets[i], sizes[i], crcs[i]))
-            elif name == "offsets":  # they count from the first element of their block
+            elif name == "offsets":  # offsets count from the first element of their block
                 lows, highs = elements[:-1], elements[1:]
                 extents.append(Extent(starts, offsets[i], sizes[i], crcs[i], lows, highs))
             else:

@@ -21,7 +21,7 @@ def unit_bytes_of(item_bytes: int) -> int:
 
 
 def num_units(nbytes: Ints, unit_bytes: int) -> Ints:
-    """In each block of so many bytes."""
+    """The number of units in each block of so many bytes."""
     return -(-nbytes // unit_bytes)
 
 
@@ -33,25 +33,25 @@ def unit_checksums(data: npt.NDArray[np.uint8], unit_bytes: int) -> npt.NDArray[
 
 
 class Checks:
-    """The units of the blocks of one part of a column, over all open files; a bit for each.
+    """The units of the blocks of one part of a column, over all open files, with a bit for each.
 
-    A unit is some bytes of a block with a checksum of their own. It is compared when a process first reads
-    an item of it. Threads may mark units at once: what one of them loses is compared again.
+    A unit is a run of bytes of a block with its own checksum. It is compared when a process first reads an
+    item of it. Threads may mark units at once: a mark that gets lost only means another comparison.
     """
 
     def __init__(self) -> None:
-        self._bits = np.zeros(0, np.uint8)  # 1 for a unit that is compared
+        self._bits = np.zeros(0, np.uint8)  # 1 for a unit that has been compared
         self._first = np.zeros(0, np.int64)  # the first unit of each block
-        self._sizes = np.zeros(0, np.int64)  # bytes of a unit of each block
+        self._sizes = np.zeros(0, np.int64)  # bytes of a unit in each block
         self._blocks = self._used = self._left = 0
         self.complete = True
 
     def append(self, counts: Ints, unit_bytes: int, done: bool = False) -> None:
-        """Adds blocks of so many units; `done` if they need not be compared."""
+        """Adds blocks of `counts` units each; `done` if they need not be compared."""
         total = int(counts.sum())
         bits = np.full(-(-total // 8), 255 if done else 0, np.uint8)
         if total % 8:
-            bits[-1] |= 255 << total % 8 & 255  # beyond the last unit nothing is left to do
+            bits[-1] |= 255 << total % 8 & 255  # bits beyond the last unit count as done
         first = 8 * self._used + np.cumsum(counts) - counts
         self._bits = appended(self._bits, self._used, bits)
         self._sizes = appended(self._sizes, self._blocks, np.full(len(counts), unit_bytes))
@@ -63,15 +63,15 @@ class Checks:
             self.complete = self.complete and not total
 
     def missing(self, blocks: Ints, low: Ints, high: Ints | None = None) -> tuple[Ints, Ints]:
-        """The units that lie between bytes `low` and `high` of these blocks and are not compared yet.
+        """The units between bytes `low` and `high` of these blocks that have not been compared yet.
 
         Args:
-            blocks: (N,).
-            low: (N,) bytes within them.
-            high: (N,) likewise; by default all of it is in one unit.
+            blocks: (N,) numbers of blocks.
+            low: (N,) first byte within each block.
+            high: (N,) end within each block; by default, the end of the unit of `low`.
 
         Returns:
-            Of each unit, its number and its block.
+            The number of each unit, and its block.
         """
         first, sizes = self._first.take(blocks), self._sizes.take(blocks)
         units = first + low // sizes
@@ -90,22 +90,22 @@ class Checks:
         return found, blocks[open_[where]]
 
     def places(self, units: Ints, blocks: Ints) -> tuple[Ints, Ints, Ints]:
-        """Of units of these blocks: their numbers within them, where they begin there, and their size."""
+        """For each unit: its index in its block, its first byte there, its size in bytes."""
         nth, size = units - self._first.take(blocks), self._sizes.take(blocks)
         return nth, nth * size, size
 
     def mark(self, units: Ints) -> None:
-        """They are compared; each is there once."""
+        """Marks units as compared; each may appear only once."""
         np.bitwise_or.at(self._bits, units >> 3, (1 << (units & 7)).astype(np.uint8))
         self._left -= len(units)
         if self._left <= 0:
-            # Two threads may both have counted one.
+            # Two threads may both have counted the same unit.
             used = self._bits[: self._used]
             self._left = int((used != 255).sum())
             self.complete = not self._left
 
     def widened(self, blocks: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-        """Bytes `low` to `high` of these blocks, with all of their unit where that is not compared yet."""
+        """Bytes `low` to `high` of these blocks, widened to whole units that have not been compared yet."""
         sizes = self._sizes.take(blocks)
         done = self._is_done(self._first.take(blocks) + low // sizes)
         return np.where(done, low, low - low % sizes), np.where(done, high, high + -high % sizes)

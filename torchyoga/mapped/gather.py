@@ -4,8 +4,8 @@ Note 11. A child that was not forked by torch's DataLoader gathers with NumPy.
 torch's threads do not survive a fork.
 
 Note 15. Reads of 2 MiB and more take the faster of two ways, as measured while reading.
-They are NumPy on one thread, and torch on several into reused memory: on idle cores torch is faster, on busy
-ones its threads wait for each other.
+The ways are NumPy on one thread, and torch on several threads into reused memory: on idle cores torch is
+faster, on busy ones its threads wait for each other.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-_LARGE_READ = 2 * 2**20  # bytes; below, threads are not worth waiting for
+_LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
 _MOST_BYTES = 2**62
 _FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
 
 
 # torch's threads do not survive a fork: an operation that waits for them hangs. DataLoader's workers are
-# safe, they set the number of threads to 1; a child forked by anybody else gathers with NumPy.
+# safe, they set the number of threads to 1; any other forked child gathers with NumPy.
 _in_forked_child = False
 
 
@@ -56,7 +56,7 @@ class MappedFile:
     """A finished file as memory. Mappings survive a fork, need no lock and keep an unlinked file readable.
 
     Raises:
-        CorruptError: the file is missing, or something else lies there, or it has not the size it was
+        CorruptError: the file is missing, or is not a file, or does not have `nbytes` bytes, the size it was
             published with, if that is given.
     """
 
@@ -87,9 +87,9 @@ class MappedFile:
 
 
 class _Span:
-    """The address range that some arrays lie in, as an array; only their own bytes may be touched.
+    """The address range of some arrays, as one array; only their own bytes may be touched.
 
-    Called writable, though it may not be, for torch knows no read-only tensors and would warn.
+    It is declared writable, even if it is not, for torch has no read-only tensors and would warn.
     """
 
     def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
@@ -99,22 +99,22 @@ class _Span:
             "typestr": "|u1",
             "version": 3,
         }
-        self.arrays = arrays  # they keep what they lie in alive, and the span keeps them
+        self.arrays = arrays  # they keep their memory alive, and the span keeps them alive
 
 
 def bytes_from(array: Array, nbytes: int) -> Bytes:
-    """(nbytes,) memory from the begin of an array on, which stays alive as long as this does."""
+    """(nbytes,) memory from the beginning of an array on; it keeps the array alive."""
     start = address_of(array)
     return np.asarray(_Span(start, start + nbytes, [array]))
 
 
 def _is_beside_others() -> bool:
-    """True in a thread that is not the main one: another team of torch's threads would slow down both."""
+    """True outside the main thread, where a second team of torch's threads would slow down both."""
     return threading.current_thread() is not threading.main_thread()
 
 
 def _element_bytes(divisible: int) -> int:
-    """The largest size of an element that divides all numbers whose bits these are."""
+    """The largest element size that divides all numbers whose bits were combined into `divisible`."""
     return next(size for size in _ELEMENTS if divisible % size == 0)
 
 
@@ -123,7 +123,7 @@ _ALONE_ELEMENTS = 2**15
 
 
 class _Range:
-    """All bytes from one address to another, and what they look like as rows of some size."""
+    """All bytes from one address to another, and views of them as rows of some size."""
 
     def __init__(self, low: int, high: int, arrays: Sequence[Bytes]) -> None:
         self.low = low
@@ -131,11 +131,11 @@ class _Range:
         self._views: dict[tuple[int, bool], Any] = {}
 
     def allows(self, row_bytes: int) -> bool:
-        """True if a view of such rows is not larger than NumPy and torch can count."""
+        """True if NumPy and torch can count the elements of a view of such rows."""
         return self.bytes.size < _MOST_BYTES // row_bytes
 
     def view(self, row_bytes: int, by_numpy: bool) -> Any:
-        """The runs of `row_bytes` bytes from every address on, for NumPy or torch to pick from."""
+        """The runs of `row_bytes` bytes from every address on, from which NumPy or torch picks."""
         found = self._views.get((row_bytes, by_numpy))
         if found is None:
             found = self._views[row_bytes, by_numpy] = self._made(row_bytes, by_numpy)
@@ -144,8 +144,8 @@ class _Range:
     def copy_alone(self, places: Ints, row_bytes: int, out: Bytes) -> None:
         """Copies rows on this thread only, without Python's lock.
 
-        Torch shares out what has more than 2**15 elements; so the rows are taken as few large elements, some
-        at a time.
+        Torch divides copies of more than 2**15 elements among threads; so rows are copied as a few large
+        elements, some rows at a time.
         """
         size = _element_bytes(int(np.bitwise_or.reduce(places, initial=row_bytes)) | self.low % 16)
         elements = torch.from_numpy(self.bytes[: self.bytes.size // size * size]).view(_ELEMENTS[size])
@@ -166,7 +166,7 @@ class _Range:
 
 
 class Memory:
-    """Several runs of bytes, such as mapped files, as one range of addresses. More may be added."""
+    """Several runs of bytes, such as mapped files, as one range of addresses. More runs may be added."""
 
     def __init__(self, arrays: Sequence[Bytes]) -> None:
         self._arrays: list[Bytes] = []
@@ -177,7 +177,7 @@ class Memory:
         self.extend(arrays)
 
     def extend(self, arrays: Sequence[Bytes]) -> None:
-        """Adds runs of bytes; threads that are reading read on."""
+        """Adds runs of bytes; threads that are reading are not disturbed."""
         self._arrays += arrays
         lows = [address_of(array) for array in arrays]
         ends = [start + array.nbytes for start, array in zip(lows, arrays, strict=True)]
@@ -190,7 +190,7 @@ class Memory:
         """Copies of `row_bytes` bytes from each address, one after the other (N * row_bytes,).
 
         Args:
-            addresses: (N,) each of `row_bytes` bytes that lie in a mapped file.
+            addresses: (N,) first byte of each row; its `row_bytes` bytes lie in a mapped file.
             row_bytes: at least 1.
             empty: makes the array for the copies, if they are large.
         """
@@ -215,12 +215,12 @@ class Memory:
             target = torch.from_numpy(out).view(-1, row_bytes)
             torch.index_select(view, 0, torch.from_numpy(places), out=target)
         pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
-        # Soon better, slowly worse: a read into fresh memory, or while others work, says little.
+        # Quick to improve, slow to worsen: a read into fresh memory, or on busy cores, says little.
         self._paces[by_numpy] = min(pace, 1.05 * before) if before else pace
         return out
 
     def _numpy_is_better(self, nbytes: int) -> bool:
-        """Torch reads with threads into reused memory, and crawls where other work keeps the cores busy."""
+        """True if NumPy is to make a large read: torch crawls where other work keeps the cores busy."""
         if _in_forked_child and torch.get_num_threads() > 1:
             return True
         if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
@@ -231,7 +231,7 @@ class Memory:
             self._faster, self._interval = faster, _FIRST_RETRY
         if self._reads < self._retry_at:
             return faster
-        # Each time it turns out to be slower still, the other way is tried later.
+        # Each time the other way turns out to be slower still, it is tried again later than before.
         self._retry_at = self._reads + self._interval
         self._interval = min(2 * self._interval, _LAST_RETRY)
         return not faster
@@ -239,7 +239,7 @@ class Memory:
     def gather_runs(
         self, addresses: Ints, nbytes: Ints, out: Bytes, starts: Iterable[int] | None = None
     ) -> None:
-        """Copies runs of different lengths into `out`, where `starts` says; else one after the other."""
+        """Copies runs of different lengths into `out`, to `starts`, or else one after the other."""
         span = self._range
         sizes = nbytes.tolist()
         _copy_runs(span.bytes, (addresses - span.low).tolist(), sizes, out, starts)
@@ -255,7 +255,7 @@ class Memory:
         ]
 
     def checksums(self, addresses: Ints, nbytes: Ints) -> Iterator[int]:
-        """CRC-32 of each run, when it is asked for."""
+        """CRC-32 of each run, computed as it is asked for."""
         span = self._range
         read, crc32 = span.bytes.data, zlib.crc32
         places = addresses - span.low

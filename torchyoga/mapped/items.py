@@ -1,7 +1,7 @@
-"""The items of one array, by number, wherever their blocks lie: mapped, or decoded when they are wanted.
+"""The items of one array, by number, wherever their blocks lie: mapped, or decoded on demand.
 
 Note 19. Decoded chunks lie in one arena of equal slots per column.
-So rows are gathered from it by address, too.
+So decoded rows are gathered by address, too.
 
 Note 25. Items of all open files are numbered by file and place.
 So a file can be added without renumbering the items of another.
@@ -30,7 +30,7 @@ Empty = Callable[[int], Bytes]
 
 
 class Numbering:
-    """Which block an item is in, in one run of items or several, such as files.
+    """The block that an item is in, for one run of items or several, such as files.
 
     Items of the first run are numbered from 0, those of the next from `RUN`, and so on.
     """
@@ -40,10 +40,10 @@ class Numbering:
 
     def __init__(self) -> None:
         self.starts = np.zeros(0, np.int64)  # the first item of each block
-        self.cut = b""  # the same for numberings that cut the same items into the same blocks
+        self.cut = b""  # equal for numberings that cut the same items into the same blocks
         self.num_runs = 0
         self._table = self.starts
-        # Of each run: items of a block, 0 if its blocks differ; its first block.
+        # For each run: items of a block, 0 if its blocks differ; its first block.
         self._sizes = self._first_block = np.zeros(0, np.int64)
         self._even = True
 
@@ -74,15 +74,15 @@ class Numbering:
         return self._first_block.take(run) + (items & self.RUN - 1) // self._sizes.take(run)
 
     def end_within(self, blocks: Ints, last: Ints) -> bool:
-        """True if no run of items that begins in these blocks goes on beyond them."""
+        """True if no run of items that begins in one of these blocks continues in the next."""
         following = np.minimum(blocks + 1, len(self.starts) - 1)
         return bool(((last <= self.starts.take(following)) | (blocks == len(self.starts) - 1)).all())
 
 
 def appended(table: Array, used: int, rows: Array) -> Array:
-    """`table` with `rows` behind its first `used` ones; itself, if there is room.
+    """`table` with `rows` after its first `used` ones; the table itself, if there is room.
 
-    What was in it stays where it is, for threads that are reading it.
+    Earlier rows stay where they are, for threads that are reading them.
     """
     needed = used + len(rows)
     if needed > len(table):
@@ -97,7 +97,7 @@ class Runs:
     """Runs of bytes of different lengths, where they lie in mapped files.
 
     Attributes:
-        nbytes: (N,) of each run.
+        nbytes: (N,) length of each run in bytes.
     """
 
     def __init__(self, memory: Memory, addresses: Ints, nbytes: Ints) -> None:
@@ -109,24 +109,24 @@ class Runs:
         return len(self.nbytes)
 
     def slice(self, start: int, stop: int) -> Runs:
-        """Some of them."""
+        """The runs from `start` to before `stop`."""
         return Runs(self._memory, self._addresses[start:stop], self.nbytes[start:stop])
 
     def copy(self, out: Bytes, starts: Iterable[int] | None = None) -> None:
-        """Writes each run into `out` where `starts` says; one after the other by default."""
+        """Writes each run into `out` at its `starts`; by default one after the other."""
         self._memory.gather_runs(self._addresses, self.nbytes, out, starts)
 
     def texts(self) -> list[bytes]:
-        """Each run as bytes."""
+        """The runs as bytes."""
         return self._memory.texts(self._addresses, self.nbytes)
 
 
 class Items(ABC):
-    """The items of one array, in blocks of consecutive ones; each item in one or more pieces of equal size.
+    """The items of one array, in blocks of consecutive items, each in one or more pieces of equal size.
 
     Args:
-        numbering: which block an item is in; a block may be empty.
-        pieces: runs of bytes that an item consists of; more than one where blocks are cut across the items.
+        numbering: says which block an item is in; a block may be empty.
+        pieces: number of runs of bytes in an item; more than one where blocks are cut across the items.
         stride: bytes from a piece of one item to the same piece of the next item of the block.
     """
 
@@ -135,19 +135,19 @@ class Items(ABC):
         self.pieces = pieces
         self.stride = stride
         self._most_blocks = 2**62  # that can be read at once
-        self._turn: AbstractContextManager[Any] = nullcontext()  # in which origins stay true
+        self._turn: AbstractContextManager[Any] = nullcontext()  # within it, origins stay valid
 
     @property
     @abstractmethod
     def memory(self) -> Memory:
-        """What all addresses lie in."""
+        """The memory of all addresses."""
 
     @abstractmethod
     def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
-        """(all blocks, pieces) where item 0 would lie, did it belong to the block.
+        """(all blocks, pieces) the address that item 0 would have if it belonged to the block.
 
-        For these items, or those from each to before `last`. True of their blocks within `_turn`.
-        (all blocks,) if items are of one piece.
+        Valid within `_turn`, and for the blocks of these items, or of those from each to before `last`.
+        (all blocks,) if items have one piece.
         """
 
     def blocks(self, items: Ints) -> Ints:
@@ -167,9 +167,9 @@ class Items(ABC):
         Args:
             items: (N,) numbers of items.
             empty: makes the array for the copies, if they are large.
-            offset: where to begin in each piece.
-            size: how many bytes of each piece, all by default.
-            blocks: (N,) the block of each, if it is known.
+            offset: first byte to copy in each piece.
+            size: how many bytes of each piece to copy, all by default.
+            blocks: (N,) the block of each item, if known.
         """
         size = self.stride if size is None else size
         if not len(items) or not size:
@@ -192,7 +192,7 @@ class Items(ABC):
             return self.memory.gather(addresses, size, empty)
 
     def _pick_in_turns(self, items: Ints, empty: Empty, offset: int, size: int) -> Bytes:
-        # Item after item in their order, so that a block is wanted once, as few blocks at a time as fit.
+        # In the order of the items, so that each block is wanted once, and only as many at a time as fit.
         order = np.argsort(items, kind="stable")
         row = size * self.pieces
         out = empty(row * len(items))
@@ -203,11 +203,11 @@ class Items(ABC):
         return out
 
     def spans(self, first: Ints, last: Ints, empty: Empty) -> Bytes:
-        """Copies of the items `first[i]` to `last[i] - 1`, run after run, as bytes; items are of one piece.
+        """Copies of the items `first[i]` to `last[i] - 1`, run after run, as bytes; items have one piece.
 
         Args:
             first: (N,) numbers of items.
-            last: (N,) likewise, none before its first.
+            last: (N,) numbers of items, none smaller than its first.
             empty: makes the array for the copies.
         """
         out = empty(int((last - first).sum()) * self.stride)
@@ -231,11 +231,11 @@ class Items(ABC):
         return out
 
     def runs(self, first: Ints, last: Ints) -> Runs | None:
-        """The same as they lie, not copied; None if some lie in pieces, or only while they are held."""
+        """The runs of `spans`, not copied; None if some are cut, or stay only while they are held."""
         return None
 
     def _cut(self, first: Ints, last: Ints, blocks: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-        """The same runs, cut where blocks end."""
+        """These runs, cut where blocks end."""
         counts = ends - blocks + 1
         run = np.repeat(np.arange(len(first)), counts)
         nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -246,11 +246,11 @@ class Items(ABC):
 
 
 class Mapped(Items):
-    """Items that lie in memory as they are.
+    """Items that lie in memory, not encoded.
 
     Args:
         pieces, stride: see `Items`.
-        memory: what they lie in.
+        memory: holds them.
         touch: called with items that are about to be read, their blocks, and the items to stop before.
     """
 
@@ -276,22 +276,22 @@ class Mapped(Items):
         """
         used = len(self.numbering.starts)
         run = self.numbering.num_runs * Numbering.RUN
-        # Modulo 2**64, as all arithmetic here: products of large numbers wrap around and back again.
+        # Modulo 2**64, like all arithmetic here: products of large numbers wrap around and back again.
         zero = addresses - ((starts + run) * self.stride)[:, None]
         self._zero = appended(self._zero, used, zero if self.pieces > 1 else zero.reshape(-1))
-        self.numbering.append(starts, num_items)  # last: now threads find the blocks
+        self.numbering.append(starts, num_items)  # last: from now on threads find the blocks
 
     @property
     def memory(self) -> Memory:
-        """What all addresses lie in."""
+        """The memory of all addresses."""
         return self._memory
 
     def addresses(self, items: Ints, blocks: Ints) -> Ints:
-        """Where items of these blocks begin, or would begin if they were theirs; of one piece."""
+        """The addresses of items of these blocks, or what they would be; for items of one piece."""
         return items * self.stride + self._zero.take(blocks)
 
     def runs(self, first: Ints, last: Ints) -> Runs | None:
-        """The same as they lie, not copied; None if some lie in pieces."""
+        """The runs of `spans`, not copied; None if some are cut."""
         some = last > first
         if not some.all():
             if not some.any():
@@ -311,16 +311,16 @@ class Mapped(Items):
 
 
 class Decoded(Items):
-    """Items whose blocks are decoded as a whole when one is wanted, and kept while there is room.
+    """Items whose blocks are decoded as a whole when an item is wanted, and kept while there is room.
 
     The least recently used blocks make room. Threads take turns. A forked child goes on with its own copy.
 
     Args:
         starts: for each run, the first item of each block within it.
-        num_items: of each run.
+        num_items: number of items of each run.
         pieces, stride: see `Items`.
         decode: writes the given piece of the given block into an array of `piece_bytes`.
-        piece_bytes: of the largest piece of a block, decoded.
+        piece_bytes: size of the largest piece of a block, decoded.
         capacity: bytes to keep at most; at least one block is kept.
     """
 
@@ -341,7 +341,7 @@ class Decoded(Items):
         slots = min(count, max(pieces, capacity // max(1, piece_bytes)))
         self._most_blocks = max(1, slots // pieces)
         self._decode = decode
-        self._arena: Bytes = np.empty((slots, piece_bytes), np.uint8)  # pages come into being when written
+        self._arena: Bytes = np.empty((slots, piece_bytes), np.uint8)  # pages are allocated when written
         self._memory = Memory([self._arena.reshape(-1)])
         self._slot_of = np.full(count, -1)
         self._held_in = np.full(slots, -1)
@@ -353,11 +353,11 @@ class Decoded(Items):
 
     @property
     def memory(self) -> Memory:
-        """Where decoded blocks are kept."""
+        """The memory of decoded blocks."""
         return self._memory
 
     def absent(self, blocks: Ints) -> Ints:
-        """Those of these blocks that would have to be decoded now."""
+        """The blocks among these that would have to be decoded now."""
         found = np.unique(blocks)
         return found[self._slot_of.take(found * self.pieces) < 0]
 
@@ -388,7 +388,7 @@ class Decoded(Items):
             self._slot_of[held] = -1
         block, nth = divmod(piece, self.pieces)
         self._decode(block, nth, self._arena[slot])
-        # Known only now that it is whole: decoding may fail, or a thread elsewhere may fork.
+        # Recorded only when it is whole: decoding may fail, or another thread may fork.
         self._zero[piece] = address_of(self._arena[slot]) - self.numbering.starts[block] * self.stride
         self._held_in[slot] = piece
         self._slot_of[piece] = slot

@@ -1,16 +1,16 @@
 """Pages of files: mapped, and asked for ahead as long as they really come from disk.
 
-Told which pages are wanted next, the kernel reads many at once instead of one page fault after another. Where
-there is no such call (Windows, some sandboxes) nothing is told, and reading is right all the same.
+Advised which pages are wanted next, the kernel reads many at once instead of one page fault after another.
+Where there is no such call (Windows, some sandboxes) no advice is given, and reading is correct all the same.
 
 Note 21. Advice is given while the disk answers.
-Advised rows do not fault, so faults cannot show when to stop; the blocks that the thread has made the disk
-read do (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of a
-batch go out in one `process_madvise`, at half the cost of one call per row.
+Advised rows do not fault, so faults cannot show when to stop; the count of blocks that the thread made the
+disk read can (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of
+a batch go out in one `process_madvise`, at half the cost of one call per row.
 
 Note 24. Mappings are made by `mmap(2)` itself.
-Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond an end that somebody has cut
-ends the process. So where other machines write, a file's size is looked up by its path before a batch, at
+Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond the end at which it was cut
+kills the process. So where other machines write, a file's size is looked up by its path before a batch, at
 most once a second: a mapping has no descriptor to ask.
 """
 
@@ -63,7 +63,7 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """Of this thread; of the process, where threads are not told apart; zeros where neither is."""
+    """This thread's usage; the whole process's where the system counts no threads; zeros if neither."""
     if resource is None:
         return Usage()
     found = resource.getrusage(_WHOSE)
@@ -71,25 +71,25 @@ def usage() -> Usage:
 
 
 class Thermometer:
-    """Tells whether some data come from disk: as long as reading faults, or advice makes the disk read.
+    """Knows whether some data come from disk: they do while reading faults, or advice makes the disk read.
 
-    It begins cold. Advice that has read nothing for some thousand rows makes it warm; a fault makes it cold
-    again, and if that is soon, it will take longer to become warm the next time.
+    It begins cold. Advice that causes no reads for a few thousand rows makes it warm; a fault makes it cold
+    again, and if that happens soon, it takes longer to become warm the next time.
     """
 
     def __init__(self) -> None:
         self.cold = can_advise
-        self._quiet = 0  # rows advised since advice has last made the disk read
+        self._quiet = 0  # rows advised since advice last made the disk read
         self._patience = _PATIENCE
 
     def probe(self) -> None:
-        """Becomes cold; one quiet piece of advice is enough to end that."""
+        """Becomes cold, until a single piece of advice causes no reads."""
         if not self.cold:
             self.cold = can_advise
             self._quiet = self._patience
 
     def after_advice(self, before: Usage, rows: int) -> None:
-        """Takes note of what advice about so many rows has caused since `before`."""
+        """Takes note of what advice about `rows` rows has caused since `before`."""
         if usage().blocks > before.blocks:
             self._quiet = 0
             return
@@ -110,7 +110,7 @@ _PATIENCE, _MOST_PATIENCE = 2048, 2**17
 
 
 def merged(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Runs of bytes as runs of whole pages; of those that follow and touch each other only one is left."""
+    """Runs of bytes as runs of whole pages; successive runs that touch become one."""
     begins, stops = starts & -PAGE, (ends + (PAGE - 1)) & -PAGE
     new = np.empty(len(begins), np.bool_)
     new[:1] = True
@@ -122,9 +122,9 @@ def merged(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 
 class _Mapping:
-    """Bytes of a file as memory, until nobody holds an array over them.
+    """Bytes of a file as memory, until no array over them is left.
 
-    Unlike those of Python's `mmap`, it keeps no file descriptor: there may be thousands.
+    Unlike Python's `mmap`, it keeps no file descriptor: there may be thousands of mappings.
     """
 
     def __init__(self, descriptor: int, nbytes: int) -> None:
@@ -155,10 +155,10 @@ def mapped_bytes(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
 
 
 class Watch:
-    """Looks now and then whether a mapped file has been cut, for to read beyond its new end ends the process.
+    """Checks now and then whether a mapped file has been cut: reading beyond its new end kills the process.
 
-    None can be told for certain: a file may be cut right after a look. It is looked up by its name, since a
-    mapping keeps no descriptor; if another file has that name, or none, the mapped one is whole, and read on.
+    This is not certain: a file may be cut right after a look. The file is looked up by its name, since a
+    mapping keeps no descriptor; if another file has that name, or none, the mapped one is whole and readable.
     """
 
     def __init__(self, path: str, nbytes: int) -> None:
@@ -169,8 +169,8 @@ class Watch:
 
     @classmethod
     def where_needed(cls, path: str, nbytes: int) -> Watch | None:
-        """A watch over a file where other machines write; on a disk of this one, where a look would cost more
-        than it is worth, None."""
+        """A watch over a file where other machines may write; None on a local disk, where a look would cost
+        more than it is worth."""
         try:
             return cls(path, nbytes) if is_shared(os.stat(path).st_dev) else None
         except OSError:
@@ -193,7 +193,7 @@ class Watch:
             )
 
 
-_LOOK_SECONDS = 1.0  # between looks; network file systems themselves tell of changes some seconds late
+_LOOK_SECONDS = 1.0  # between looks; network file systems themselves show changes some seconds late
 _SHARED = frozenset(
     b"9p afs beegfs ceph cifs fuse gfs2 gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb3 smbfs vboxsf "
     b"virtiofs wekafs".split()
@@ -202,7 +202,7 @@ _SHARED = frozenset(
 
 @functools.lru_cache(None)
 def is_shared(device: int) -> bool:
-    """True if other machines may write to a mounted device, as far as Linux tells its type."""
+    """True if other machines may write to a mounted device, as far as Linux knows its type."""
     try:
         wanted = b"%d:%d" % (os.major(device), os.minor(device))
         with open("/proc/self/mountinfo", "rb") as file:
@@ -217,7 +217,7 @@ def is_shared(device: int) -> bool:
 
 
 def scatter(data: npt.NDArray[np.uint8]) -> None:
-    """From now on the kernel reads only what is asked for of a mapped file, not what follows it."""
+    """Makes the kernel read only the requested pages of a mapped file, not those that follow."""
     if can_advise and _library is not None:
         _library.madvise(data.ctypes.data, data.nbytes, _RANDOM)
 
@@ -250,7 +250,7 @@ def _load() -> ctypes.CDLL | None:
 
 
 _library = _load()
-# Of larger pages the boundaries here would be none.
+# With larger pages, these boundaries would not be page boundaries.
 can_advise = _library is not None and mmap.PAGESIZE <= PAGE
 _one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")
 _self: tuple[int, int] | None = None  # this process, and a descriptor of it
@@ -261,7 +261,7 @@ def _advise(ranges: npt.NDArray[np.uint64]) -> bool:
     global _one_by_one
     assert _library is not None
     if not _one_by_one:
-        # One call for all of a batch; it leaves Python's lock.
+        # One call for a whole batch; it releases Python's lock.
         found = _library.syscall(
             _PROCESS_MADVISE, _descriptor(), ranges.ctypes.data, len(ranges), _WILLNEED, 0
         )
@@ -273,6 +273,6 @@ def _advise(ranges: npt.NDArray[np.uint64]) -> bool:
 
 def _descriptor() -> int:
     global _self
-    if _self is None or _self[0] != os.getpid():  # a forked child has its parent's
+    if _self is None or _self[0] != os.getpid():  # a forked child has inherited its parent's
         _self = os.getpid(), os.pidfd_open(os.getpid())  # type: ignore[attr-defined,unused-ignore]
     return _self[1]

@@ -1,6 +1,6 @@
-"""Tasks -> their results, in order; a thread works ahead while whoever wants them is busy elsewhere.
+"""Tasks -> their results, in order; a thread works ahead while the consumer is busy elsewhere.
 
-Note 22. A result that nobody has begun is made by the thread that wants it.
+Note 22. A result that no thread has begun is made by the thread that wants it.
 The thread that reads ahead begins only if there is time to gain, half a millisecond between two results: in a
 loop that does nothing else it would cost more than it gains.
 """
@@ -20,21 +20,19 @@ from .forks import renew_in_children
 __all__ = ["Ahead", "Task"]
 
 T = TypeVar("T")
-_WORTH_A_THREAD = (
-    0.5e-3  # seconds away between two results; below, two threads would only be in each other's way
-)
-_PATIENCE = 1.0  # seconds between two looks whether the thread is still there
+_WORTH_A_THREAD = 0.5e-3  # seconds between two results; below, two threads would only hinder each other
+_PATIENCE = 1.0  # seconds between two checks that the thread is still alive
 
 
 class Task(NamedTuple, Generic[T]):
-    """Something to do, and how many batches that will be."""
+    """Work to do, and how many batches it makes."""
 
     run: Callable[[], T]
     size: int
 
 
 class _Ticket:
-    """A task that somebody has begun."""
+    """A task that a thread has begun."""
 
     def __init__(self, task: Task[Any]) -> None:
         self.task = task
@@ -51,11 +49,11 @@ class _Ticket:
 
 
 def _nothing() -> None:
-    """What is left of a task that is done."""
+    """Stands in for the work of a task that is done."""
 
 
 class _Shared:
-    """What the thread and whoever takes the results share; nothing in it leads back to the latter."""
+    """The state that the thread shares with the consumer of results; it has no reference to the consumer."""
 
     def __init__(self, tasks: Iterator[Task[Any]], most: int) -> None:
         self.tasks = tasks
@@ -72,7 +70,7 @@ class _Shared:
         self.changed = threading.Condition()
 
     def begin(self, only_if_none: bool) -> _Ticket | None:
-        """The next task, which the caller is to run; None if there is none, or another is under way."""
+        """The next task, which the caller must run; None if there is none, or another one is running."""
         with self.beginning:
             if self.is_over or (only_if_none and self.tickets):
                 return None
@@ -93,7 +91,7 @@ class _Shared:
         return not self.tickets or sum(ticket.task.size for ticket in self.tickets) < self.most
 
     def stop(self) -> None:
-        """Ends the thread after what it is doing."""
+        """Ends the thread after its current task."""
         with self.changed:
             self.is_over = True
             self.changed.notify_all()
@@ -117,11 +115,11 @@ def _work(shared: _Shared) -> None:
 
 
 class Ahead(Iterator[T]):
-    """The results of tasks, in order, each with the exception of its own task.
+    """The results of tasks, in order; an exception is raised in the place of its task's result.
 
-    Results are made when they are wanted. If whoever wants them stays away for longer, a thread makes the
-    next ones meanwhile, `most` batches at most, or one task. It ends with the iterator, or the process; a
-    forked child must make a new one.
+    Results are made when they are wanted. If the consumer stays away for longer, a thread makes the next ones
+    meanwhile, `most` batches at most, or one task. It ends with the iterator, or the process; a forked child
+    must make a new one.
     """
 
     def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
@@ -138,7 +136,7 @@ class Ahead(Iterator[T]):
             self._returned = time.perf_counter()
 
     def _alone(self) -> T:
-        """The next result, while nobody works ahead."""
+        """The next result, while no thread works ahead."""
         shared = self._shared
         if shared.is_over:
             raise StopIteration
@@ -153,7 +151,7 @@ class Ahead(Iterator[T]):
         return result
 
     def _shared_result(self) -> T:
-        """The next result, whoever makes it."""
+        """The next result, from either thread."""
         shared = self._shared
         ticket = None
         if shared.tickets or (ticket := shared.begin(only_if_none=True)) is None:
@@ -171,7 +169,7 @@ class Ahead(Iterator[T]):
         return result
 
     def _awaited(self) -> _Ticket:
-        """The first task under way, once it is done."""
+        """The first running task, once it is done."""
         shared = self._shared
         with shared.changed:
             if not shared.tickets:
@@ -199,7 +197,7 @@ _running: weakref.WeakSet[_Shared] = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """No thread may be within torch or NumPy when the interpreter goes."""
+    """Ends all threads: none may be inside torch or NumPy when the interpreter exits."""
     for shared in tuple(_running):
         shared.stop()
     for shared in tuple(_running):

@@ -1,10 +1,10 @@
-"""Memory that is used again once nobody holds it: fresh pages cost as much as filling them.
+"""Memory that is reused once nothing refers to it: fresh pages cost as much as filling them.
 
-Note 10. Batches lie in memory that is used again once nobody holds it.
+Note 10. Batches lie in memory that is reused once nothing refers to it.
 The reference count of the owning array shows it. Counts are read in C alone, since what a variable adds to
 one changes with Python's version and optimizer. Where they cannot be trusted (a free-threaded Python, where a
-reference may be taken between look and use; a Python that counts otherwise, which is tried at import) buffers
-are fresh memory, and batches are copied out of their slots.
+reference may be taken between look and use; a Python that counts otherwise, as a test at import shows)
+buffers are fresh memory, and batches are copied out of their slots.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ __all__ = [
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]  # of any shape and dtype
-_ALIGNMENT = 64  # bytes; as torch's own allocator gives
+_ALIGNMENT = 64  # bytes, like torch's own allocator
 _MOST_BYTES = 2**30
 _WORTH_KEEPING = 64 * 1024  # bytes; below this malloc reuses memory by itself
 
 
 def address_of(array: Array) -> int:
-    """Where an array begins in memory."""
+    """The address of an array's first byte."""
     found: int = array.__array_interface__["data"][0]
     return found
 
 
 def fresh(nbytes: int) -> Array:
-    """An uninitialised array (nbytes,) of uint8, of no pool."""
+    """An uninitialised array (nbytes,) of uint8 that belongs to no pool."""
     return np.empty(nbytes, np.uint8)
 
 
 def held(arrays: Sequence[Array | None]) -> list[bool]:
-    """For each array, whether anybody but this sequence holds it or a view of it.
+    """For each array, whether anything but this sequence refers to it or to a view of it.
 
-    To be believed where `counts_can_be_trusted`, of arrays that the caller keeps in no variable meanwhile.
+    Reliable where `counts_can_be_trusted`, for arrays that no variable of the caller refers to meanwhile.
     """
     # All in C: what a variable or a subscript adds to a count changes with Python's version and optimizer.
     return [count != _HELD_BY_NOBODY for count in map(sys.getrefcount, arrays)]
 
 
 def counts_can_be_trusted() -> bool:
-    """True where `held` tells the truth; where it does not, memory is not used again and batches are copied.
+    """True where `held` is reliable; where it is not, memory is not reused and batches are copied.
 
-    Not so in a free-threaded Python, where another thread may take a reference between the look and the use,
-    and in one that counts otherwise than CPython. TORCHYOGA_REUSE_MEMORY=0 in the environment says no, too.
+    False in a free-threaded Python, where another thread may take a reference between the look and the use;
+    in a Python that counts otherwise than CPython; and if the environment has TORCHYOGA_REUSE_MEMORY=0.
     """
     return _TRUSTED
 
@@ -82,14 +82,14 @@ def _counts_tell() -> bool:
 
 
 class Place:
-    """A run of memory in which buffers are to lie, one after the other."""
+    """A run of memory that is handed out as buffers, one after the other."""
 
     def __init__(self, memory: Array) -> None:
         self.memory = memory
         self.used = 0
 
     def empty(self, nbytes: int) -> Array | None:
-        """The next (nbytes,) of uint8; None if there is not so much left."""
+        """The next (nbytes,) of uint8; None if not enough is left."""
         start = -(-self.used // _ALIGNMENT) * _ALIGNMENT
         if start + nbytes > self.memory.size:
             return None
@@ -107,9 +107,9 @@ def is_placing() -> bool:
 
 @contextlib.contextmanager
 def placing(place: Place) -> Iterator[None]:
-    """Meanwhile all pools of this process hand out memory of `place`, while there is some.
+    """Within the `with` statement all pools of this process hand out memory of `place`, while some is left.
 
-    For a process of one thread, such as a worker that fills shared memory.
+    It is for a process of one thread, such as a worker that fills shared memory.
     """
     global _place
     _place = place
@@ -123,11 +123,11 @@ class BufferPool:
     """Hands out arrays of bytes, and takes each back when the last array or tensor over it is gone.
 
     Views, and tensors made from them, hold a reference to the array that owns the memory; so its reference
-    count tells exactly whether anybody still can see it. Where counts cannot be trusted, all is fresh memory.
+    count shows exactly whether it is still in use. Where counts cannot be trusted, all memory is fresh.
 
     Args:
         capacity: bytes that the pool keeps for reuse, or four buffers if those are more, but less than
-            1 GiB; what is handed out beyond is ordinary memory.
+            1 GiB; buffers beyond that are ordinary memory.
     """
 
     def __init__(self, capacity: int = 64 * 2**20) -> None:
@@ -135,7 +135,7 @@ class BufferPool:
         self._kept: list[Array] = []
 
     def empty(self, nbytes: int) -> Array:
-        """An uninitialised array (nbytes,) of uint8 that nobody else holds."""
+        """An uninitialised array (nbytes,) of uint8 that nothing else refers to."""
         if _place is not None:
             found = _place.empty(nbytes)
             if found is not None:
@@ -143,7 +143,7 @@ class BufferPool:
         if nbytes < _WORTH_KEEPING or not _TRUSTED:
             return np.empty(nbytes, np.uint8)
         for _ in range(len(self._kept)):
-            # Out of the list it is this thread's alone, so the count cannot change between look and use.
+            # Taken off the list it is this thread's alone, so the count cannot change between look and use.
             ours = self._oldest()
             is_free = bool(ours) and nbytes <= ours[0].size <= 2 * nbytes and not held(ours)[0]
             found = ours[0][:nbytes] if is_free else None
@@ -151,7 +151,7 @@ class BufferPool:
             if found is not None:
                 return found
         buffer = np.empty(nbytes, np.uint8)
-        # As many as are in use at once: one being filled, some read ahead, one held.
+        # As many as are in use at once: one being filled, some read ahead, one with the user.
         most = max(self.capacity, min(4 * nbytes, _MOST_BYTES))
         self._make_room(most - nbytes)
         if nbytes <= most:
@@ -159,7 +159,7 @@ class BufferPool:
         return buffer[:]
 
     def _oldest(self) -> list[Array]:
-        """The buffer that was looked at least recently, no longer kept; none, if others were quicker."""
+        """Takes the least recently checked buffer off the list; empty if other threads were quicker."""
         try:
             return [self._kept.pop(0)]
         except IndexError:
@@ -170,5 +170,5 @@ class BufferPool:
             self._oldest()
 
 
-_HELD_BY_NOBODY = next(map(sys.getrefcount, [np.empty(0, np.uint8)]))  # by the list, and what counts
+_HELD_BY_NOBODY = next(map(sys.getrefcount, [np.empty(0, np.uint8)]))  # the list's, and the counting's own
 _TRUSTED = os.environ.get("TORCHYOGA_REUSE_MEMORY") != "0" and _counts_tell()

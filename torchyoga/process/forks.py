@@ -1,4 +1,4 @@
-"""What forked children make anew: their parent's other threads are not there to release what they hold."""
+"""State that forked children renew: their parent's other threads are gone and cannot release their locks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Forkable", "renew_in_children"]
 
 
 class Forkable(Protocol):
-    """Something with locks or threads of its own."""
+    """An object with locks or threads of its own."""
 
     def renew(self) -> None:
         """Makes them anew, in a child whose only thread is the one that forked."""
@@ -20,7 +20,7 @@ _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def renew_in_children(thing: Forkable) -> None:
-    """Renews it in each forked child, as long as it lives."""
+    """Renews an object in each forked child, as long as the object lives."""
     _alive.add(thing)
 
 

@@ -15,8 +15,8 @@ if sys.version_info >= (3, 12):
 else:
 
     class cached_property(Generic[T]):
-        """As of Python 3.12. Before, all objects of a class share a lock, and a thread that computes the
-        property of one while the process forks leaves all of them locked in the child."""
+        """functools' own, as since Python 3.12. Before, all objects of a class share a lock: if the process
+        forks while a thread computes the property of one object, all are locked in the child."""
 
         def __init__(self, function: Callable[[Any], T]) -> None:
             self._function = function

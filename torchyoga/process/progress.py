@@ -1,4 +1,4 @@
-"""Work under way into a bar on a terminal, which no other process can hold up."""
+"""The progress of work into a bar on a terminal, which no other process can block."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Bar", "progress_bar"]
 
 
 class Bar(Protocol):
-    """How far something is."""
+    """A progress bar."""
 
     def __enter__(self) -> Bar: ...
 
     def __exit__(self, *error: object) -> None: ...
 
     def update(self, count: int = 1) -> object:
-        """So much more is done."""
+        """Adds `count` to what is done."""
 
 
 def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **more: object) -> Bar:
@@ -29,10 +29,10 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
 
     Args:
         shown: None shows it on a terminal only.
-        total: the count at the end; None if nobody knows.
-        what: is under way.
+        total: the count at the end; None if it is unknown.
+        what: names the work.
         unit: of the count.
-        more: for tqdm.
+        more: arguments for tqdm.
     """
     if shown is None:
         shown = sys.stderr is not None and sys.stderr.isatty()
@@ -42,15 +42,15 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
 class _Bar(tqdm):  # type: ignore[misc]
     """tqdm's bar, without the lock that is shared with all forked processes.
 
-    One that is killed while it holds that lock, which also bars that nobody sees take, leaves all others
-    waiting for ever.
+    A process that is killed while it holds that lock, which hidden bars take, too, leaves all others waiting
+    for ever.
     """
 
     monitor_interval = 0  # the thread takes it too
 
 
 class _Lock:
-    """Renewed in forked children."""
+    """A lock that forked children renew."""
 
     def __init__(self) -> None:
         self.renew()
@@ -65,7 +65,7 @@ _lock = _Lock()
 
 
 class _Nothing:
-    """A bar that nobody sees."""
+    """A bar that is not shown."""
 
     def __enter__(self) -> _Nothing:
         return self

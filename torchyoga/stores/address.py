@@ -1,4 +1,4 @@
-"""What somebody calls a storage -> the directory that it is."""
+"""The path or URL that a user passes for a storage -> the directory that it names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def directory_of(text: str) -> Path:
     """The directory of a path, or of a URL of one as `Path.as_uri` and RFC 8089 write it.
 
     Raises:
-        ValueError: it is a URL of another machine, or is like a URL, but is not one.
+        ValueError: it is a URL of another machine, or looks like a URL but is not one.
 
     Example:
         >>> directory_of("file:///data/storage").as_posix()

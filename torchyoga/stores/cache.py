@@ -1,17 +1,18 @@
 """A folder of this machine that keeps files of stores: shared by all its processes, bounded in bytes.
 
 <folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
-<folder>/parts/<key>         on its way; what is there already is kept if the download is interrupted
+<folder>/parts/<key>         being downloaded; what has arrived is kept if the download is interrupted
 <folder>/locks/<key>.lock    held by whoever downloads it; the kernel frees it when that process dies
-<folder>/checking/<token>/   a cache for one check, whose lock is held as long as it is under way
+<folder>/checking/<token>/   a cache for one check, whose lock is held while the check runs
 <folder>/building/           versions being built for a store
 
 Note 48. A file is mapped, not held.
-To make room the cache deletes the files that were opened longest ago; processes that have one mapped read on,
-and let go when they next open a file. So nobody counts who uses what, and processes that die leave nothing.
+To make room, the cache deletes the files that were opened longest ago; processes that have one mapped go on
+reading it, and release it when they next open a file. So users need not be counted, and processes that die
+leave nothing behind.
 
-Note 65. A check holds a lock of the kernel's as long as it downloads.
-Builders do so, too. What a killed check has left is recognised by its lock, which nobody holds.
+Note 65. A check holds a kernel lock as long as it downloads.
+Builders do so, too. What a killed check has left behind is recognised by its lock, which no process holds.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ __all__ = ["Cache", "default_folder"]
 _log = logging.getLogger("torchyoga")
 _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
-_ROOM_SECONDS = 600.0  # to wait for others that make room
-_FORGOTTEN_SECONDS = 86400.0  # after which a download that nobody went on with is deleted
+_ROOM_SECONDS = 600.0  # to wait for other processes that make room
+_FORGOTTEN_SECONDS = 86400.0  # after which a download that no process continued is deleted
 _MOST_BRINGS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What is called otherwise is somebody else's, for a cache may be any folder of the user's. The second part is
-# that of another name of a file, while it is held.
+# Files with any other name are not ours, for the user may choose any folder as the cache. The second part
+# belongs to the second name that a file has while it is held.
 _KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.(mdb|h5)")
 _LOCK = re.compile(r"([0-9a-f]{32}\.(mdb|h5)|checking-[0-9a-f]{16})\.lock")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
@@ -67,14 +68,14 @@ def default_folder() -> Path:
 class Cache:
     """The folder. All methods may be called by any number of threads and processes.
 
-    What is deleted to make room stays readable for whoever has it mapped. Nothing is written or deleted
-    through links, and no link is taken for a file.
+    A file that is deleted to make room stays readable for processes that have it mapped. Nothing is written
+    or deleted through links, and a link is never taken for a file.
 
     Attributes:
         folder: where it is; made when something is first kept.
-        limit: bytes to keep, or None for as many as the disk holds; the files that are on their way, or that
-            are wanted at once, come on top.
-        shared: the group may read and write it; else nobody but the user may do either.
+        limit: bytes to keep, or None for as many as the disk holds; files that are being downloaded, or that
+            are needed at the same time, come on top.
+        shared: the group may read and write it; otherwise only the user may do either.
         within: the cache is this folder below `folder`.
     """
 
@@ -93,11 +94,11 @@ class Cache:
         return Path(self._place(kind, key))
 
     def _place(self, kind: str, key: str) -> str:
-        # As text, for this is asked of every file again and again.
+        # As text, for this is called for every file again and again.
         return os.path.join(self.folder, self.within, kind, key)
 
     def find(self, key: str) -> Path | None:
-        """The file, which counts as used now; None if it is not there, CorruptError if it is no file."""
+        """The file, which counts as used now; None if it is missing, CorruptError if it is not a file."""
         if not self.has(key):
             return None
         path = self._place("files", key)
@@ -109,11 +110,11 @@ class Cache:
         except FileNotFoundError:
             return None
         except OSError:
-            pass  # it may only be read, which is enough
+            pass  # we may only read it, which is enough
         return Path(path)
 
     def has(self, key: str) -> bool:
-        """True if the file is there; CorruptError if something else is."""
+        """True if the file is in the cache; CorruptError if something else has its name."""
         return self._is_there("files", key)
 
     def _is_there(self, kind: str, key: str) -> bool:
@@ -128,20 +129,20 @@ class Cache:
         return True
 
     def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
-        """The file; if it is not there, `download` writes it, while others that want it wait.
+        """The file; if it is missing, `download` writes it, while other callers that want it wait.
 
         Args:
             key: its name here.
             nbytes: its size.
-            download: writes, or goes on writing, the file at a path, and checks it.
+            download: writes the file at a path, or continues it, and checks it.
             what: the file, for messages.
 
         Raises:
-            OSError: the disk is full, and nothing is left here that could be deleted; or the folder cannot be
-                written.
-            YogaError: there are links in it.
-            RemoteError: another process downloads it, and nothing has come for ten minutes; or others delete
-                it again and again.
+            OSError: the disk is full, and nothing is left in the cache that could be deleted; or the folder
+                cannot be written.
+            YogaError: there are links in the folder.
+            RemoteError: another process is downloading it, and nothing has arrived for ten minutes; or other
+                processes delete it again and again.
         """
         self._is_there("parts", key)
         for _ in range(_MOST_BRINGS):
@@ -163,7 +164,7 @@ class Cache:
             self._delete(f"parts/{entry.name}")
         self.make_room(nbytes)
         tries: int | None = (
-            None  # each but the last deletes one; what is here is counted when the disk is full
+            None  # each call but the last deletes one; files are counted when the disk is full
         )
         while True:
             try:
@@ -184,18 +185,18 @@ class Cache:
         ) from full
 
     def part(self, key: str) -> BinaryIO:
-        """What is here of a file on its way, opened for reading and for writing at its end."""
+        """The downloaded part of a file, opened for reading and for writing at its end."""
         with self._advising():
             return self.root.reopen(f"parts/{key}")
 
     def drop(self, key: str) -> None:
-        """Deletes a file, and what is here of it on its way."""
+        """Deletes a file, and its downloaded part."""
         self._delete(f"files/{key}")
         self._delete(f"parts/{key}")
 
     @contextlib.contextmanager
     def held(self, key: str) -> Iterator[Path]:
-        """Another name of a file, which stays whatever is deleted; FileNotFoundError if the file is gone."""
+        """A second name of a file, which stays whatever is deleted; FileNotFoundError if the file is gone."""
         stem, _, suffix = key.partition(".")
         name = f"{stem}-{secrets.token_hex(4)}.{suffix}"
         self.make("parts")
@@ -219,11 +220,11 @@ class Cache:
         with self._advising():
             os.utime(self.root.path / name)
             self.root.move(name, f"files/{key}")
-        self.make_room(0, spared=key)  # others may have come in the meantime
+        self.make_room(0, spared=key)  # other files may have arrived in the meantime
         return self.path("files", key)
 
     def make_room(self, nbytes: int, spared: str | None = None) -> None:
-        """Deletes what was not used for longest, but for one file, until so many more bytes fit."""
+        """Deletes the files unused for longest, except one, until that many more bytes fit."""
         if self.limit is None:
             return
         with self._only_one("room"):
@@ -240,14 +241,14 @@ class Cache:
         return any(self._delete(f"files/{entry.name}") for entry in self._files("files"))
 
     def _delete(self, name: str) -> bool:
-        """False if it cannot be deleted, as what is open on Windows, or what is behind a link."""
+        """False if it cannot be deleted, such as a file open on Windows, or one behind a link."""
         try:
             return self.root.unlink(name)
         except (OSError, YogaError):
             return False
 
     def _files(self, kind: str, before: float = math.inf) -> list[Entry]:
-        """What is kept, the oldest first."""
+        """The files in the cache, oldest first."""
         found = (entry for entry in self.root.scan(kind) if entry.is_file and _KEY.fullmatch(entry.name))
         return sorted(
             (entry for entry in found if entry.written < before),
@@ -258,10 +259,10 @@ class Cache:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Cache]:
-        """An empty cache of its own, deleted at the end, or if this process dies by the next that comes."""
+        """An empty cache of its own, deleted at the end, or by a later process if this one dies."""
         self.tidy()
         token = secrets.token_hex(8)
-        with self._only_one(f"checking-{token}"):  # first: what nobody holds is tidied up
+        with self._only_one(f"checking-{token}"):  # first: folders without a held lock are tidied up
             self.make(f"checking/{token}")
             try:
                 yield Cache(self.folder, 0, self.shared, f"{self.within}/checking/{token}".lstrip("/"))
@@ -269,13 +270,13 @@ class Cache:
                 self._delete_scratch(token)
 
     def tidy(self) -> list[str]:
-        """Deletes what checks have left that no living process goes on with; returns the names."""
+        """Deletes what checks have left that no living process uses; returns the names."""
         removed = []
-        with contextlib.suppress(OSError, YogaError):  # it is somebody else's, or behind a link
+        with contextlib.suppress(OSError, YogaError):  # it is not ours, or behind a link
             tokens = [e.name for e in self.root.scan("checking") if _TOKEN.fullmatch(e.name) and e.is_folder]
             for token in tokens:
                 with (
-                    contextlib.suppress(OSError, YogaError),  # so is a lock that another holds
+                    contextlib.suppress(OSError, YogaError),  # the same for a lock held elsewhere
                     self._only_one(f"checking-{token}", seconds=0),
                 ):
                     self._delete_scratch(token)
@@ -286,10 +287,10 @@ class Cache:
         return removed
 
     def _tidy_lock(self, name: str) -> None:
-        """Deletes a lock of what is not here, unless somebody holds it."""
+        """Deletes the lock of a file that is not in the cache, unless the lock is held."""
         with contextlib.suppress(OSError, YogaError):
             if not any(self.root.find(f"{kind}/{name}") for kind in ("files", "parts")):
-                # Whoever waits for it meanwhile sees that it is gone, and makes another.
+                # A process that waits for it meanwhile sees that it is gone, and makes another.
                 with self._only_one(name, seconds=0):
                     self.root.unlink(f"locks/{name}.lock")
 
@@ -312,7 +313,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _advising(self) -> Iterator[None]:
-        """Says what to do where the system refuses."""
+        """Adds what to do where the system refuses."""
         try:
             yield
         except (YogaError, TimeoutError, FileNotFoundError):
@@ -328,7 +329,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _lock(self, key: str, what: str) -> Iterator[bool]:
-        """Holds the lock of a key; gives False, without it, once somebody else has brought the file."""
+        """Holds the lock of a key; gives False, without it, once another process has downloaded the file."""
         lock = self._filelock(key)
         started = moved = time.monotonic()
         notice, size = _NOTICE_SECONDS, -1
@@ -347,12 +348,12 @@ class Cache:
                     size, moved = found, now
                 if now - moved > _LONGEST_STANDSTILL:
                     raise RemoteError(
-                        f"another process downloads {what}, but nothing has come for {now - moved:.0f} s; "
-                        f"stop it (it holds {lock.lock_file})"
+                        f"another process is downloading {what}, but nothing has arrived for "
+                        f"{now - moved:.0f} s; stop it (it holds {lock.lock_file})"
                     ) from None
                 if now - started > notice:
                     _log.warning(
-                        "waiting for another process, which downloads %s (%.0f s)", what, now - started
+                        "waiting for another process that downloads %s (%.0f s)", what, now - started
                     )
                     notice *= 2
         try:
@@ -366,7 +367,7 @@ class Cache:
         try:
             self._acquire(lock, seconds)
         except filelock.Timeout:
-            raise RemoteError(f"{lock.lock_file} is held by another process; stop that one") from None
+            raise RemoteError(f"{lock.lock_file} is held by another process; stop that process") from None
         try:
             yield
         finally:

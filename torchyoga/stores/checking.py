@@ -1,4 +1,4 @@
-"""All bytes of a version -> whether they are what its manifest says, whoever overwrites it meanwhile."""
+"""All bytes of a version -> whether they are what its manifest says, even if it is overwritten meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .contract import Held, Versions
 
 __all__ = ["MOST_LOOKS", "check", "checked_files", "latest", "overwritten"]
 
-MOST_LOOKS = 5  # at a version that others overwrite at the same time
+MOST_LOOKS = 5  # at a version that is overwritten at the same time
 
 
 def check(store: Versions, id: str, version: str) -> None:
@@ -34,7 +34,7 @@ def check(store: Versions, id: str, version: str) -> None:
 
 
 def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
-    """What is missing, cut, damaged or not in the manifest, also if it is about to be removed."""
+    """What is missing, cut, damaged or not in the manifest, even if it is about to be removed."""
     try:
         problems = store.check_files(manifest)
     except FileNotFoundError as error:
@@ -46,7 +46,7 @@ def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
 
 
 def checked_files(store: Versions, manifest: Manifest) -> Held:
-    """A function that gives a file of a version at a path here, once it has been found sound."""
+    """A function that gives a local path of a file of a version, once the file has been checked."""
     files = store.files(manifest)
 
     @contextlib.contextmanager
@@ -66,7 +66,7 @@ def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
     """What is published now under the id and version of a manifest.
 
     Raises:
-        NotFoundError: nothing is; says what was being done.
+        NotFoundError: no version is; says what was being done.
     """
     found = store.find(manifest.id, manifest.version)
     if found is None:
@@ -81,5 +81,5 @@ def overwritten(store: Versions, manifest: Manifest, doing: str) -> NotFoundErro
     """The error for a version that was overwritten at every look."""
     return NotFoundError(
         f"{manifest.id!r} {manifest.version!r} in {store.name} was overwritten {MOST_LOOKS} times while it "
-        f"was {doing}; try again when nobody overwrites it"
+        f"was {doing}; try again when no process overwrites it"
     )

@@ -23,18 +23,18 @@ MOST_NAMED = 10  # in a message
 
 
 def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
-    """The text of a manifest that is to be published, once all that readers do with it has been done.
+    """The text of a manifest to publish, once everything that readers do with it has been tried.
 
     Args:
         manifest: of the version.
-        held: gives each of its files at a path; None if they have been opened already.
+        held: gives a path of each of its files; None if they have been opened already.
 
     Raises:
-        CorruptError: the text is read as something else, or a file cannot be opened.
+        CorruptError: the text reads back as another manifest, or a file cannot be opened.
     """
     text = manifest.to_bytes()
     if Manifest.from_bytes(text) != manifest:
-        raise CorruptError("the manifest would be read as another one; nothing was published")
+        raise CorruptError("the manifest would read back as another one; nothing was published")
     if held is not None:
         for entry in manifest.files:
             with opening(manifest, held)(entry):
@@ -43,7 +43,7 @@ def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
 
 
 def opening(manifest: Manifest, held: Held) -> Held:
-    """`held`, but with a CorruptError for a file of the version that readers could not open."""
+    """`held`, with a CorruptError for a file of the version that readers could not open."""
 
     @contextmanager
     def opened(entry: FileEntry) -> Iterator[str]:
@@ -57,11 +57,11 @@ def opening(manifest: Manifest, held: Held) -> Held:
 
 
 class Seen(NamedTuple):
-    """A published version as somebody has seen it, who may replace that one and no other.
+    """A published version as a writer saw it; the writer may replace that one and no other.
 
     Attributes:
-        build: of its manifest; None if that is damaged.
-        tag: by which the store tells the manifest from any other that is put there; None if it cannot.
+        build: the build its manifest names; None if the manifest is damaged.
+        tag: how the store tells this manifest from any later one; None if it cannot.
     """
 
     build: str | None
@@ -69,12 +69,12 @@ class Seen(NamedTuple):
 
 
 class Versions(ABC):
-    """What a directory and a store behind a URL have in common."""
+    """The published versions of a directory, or of a store behind a URL."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Where they are kept, for messages."""
+        """The directory or URL, for messages."""
 
     @abstractmethod
     def where(self, id: str, version: str) -> str:
@@ -86,7 +86,7 @@ class Versions(ABC):
 
     @abstractmethod
     def fresh(self, manifest: Manifest) -> AbstractContextManager[Files]:
-        """The files of a version as they are where they are kept, whatever this machine has of them."""
+        """The files of a version as they are in the store, whatever copies this machine has."""
 
     @abstractmethod
     def published(self) -> list[tuple[str, str]]:
@@ -101,23 +101,23 @@ class Versions(ABC):
         """Holds the writer's lock of a version; waits while another holds it.
 
         Raises:
-            YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
-                as it takes.
+            YogaError: it was still held after `timeout` seconds; names the holder. A negative timeout waits
+                for ever.
         """
 
     @abstractmethod
     def check_place(self, id: str, version: str) -> None:
-        """YogaError if something lies where a version is to be that torchyoga has not written."""
+        """Raises YogaError if the place of a version holds something that torchyoga has not written."""
 
     @abstractmethod
     def seen(self, id: str, version: str) -> Seen | None:
-        """What is published there now, to be replaced; None if nothing is."""
+        """The version published now, which may be replaced; None if there is none."""
 
     @abstractmethod
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
-        """A place to build a version in, with what an interrupted build has left there. Hold the lock.
+        """A place to build a version in, with what an interrupted build has left. Hold the lock.
 
-        What may be replaced is settled before anything is built: None if nothing may.
+        What may be replaced is decided before anything is built: None if nothing may.
         """
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Versions(ABC):
         """Makes the staged files the version that `manifest` describes, and returns it. Hold the lock.
 
         Raises:
-            ExistsError: another has published it since it was staged.
+            ExistsError: another builder has published it since it was staged.
         """
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Versions(ABC):
         replaces: Seen | None = None,
         progress: bool | None = None,
     ) -> Manifest:
-        """Publishes a version with copies of its files; `held` gives each at a path. Hold the lock."""
+        """Publishes a version with copies of its files; `held` gives a path of each. Hold the lock."""
 
     @abstractmethod
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
@@ -144,18 +144,18 @@ class Versions(ABC):
 
     @abstractmethod
     def clean(self, grace: float) -> list[str]:
-        """Removes what no version needs and nobody has touched for `grace` seconds; returns the names."""
+        """Removes what no version needs and no process touched for `grace` seconds; returns the names."""
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:
-        """What lies beside the manifest of a version: names and bytes."""
+        """The names and bytes of the files next to the manifest of a version."""
 
     @abstractmethod
     def read_manifest(self, id: str, version: str) -> bytes | None:
         """The text of a manifest, None if there is none; CorruptError if it is too large."""
 
     def find(self, id: str, version: str) -> Manifest | None:
-        """The manifest, or None if the version is not published; CorruptError as below."""
+        """The manifest, or None if the version is not published; CorruptError as `manifest`."""
         where, text = self.where(id, version), self.read_manifest(id, version)
         if text is None:
             return None
@@ -193,15 +193,15 @@ class Versions(ABC):
         return found
 
     def like(self, id: str, version: str) -> list[str]:
-        """Published versions of an id, those most like this one first; of many only some."""
+        """Published versions of an id, the most similar first; only some if there are many."""
         return nearest(version, self.versions(id))
 
     def ids_like(self, id: str) -> list[str]:
-        """Ids, those most like this one first; of many only some."""
+        """Ids, the most similar first; only some if there are many."""
         return nearest(id, {found for found, _ in self.published()})
 
     def refuse_existing(self, id: str, version: str) -> None:
-        """ExistsError if a version is published."""
+        """Raises ExistsError if a version is published."""
         if self.find(id, version) is not None:
             raise ExistsError(
                 f"{id!r} {version!r} is published already in {self.name}; "
@@ -209,17 +209,17 @@ class Versions(ABC):
             )
 
     def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
-        """YogaError if a name in the folder of a version is of somebody else's file, as `others` are.
+        """Raises YogaError if a name in the folder of a version is not ours; those of `others` are not.
 
-        What is published there later would be damaged by them, and what is removed would take them along.
+        Such files would damage what is published there later, and be lost when it is removed.
         """
         names = list(names)
         found = sorted({*others, *filter(is_foreign, names)})
         try:
             text = self.read_manifest(id, version) or b""
-            # Beside data files of ours it is ours, whatever a damage has made of it.
+            # Next to our data files it is ours, however damaged.
             is_ours = is_like_manifest(text) or any(map(is_data_file, names))
-        except CorruptError:  # nothing that we would have written
+        except CorruptError:  # not something that we would have written
             is_ours = False
         if not is_ours:
             found.append(MANIFEST)
@@ -232,11 +232,11 @@ class Versions(ABC):
             )
 
     def check_files(self, manifest: Manifest) -> list[str]:
-        """What differs between a manifest and what lies beside it, both ways; empty if nothing does."""
+        """Differences between a manifest and the files next to it, both ways; empty if there are none."""
         there = self.sizes(manifest)
         named = {file.name: file.nbytes for file in manifest.files}
-        # A publication that was cut off, or readers on Windows, may leave files of another build behind. They
-        # are no damage, and the next publication deletes them.
+        # An interrupted publication, or readers on Windows, may leave files of another build behind. They
+        # are harmless, and the next publication deletes them.
         problems = [
             f"{name} is not named in the manifest"
             for name in sorted(there.keys() - named.keys())
@@ -251,7 +251,7 @@ class Versions(ABC):
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """A few names, sorted; of more, twice as many as a message holds, those most like a name first."""
+    """A few names, sorted; if there are many, twice what a message holds, the most similar first."""
     found = sorted(names)
     if len(found) <= MOST_NAMED:
         return found

@@ -19,9 +19,9 @@ def copied(
 
     Args:
         store: the version is read from here.
-        to: and published there.
+        to: the version is published here.
         manifest: of the version, as `store` had it.
-        overwrite: replace another version of that name. The same one is never sent twice.
+        overwrite: replace another version of that name. The same version is never sent twice.
         progress: show a progress bar.
 
     Returns:

@@ -1,10 +1,10 @@
-"""The files of a version in a store, brought into the cache when they are wanted, or some time before.
+"""The files of a version in a store, downloaded into the cache when they are wanted, or some time before.
 
 Note 49. The process that downloads files knows the order.
-A thread walks along the iteration's own arithmetic, and stays a quarter of the cache ahead of the rows
-delivered, or handed to worker processes, which find their files in the cache or wait for the process that
-downloads them. It does not ask again for what they have been handed: by then that may be read, and deleted
-again. All that workers are handed at once is a quarter of the cache at most, if that is a batch each.
+A thread computes the order as the iteration does, and stays a quarter of the cache ahead of the rows that
+were delivered, or handed to worker processes. Workers find their files in the cache, or wait for the process
+that downloads them. The thread does not ask again for files of rows that were handed out: those may have been
+read, and deleted, by then. Workers are handed at most a quarter of the cache at once, but a batch each.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _AT_ONCE = 4  # files
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
 _MOST_BRINGS = 20  # of a file that is deleted again and again before it can be read
 _TRIES = 3  # of a file that arrives damaged
-_AHEAD_SHARE = 4  # of the cache's bound, a file is brought that much before it is wanted
+_AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is wanted
 _POLL = 0.02  # seconds
 _ROWS_WEIGHED, _MOST_WEIGHED = (
     16,
     2**20,
-)  # rows for each file, and in all, that tell how many are read at once
+)  # rows for each file, and in all, that show how many files are read at once
 
 
 class Downloads:
@@ -68,9 +68,9 @@ class Downloads:
 
     Args:
         remote: the store.
-        folder: of the version in it.
+        folder: the folder of the version in the store.
         cache: where the files are kept on this machine.
-        schema: of the version, by which files without a checksum of their own are checked.
+        schema: the schema of the version, to check files without a checksum of their own.
     """
 
     is_far = True
@@ -104,7 +104,7 @@ class Downloads:
         return self._remote.where(self._folder)
 
     def manifest(self) -> bytes:
-        """The text of the manifest there is now."""
+        """The text of the current manifest."""
         try:
             return self._remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
@@ -113,7 +113,7 @@ class Downloads:
             ) from None
 
     def key(self, entry: FileEntry) -> str:
-        """What a file is called in the cache: no other file, or place, has the same."""
+        """The name of a file in the cache: no other file, and no file elsewhere, has the same."""
         known = self._keys.get(id(entry))
         if known is None or known[0] is not entry:
             what = f"{self.name}/{json.dumps(entry.to_json(), sort_keys=True)}"
@@ -126,7 +126,7 @@ class Downloads:
         return self._cache.has(self.key(entry))
 
     def path(self, entry: FileEntry) -> str:
-        """Where the file lies in the cache; waits until it does.
+        """The path of the file in the cache; waits until it is downloaded.
 
         Raises:
             NotFoundError: the version was removed or overwritten in the meantime.
@@ -158,39 +158,39 @@ class Downloads:
         limit = self._cache.limit
         if limit is not None:
             self._warn(
-                f"files are downloaded again while they are waited for, because the cache keeps "
+                f"files are downloaded again while readers wait for them, because the cache keeps "
                 f"{limit / 1e6:.0f} MB; set cache_bytes to the size of the dataset to download each file "
                 "once, or shuffle='block' to do so about once an epoch"
             )
 
     def _warn(self, message: str) -> None:
-        """Once for each version in a process and its forked children."""
+        """Warns once for each version in a process and its forked children."""
         if self.name not in _WARNED:
             _WARNED.add(self.name)
             warn_user(f"{self.name}: {message}")
 
     @property
     def ahead_bytes(self) -> int | None:
-        """What may be read ahead of what is delivered, so that the cache keeps what is still to be read."""
+        """Bytes that may be read ahead of the delivered rows, so that the cache keeps what is unread."""
         return None if self._cache.limit is None else self._cache.limit // _AHEAD_SHARE
 
     def is_checked(self, entry: FileEntry) -> bool:
-        """True if this process has just brought it."""
+        """True if this process has just downloaded it."""
         return self.key(entry) in self._checked
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Begins to bring files, several at once, in this order; whoever wants one hears of errors."""
+        """Begins to download files, several at once, in this order; `path` raises their errors."""
         for entry in entries:
             if not self.is_here(entry):
                 self._asked(entry)
 
     def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Files that are open are being read."""
+        """Notes that open files are being read."""
         for entry in entries:
             self._cache.find(self.key(entry))
 
     def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
-        """Brings every file of a version; ValueError if the cache cannot keep them all."""
+        """Downloads every file of a version; ValueError if the cache cannot keep them all."""
         limit = self._cache.limit
         if limit is not None and manifest.nbytes > limit:
             raise ValueError(
@@ -213,7 +213,7 @@ class Downloads:
 
     @contextlib.contextmanager
     def held(self, entry: FileEntry) -> Iterator[str]:
-        """A path of the file that stays, whatever the cache deletes meanwhile."""
+        """A path of the file that stays valid, whatever the cache deletes meanwhile."""
         key = self.key(entry)
         with contextlib.ExitStack() as stack:
             for _ in range(_MOST_BRINGS):
@@ -232,11 +232,11 @@ class Downloads:
     # -- ahead of time
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
-        """Brings files ahead of time, on a thread, as far as the cache has room."""
+        """Downloads files ahead of time, on a thread, as far as the cache has room."""
         plan = self._plan = object()
-        self._brought.clear()  # to bring a file again in another epoch is no waste
+        self._brought.clear()  # downloading a file again in another epoch is not wasteful
         if not all(map(self.is_here, entries)):
-            # What threads would import: a child that is forked meanwhile has it half imported for good.
+            # Threads would import it: a child forked meanwhile would have it half imported for good.
             import numpy.ma  # noqa: F401  # as `unique` does
 
             for name in {entry.format for entry in entries} & set(FORMATS):
@@ -248,7 +248,7 @@ class Downloads:
             thread.start()
 
     def _weighed(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> Iterable[Ints]:
-        """The same order; warns if it reads from more files at once than the cache keeps."""
+        """This order; warns if it reads from more files at once than the cache keeps."""
         limit, total = self._cache.limit, sum(entry.nbytes for entry in entries)
         if limit is None or total <= limit or self.name in _WARNED:
             return order
@@ -258,7 +258,7 @@ class Downloads:
         while sum(len(numbers) for numbers in seen) < wanted and (numbers := next(left, None)) is not None:
             seen.append(numbers)
         if seen:
-            # What is read both before and after some row is wanted at once there.
+            # A file that is read both before and after some row is wanted at that row.
             joined = np.concatenate(seen)
             before, after = np.array_split(joined[:wanted], 2)
             at_once = np.intersect1d(before, after).tolist()
@@ -277,8 +277,8 @@ class Downloads:
         )
         self._warn(
             f"this order reads from {num_files} files of {nbytes / 1e6:.1f} MB at once, but the cache keeps "
-            f"cache_bytes={limit}. What is deleted while it is read takes its space on the disk all the "
-            f"same, and what is wanted again later is downloaded again; {advice}"
+            f"cache_bytes={limit}. Files deleted while they are read still take their space on the disk, "
+            f"and files wanted again later are downloaded again; {advice}"
         )
 
     def _follow(
@@ -286,7 +286,7 @@ class Downloads:
     ) -> None:
         limit = self._cache.limit
         most = math.inf if limit is None else limit // _AHEAD_SHARE
-        ahead: deque[tuple[int, int]] = deque()  # row that wants a file first, and its bytes
+        ahead: deque[tuple[int, int]] = deque()  # the first row that wants a file, and the file's bytes
         planned: set[int] = set()
         row = 0
         for numbers in order:
@@ -308,7 +308,7 @@ class Downloads:
                 if self._plan is not plan or _ending.is_set():
                     return
                 ahead.append((first, nbytes))
-                # What is being read by now is asked for by its readers, or read already, and deleted since.
+                # Readers ask for the files they read now; those read before may have been deleted since.
                 if first >= (progress() or 0) and not self.is_here(entries[number]):
                     self._asked(entries[number])
             row += len(numbers)
@@ -318,7 +318,7 @@ class Downloads:
     # -- threads
 
     def _asked(self, entry: FileEntry, first: bool = False) -> Future[None]:
-        """A download that is under way, or begins."""
+        """A running download of the file, or a new one."""
         key = self.key(entry)
         with self._lock:
             future = self._under_way.get(key)
@@ -336,7 +336,8 @@ class Downloads:
             return future
 
     def _begin_thread(self) -> None:
-        """Unless there are enough; before anything waits for it, for it may fail. It waits for the lock."""
+        """Begins a thread, which waits for the lock, unless there are enough; call it before anything waits
+        for the thread, for it may fail."""
         if self._threads < _AT_ONCE:
             try:
                 threading.Thread(target=self._work, name="torchyoga download", daemon=True).start()
@@ -372,7 +373,7 @@ class Downloads:
         self._brought.add(key)
 
     def _download(self, entry: FileEntry, path: Path) -> None:
-        """Writes a file, from where it ends, and checks it."""
+        """Writes the missing rest of a file, and checks the file."""
         name, key = f"{self._folder}/{entry.name}", self.key(entry)
         for _ in range(_TRIES):
             with self._cache.part(key) as file:
@@ -409,13 +410,13 @@ class Downloads:
             )
 
     def _files_there(self) -> dict[str, Found]:
-        """What the store has of the version: one request for all files rather than one for each."""
+        """The files that the store has of the version: one request for all rather than one for each."""
         with self._listing:
             if self._listed is None:
                 try:
                     self._listed = self._remote.find(self._folder)
                 except RemoteError:
-                    self._listed = {}  # who may read need not be allowed to list
+                    self._listed = {}  # permission to read does not include permission to list
             return self._listed
 
     def _say_what_happened(self, entry: FileEntry) -> None:
@@ -441,7 +442,7 @@ class Downloads:
                     for start in range(part.at, min(part.at + _RUNS * _RUN, entry.nbytes), _RUN)
                 ]
                 runs = self._remote.read_ranges(name, bounds, entry.nbytes)
-                if len(runs[0]) == entry.nbytes:  # all of it, whatever was asked for
+                if len(runs[0]) == entry.nbytes:  # the whole file, whatever was asked for
                     part.restart()
                 for run in runs:
                     part.add(run)
@@ -453,10 +454,10 @@ class Downloads:
 
 
 class _Part:
-    """A file on its way, at its end.
+    """The downloaded part of a file, open at its end.
 
     Attributes:
-        at: how many bytes it has; `crc`: their CRC-32.
+        at: number of bytes it has; `crc`: their CRC-32.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -483,7 +484,7 @@ _ending = threading.Event()
 
 @atexit.register
 def _stop_planning() -> None:
-    """No thread may be within NumPy when the interpreter goes."""
+    """Ends the threads: none may be inside NumPy when the interpreter exits."""
     _ending.set()
     for thread in tuple(_planning):
         thread.join(5)

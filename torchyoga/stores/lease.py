@@ -1,21 +1,21 @@
-"""A claim on work, as objects in a store: one builder at a time, and none that died blocks the others.
+"""A claim on work, as objects in a store: one builder at a time, and one that died does not block the others.
 
-<folder>/00000007.json          the claim number 7: who, since when; written anew as a sign of life
+<folder>/00000007.json          the claim number 7: its holder, since when; rewritten as a sign of life
 
-Whoever wants the work creates the claim after the last one, once that is given up or has shown no sign of
-life for some time; creation is exclusive, so one gets it. Nobody ever writes to another's claim. Time is told
-by the store's own clock, or where it has none by how long a claim is seen unchanged.
+A builder that wants the work creates the next claim, once the last one is given up or has shown no sign of
+life for some time; creation is exclusive, so only one succeeds. No builder ever writes to another's claim.
+Time is the store's own clock; where it has none, it is how long a claim is seen unchanged.
 
-A holder that was taken over may go on at any time. One that deletes may then delete what it has seen, so
-claims hand on that there was one: see `Lease.may_be_deleted`.
+A holder that was taken over may continue at any time. If its work deletes files, it may then delete those it
+has seen, so later claims pass on that there was such a holder: see `Lease.may_be_deleted`.
 
 Note 46. A claim on a lease is never written by another builder.
-Its number is created after the last one's, so claims form a chain. A holder that slept finds a higher number,
-and its sign of life harms nobody.
+A new claim takes the next number, so claims form a chain. A holder that slept finds a higher number, and its
+own sign of life does no harm.
 
 Note 47. Time is the store's.
-To find out whether a claim is old, a builder writes an object and compares what the store says of both. The
-clocks of machines may be wrong by days.
+To find out whether a claim is old, a builder writes an object and compares the times that the store gives for
+both. The clocks of machines may be wrong by days.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _log = logging.getLogger("torchyoga")
 _LARGEST = 4096  # bytes of a claim
 _CLAIM = re.compile(r"[0-9]{8}\.json")
 _FIRST_POLL, _LONGEST_POLL = 0.1, 2.0  # seconds
-_NOTICE_SECONDS = 5.0  # how long to wait in silence
+_NOTICE_SECONDS = 5.0  # how long to wait without a message
 
 
 class _Claim(NamedTuple):
@@ -52,14 +52,14 @@ class _Claim(NamedTuple):
 
 
 class Lease:
-    """The right to do some work, held in a `with` statement; waits while another holds it.
+    """The right to do some work, held in a `with` statement; waits while another process holds it.
 
     Args:
         remote: the store.
-        folder: where its claims lie.
+        folder: of the claims.
         what: the work, for messages.
-        seconds: without a sign of life for so long, a holder counts as dead.
-        timeout: seconds to wait for others.
+        seconds: a holder that shows no sign of life for this long counts as dead.
+        timeout: seconds to wait for other holders.
         deletes: the work deletes what it finds.
 
     Attributes:
@@ -68,7 +68,7 @@ class Lease:
             if there is none.
 
     Raises:
-        YogaError: another still held it after `timeout`; says who, and since when.
+        YogaError: another process still held it after `timeout`; says which, and since when.
         RemoteError: the store cannot be reached or written.
     """
 
@@ -95,7 +95,7 @@ class Lease:
         self._stop = threading.Event()
         self._life: threading.Thread | None = None
         self._is_lost = False
-        self._asked = -seconds  # when the store was last asked what time it is
+        self._asked = -seconds  # when the store was last asked for its time
 
     def __enter__(self) -> Lease:
         self._acquire()
@@ -114,16 +114,16 @@ class Lease:
             try:
                 self._remote.write(self._name(self.number), self._text(self.number, is_given_up=True))
             except RemoteError as failure:
-                _log.warning("%s: others will wait %.0f s: %s", self._what, self._seconds, failure)
+                _log.warning("%s: other builders will wait %.0f s: %s", self._what, self._seconds, failure)
 
     def check(self) -> None:
-        """YogaError if another has taken over, because this process gave no sign of life for too long."""
+        """Raises YogaError if another holder has taken over, because this one gave no sign of life."""
         claim = self._later()
         if claim is not None:
             self._is_lost = True
             raise YogaError(
                 f"{self._what} was taken over by {claim.holder}, because this process gave no "
-                f"sign of life for {self._seconds:.0f} s; let that one finish"
+                f"sign of life for {self._seconds:.0f} s; let that process finish"
             )
 
     @property
@@ -132,7 +132,7 @@ class Lease:
         return self.deleter > 0
 
     def is_another_deleting(self) -> bool:
-        """True if others have taken over, of whom one may have begun to delete and not ended."""
+        """True if other holders have taken over, and one of them may have begun to delete and not ended."""
         claim = self._later()
         return claim is not None and claim.deleter > self.number
 
@@ -142,7 +142,7 @@ class Lease:
         return Lease(self._remote, self._folder, self._what, self._seconds, self._timeout)
 
     def _later(self) -> _Claim | None:
-        """The last claim, if it is another's."""
+        """The last claim, if another holder made it."""
         last = max(self._claims(), default=0)
         return self._read(last) if last > self.number else None
 
@@ -158,7 +158,7 @@ class Lease:
             if (
                 claim is None
                 or claim.is_given_up
-                # Once more, for between its look and the clock's it may be this process that slept.
+                # Look again: between reading the claim and the clock, this process may itself have slept.
                 or (self._is_dead(claim, seen) and self._read(last) == claim)
             ):
                 self.deleter = 0 if claim is None else claim.deleter
@@ -167,7 +167,7 @@ class Lease:
                 if self._claim(last + 1):
                     self._remote.delete(self._name(number) for number in claims)
                     return
-                claim = self._read(last + 1)  # of whoever was faster
+                claim = self._read(last + 1)  # of the builder that was faster
             if claim.beat != seen[0]:
                 seen = claim.beat, time.monotonic()
             waited = time.monotonic() - started
@@ -212,7 +212,7 @@ class Lease:
             try:
                 self._remote.write(self._name(self.number), self._text(self.number))
             except Exception as error:
-                _log.warning("%s: no sign of life could be given: %s", self._what, error)
+                _log.warning("%s: no sign of life could be written: %s", self._what, error)
 
     # -- claims
 

@@ -35,10 +35,10 @@ from .contract import Held, Seen, Versions, sealed
 __all__ = ["Store", "transfer_bar"]
 
 _log = logging.getLogger("torchyoga")
-_NOTICE_SECONDS = 5.0  # how long to wait for another builder in silence
+_NOTICE_SECONDS = 5.0  # how long to wait for another builder without a message
 _COPY_BYTES = 2**20
-_TRIES = 20  # to make a lock in a folder that others tidy away while it is empty
-_HELD: set[tuple[int, int, str]] = set()  # locks: by which process and thread, and where
+_TRIES = 20  # to make a lock in a folder that other processes delete while it is empty
+_HELD: set[tuple[int, int, str]] = set()  # locks: process, thread and path
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -48,7 +48,7 @@ class Store(Versions):
     Links below the root are read through, and nothing is written or deleted through them.
 
     Args:
-        root: the directory; a `Root` if others than its owner may write or nobody else may read.
+        root: the directory; a `Root` if users other than its owner may write, or may not read.
     """
 
     def __init__(self, root: Path | Root) -> None:
@@ -60,7 +60,7 @@ class Store(Versions):
         return self._root.path
 
     def directory(self, id: str, version: str) -> Path:
-        """Where a version lies, published or not."""
+        """The directory of a version, published or not."""
         return self.root / encoded("id", id) / encoded("version", version)
 
     @property
@@ -99,14 +99,14 @@ class Store(Versions):
         return sorted(version for version in names if (self.directory(id, version) / MANIFEST).is_file())
 
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
-        """Removes a version; who has it open keeps it."""
+        """Removes a version; readers that have it open keep it."""
         folder = _folder(id, version)
         with self.lock(id, version, timeout):
             if not (self.root / folder / MANIFEST).is_file():
-                self.manifest(id, version)  # says what there is
+                self.manifest(id, version)  # its error lists what is published
             self.check_place(id, version)
             self._root.unlink(f"{folder}/{MANIFEST}")  # from now on there is no version
-            self._root.sync(folder)  # and it does not come back without its files
+            self._root.sync(folder)  # so it cannot reappear without its files
             self._delete(folder, keep=set())
             self._root.rmdir(folder)
             Staging(self._root.at(f".staging/{folder}")).clear()
@@ -117,7 +117,7 @@ class Store(Versions):
                 self._root.unlink(f"{folder}/{entry.name}")
 
     def check_place(self, id: str, version: str) -> None:
-        """YogaError if what lies where a version is to be is not ours, or behind a link."""
+        """Raises YogaError if what lies in the place of a version is not ours, or is behind a link."""
         folder = _folder(id, version)
         names = [e.name if e.is_file else f"{e.name}/" for e in self._root.scan(folder)]
         new = beside(MANIFEST)
@@ -125,7 +125,7 @@ class Store(Versions):
         self.refuse_foreign(id, version, names, others=[] if is_ours else [new])
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
-        """What lies in the directory of a version beside its manifest; hidden files are not asked for."""
+        """The names and bytes of files next to the manifest of a version, except hidden files."""
         found = {}
         with (
             contextlib.suppress(FileNotFoundError),
@@ -144,8 +144,8 @@ class Store(Versions):
         here = os.getpid(), threading.get_ident(), str(self.root / name)
         if here in _HELD:
             raise YogaError(
-                f"{id!r} {version!r} is being built by this very call, which would wait for itself; choose "
-                "another id or version for what is built on the way"
+                f"{id!r} {version!r} is being built by this same call, which would wait for itself; choose "
+                "another id or version for what the call builds meanwhile"
             )
         lock = self._lock_at(name)
         started, notice = time.monotonic(), _NOTICE_SECONDS
@@ -154,7 +154,7 @@ class Store(Versions):
             try:
                 lock.acquire(timeout=max(0.0, min(left, notice)), poll_interval=0.02)
                 break
-            except (FileNotFoundError, FileExistsError):  # its folder is being tidied away
+            except (FileNotFoundError, FileExistsError):  # its folder is being deleted
                 lock = self._lock_at(name)
             except filelock.Timeout:
                 waited = time.monotonic() - started
@@ -198,7 +198,7 @@ class Store(Versions):
             return ""
 
     def seen(self, id: str, version: str) -> Seen | None:
-        """What is published there now; the lock keeps it so."""
+        """The version published now; while the lock is held it stays so."""
         try:
             found = self.find(id, version)
         except CorruptError:
@@ -206,13 +206,13 @@ class Store(Versions):
         return None if found is None else Seen(found.build)
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
-        """A place to build a version in, with what an interrupted build has left there. Hold the lock."""
+        """A place to build a version in, with what an interrupted build has left. Hold the lock."""
         staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
         staging.root.make()
         return staging
 
     def publish(self, staging: Staging, manifest: Manifest, progress: bool | None = None) -> Manifest:
-        """Moves the staged files in place.
+        """Moves the staged files into place.
 
         The manifest is replaced in one step: a reader sees the version before or the version after, or none
         if there was none.
@@ -221,14 +221,14 @@ class Store(Versions):
         text = sealed(manifest, Folder(str(staging.path)).held)
         self._root.make(folder)
         self.check_place(manifest.id, manifest.version)
-        # What may need space comes first, so that a full disk leaves the version as it was.
+        # Steps that may need space come first, so that a full disk leaves the version as it was.
         self._root.prepare(f"{folder}/{MANIFEST}", text)
         for file in manifest.files:
             self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
         self._root.at(folder).sync_way()  # it may be new too
-        # Of the version before, or of a publication that was cut off: nothing names it any more.
+        # Files of the version before, or of an interrupted publication: nothing names them any more.
         with contextlib.suppress(OSError):
             self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
         staging.clear()
@@ -241,7 +241,7 @@ class Store(Versions):
         replaces: Seen | None = None,
         progress: bool | None = None,
     ) -> Manifest:
-        """Copies the files; those that an interrupted copy has brought already are kept."""
+        """Copies the files; those that an interrupted copy has already copied are kept."""
         staging = self.stage(manifest.id, manifest.version)
         staging.keep_only(manifest.files)
         arrived = {entry.name: entry.nbytes for entry in staging.root.scan()}
@@ -276,7 +276,7 @@ class Store(Versions):
             raise
 
     def clean(self, grace: float) -> list[str]:
-        """Removes builds that nobody went on with, and files that were left beside a version."""
+        """Removes abandoned builds, and files that were left next to a version."""
         before, removed = time.time() - grace, []
         for id, version in self._folders(".staging"):
             name = f".staging/{_folder(id, version)}"
@@ -292,7 +292,7 @@ class Store(Versions):
                 with self.lock(id, version, timeout=0):
                     forgotten = self._forgotten(id, version, before)
                     if forgotten:
-                        self._root.sync(_folder(id, version))  # and so the manifest that does not name them
+                        self._root.sync(_folder(id, version))  # with the manifest that does not name them
                     for name in forgotten:
                         if self._root.unlink(name):
                             removed.append(name)
@@ -304,14 +304,14 @@ class Store(Versions):
         return sorted(removed)
 
     def _clean_folders(self, before: float) -> None:
-        """Deletes what is empty."""
+        """Deletes empty folders."""
         ids = [entry for entry in self._listed("") if entry.is_folder and decoded(entry.name) is not None]
         for outer in ids:
             for inner in self._listed(outer.name):
                 name, version = f"{outer.name}/{inner.name}", decoded(inner.name)
                 is_old = inner.is_folder and version is not None and inner.written < before
                 if is_old and not self._listed(name):
-                    # Held, so that nobody publishes there meanwhile.
+                    # Held, so that no process publishes there meanwhile.
                     id = str(decoded(outer.name))
                     with contextlib.suppress(YogaError, PermissionError), self.lock(id, str(version), 0):
                         self._root.rmdir(name)
@@ -321,7 +321,7 @@ class Store(Versions):
                     self._root.rmdir(outer.name)
 
     def _clean_locks(self, before: float) -> None:
-        """Deletes the locks of versions that are gone, unless somebody holds them."""
+        """Deletes the locks of versions that are gone, unless they are held."""
         for outer in self._listed(".locks"):
             id = decoded(outer.name)
             if not outer.is_folder or id is None:
@@ -338,14 +338,14 @@ class Store(Versions):
                 self._root.rmdir(f".locks/{outer.name}")
 
     def _drop_lock(self, id: str, version: str) -> None:
-        """Deletes the lock that is held of a version that is gone."""
+        """Deletes the lock, held by this process, of a version that is gone."""
         if not self._is_there(id, version):
-            # Whoever waits for it sees that it is gone, and makes another.
+            # A process that waits for it sees that it is gone, and makes another.
             for suffix in (".holder", ".lock"):
                 self._root.unlink(f".locks/{_folder(id, version)}{suffix}")
 
     def _is_there(self, id: str, version: str) -> bool:
-        """True if a version, or a build of it, has a folder, as far as that may be known."""
+        """True if a version, or a build of it, has a folder, as far as we may look."""
         folder = _folder(id, version)
         try:
             return any(self._root.find(name) is not None for name in (folder, f".staging/{folder}"))
@@ -353,7 +353,7 @@ class Store(Versions):
             return True
 
     def _folders(self, base: str) -> list[tuple[str, str]]:
-        """Ids and versions whose folders lie below a folder, and are no links."""
+        """Ids and versions whose folders lie below a folder and are not links."""
         found = []
         for outer in self._listed(base):
             id = decoded(outer.name)
@@ -364,19 +364,19 @@ class Store(Versions):
         return found
 
     def _listed(self, name: str) -> list[Entry]:
-        """What lies in a folder; nothing if it lies behind a link, or may not be read."""
+        """The entries of a folder; empty if it lies behind a link, or may not be read."""
         try:
             return self._root.scan(name)
         except (YogaError, PermissionError):
             return []
 
     def _is_forgotten(self, name: str, before: float) -> bool:
-        """True if nothing in a folder of a build was written since."""
+        """True if nothing in the folder of a build was written since a time."""
         there = self._root.find(name)
         return there is not None and all(entry.written < before for entry in [there, *self._root.scan(name)])
 
     def _forgotten(self, id: str, version: str, before: float) -> list[str]:
-        """Old files of ours in the folder of a version that its manifest does not name."""
+        """Our old files in the folder of a version that its manifest does not name."""
         folder = _folder(id, version)
         old = [
             entry
@@ -386,12 +386,12 @@ class Store(Versions):
         if not old:
             return []
         text = self.read_manifest(id, version) or b""
-        # Most versions have nothing beside them, which is seen without taking the manifest apart.
+        # Most versions have no other files, which shows without parsing the manifest.
         if all(f'"{entry.name}"'.encode() in text for entry in old):
             return []
         try:
             manifest = self.find(id, version)
-        except CorruptError:  # what belongs to it nobody can tell
+        except CorruptError:  # there is no way to know which files belong to it
             return []
         named = {file.name for file in manifest.files} if manifest is not None else set()
         return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]

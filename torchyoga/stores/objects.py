@@ -1,11 +1,11 @@
-"""A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and tried again.
+"""A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and retried.
 
 Note 50. Options of a store are pickled only for a process that is being started.
-multiprocessing says when that is; a checkpoint never holds them.
+multiprocessing shows when that is; a checkpoint never holds them.
 
 Note 51. Retries are in one place.
-s3fs, botocore and aiohttp each try again what the one below has tried again, 50 times in all; they are told
-not to.
+s3fs, botocore and aiohttp each retry what the layer below has already retried, 50 times in all; their retries
+are switched off.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = ["Found", "Remote", "Sink", "is_url"]
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _TRIES = 6
-_BUSY_TRIES = 20  # of a server that answers, but that it cannot now
+_BUSY_TRIES = 20  # of a server that answers that it is busy
 _BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
-_PATIENCE = 60.0  # seconds that a call may take, whatever it carries
+_PATIENCE = 60.0  # seconds that any call may take, besides its bytes
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
 _DELETIONS = 8  # at once
-_ALL_PAGES = 100_000  # of a thousand names each; a listing that is longer has no end
-_MOST_PAGES = 5  # of those, to find some that are like another
+_ALL_PAGES = 100_000  # of a thousand names each; a longer listing is taken for an endless one
+_MOST_PAGES = 5  # of those, to find some similar names
 _PIECE = 2**20  # bytes
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _EXTRAS = {
@@ -62,7 +62,7 @@ _EXTRAS = {
 _S3_CONFIG = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
 _READ_ONLY = {"http", "https", "github", "zip", "tar"}
 _CONDITIONAL = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
-# What trying again will not change.
+# Errors that trying again will not change.
 _FINAL = (
     FileNotFoundError,
     FileExistsError,
@@ -79,7 +79,7 @@ _FINAL_ERRNOS = {errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG, errno.EDQUOT}
 
 
 class Found(NamedTuple):
-    """What is under a name: its size in bytes, and when it was written by the store's own clock, in seconds;
+    """An object under a name: its size in bytes, and when it was written, in seconds by the store's clock;
     None where the store does not say."""
 
     nbytes: int | None
@@ -87,19 +87,19 @@ class Found(NamedTuple):
 
 
 class Sink(Protocol):
-    """Where what is read goes, piece by piece."""
+    """A receiver of bytes that are read, piece by piece."""
 
     at: int  # bytes so far
 
     def add(self, piece: bytes) -> None:
-        """The next bytes."""
+        """Takes the next bytes."""
 
     def restart(self) -> None:
-        """What came so far does not count."""
+        """Discards the bytes so far."""
 
 
 def is_url(text: str) -> bool:
-    """True for what is behind a URL, False for a directory of this machine."""
+    """True for a URL, False for a directory of this machine."""
     return "://" in text and not text.lower().startswith(("file://", "local://"))
 
 
@@ -107,12 +107,12 @@ class Remote:
     """Bytes under names, in the folder behind a URL.
 
     It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
-    without its options, which may hold credentials, unless a process is being started with it; whoever loads
-    such a pickle elsewhere takes the options last used there for the URL, or the environment's.
+    without its options, which may hold credentials, unless a process is being started with it; a pickle that
+    is loaded elsewhere gets the options last used there for the URL, or the environment's.
 
     Args:
         url: such as s3://bucket/prefix.
-        options: of fsspec's filesystem; never written anywhere.
+        options: for fsspec's filesystem; never written anywhere.
 
     Raises:
         ValueError: the URL holds a password.
@@ -151,8 +151,8 @@ class Remote:
     def renew(self) -> None:
         """Leaves the connections to the parent.
 
-        They are kept, for when they are collected they are closed, and that takes them out of the epoll set
-        that the parent still waits with.
+        The objects are kept alive: garbage collection would close them, and so remove them from the epoll
+        set on which the parent still waits.
         """
         _INHERITED.append(self._filesystem)
         self._filesystem = None
@@ -165,11 +165,11 @@ class Remote:
 
     @property
     def is_conditional(self) -> bool:
-        """True if this store, as far as is known, can create in one step what is not there yet."""
+        """True if this store, as far as is known, can create an object in one step only if none exists."""
         return self.protocol in _CONDITIONAL and not self._ignores_conditions
 
     def _is_unlisted(self, error: Exception) -> bool:
-        """True for a web server that lists no folders."""
+        """True for a web server that does not list folders."""
         return self.protocol in ("http", "https") and bool(_statuses(error) & {"401", "403", "405"})
 
     @property
@@ -183,22 +183,22 @@ class Remote:
     # -- reading
 
     def read(self, name: str, limit: int) -> bytes:
-        """All that is under a name.
+        """All bytes under a name.
 
         Raises:
-            FileNotFoundError: nothing is.
-            CorruptError: it is more than `limit` bytes.
+            FileNotFoundError: nothing has that name.
+            CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
 
         def read() -> bytes:
             fs, path = self._at(name)
             try:
-                # One more than allowed, without asking for the size first.
+                # One byte more than allowed, without asking for the size first.
                 return bytes(self._run(fs, "cat_file", path, start=0, end=limit + 1, seconds=5 * _PATIENCE))
             except Exception as error:
                 if _is_beyond(error):
-                    return b""  # nothing of an empty object is within any range
+                    return b""  # no range lies within an empty object
                 raise
 
         found = self._tried(f"read {self.where(name)}", read)
@@ -212,13 +212,13 @@ class Remote:
         )
 
     def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
-        """All that is under a name, and by what the store tells it from whatever is put there later.
+        """All bytes under a name, and a tag by which the store tells them from later contents.
 
-        That is None for a store that has no such thing, or cannot replace by it; see `replace`.
+        The tag is None for a store that has none, or cannot replace by it; see `replace`.
 
         Raises:
-            FileNotFoundError: nothing is.
-            CorruptError: it is more than `limit` bytes.
+            FileNotFoundError: nothing has that name.
+            CorruptError: there are more than `limit` bytes.
             RemoteError: the store cannot be reached or refuses.
         """
         if self._is_s3 and self.is_conditional:
@@ -251,18 +251,18 @@ class Remote:
         return self._tried(f"read {self.where(name)}", ask)
 
     def read_ranges(self, name: str, bounds: list[tuple[int, int]], nbytes: int) -> list[bytes]:
-        """Runs of bytes of what is under a name, all at once.
+        """Runs of the bytes under a name, all requested at once.
 
         Args:
             name: what to read.
             bounds: first byte of each run, and the one after its last.
-            nbytes: of all that is under the name.
+            nbytes: of the whole object.
 
         Raises:
-            FileNotFoundError: nothing is under that name.
+            FileNotFoundError: nothing has that name.
             RemoteError: it cannot be read, or the answers stay shorter than what was asked for.
 
-        A server that knows no ranges sends everything; then that is the only run.
+        A server that does not support ranges sends everything; then that is the only run.
         """
         total = sum(stop - start for start, stop in bounds)
 
@@ -286,26 +286,26 @@ class Remote:
             runs: list[bytes] = found
             for run, (start, stop) in zip(runs, bounds, strict=True):
                 if len(run) != stop - start:
-                    raise ConnectionError(f"{len(run)} bytes came where {stop - start} were asked for")
+                    raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
             return runs
 
         return self._tried(f"read {self.where(name)}", read)
 
     @property
     def streams(self) -> bool:
-        """True if a file comes best in one answer: not every web server knows ranges."""
+        """True if a file is best read in one answer: not every web server supports ranges."""
         return self.protocol in ("http", "https")
 
     def stream(self, name: str, sink: Sink, nbytes: int) -> None:
-        """Reads all that is under a name, from where the sink is, a piece at a time; where `streams`.
+        """Reads all bytes under a name, from the sink's position on, a piece at a time; where `streams`.
 
         Args:
             name: what to read.
-            sink: takes the pieces; begins anew if the server sends all of it, whatever was asked for.
-            nbytes: of all that is under the name.
+            sink: takes the pieces; starts over if the server sends the whole object, whatever was asked for.
+            nbytes: of the whole object.
 
         Raises:
-            FileNotFoundError: nothing is under that name.
+            FileNotFoundError: nothing has that name.
             RemoteError: it cannot be read, or the answers stay shorter or longer than that.
         """
 
@@ -313,12 +313,12 @@ class Remote:
             fs, path = self._at(name)
             self._awaited(fs, _streamed(fs, path, sink), _seconds(nbytes - sink.at))
             if sink.at != nbytes:
-                raise ConnectionError(f"{sink.at} of {nbytes} bytes came")
+                raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
 
         self._tried(f"read {self.where(name)}", read)
 
     def find(self, folder: str = "") -> dict[str, Found]:
-        """Everything under a folder, at any depth, by its name within the folder; empty if there is none."""
+        """All objects under a folder, at any depth, by their names within it; empty if there are none."""
 
         def find() -> dict[str, Any]:
             fs, path = self._at(folder)
@@ -342,7 +342,7 @@ class Remote:
         return {name: _found(infos[path]) for path, name in self._within(folder, infos) if name}
 
     def folders(self, folder: str = "") -> list[str]:
-        """Names of the folders in a folder, sorted; of very many the first few thousand."""
+        """Names of the folders in a folder, sorted; the first few thousand if there are very many."""
 
         def find() -> list[str]:
             fs, path = self._at(folder)
@@ -357,7 +357,7 @@ class Remote:
         try:
             if self._is_s3:
                 _, paths = self._listed(folder, "/", _MOST_PAGES)
-            elif "//" in self.url.partition("://")[2]:  # which some filesystems' `ls` leaves out
+            elif "//" in self.url.partition("://")[2]:  # such names some filesystems' `ls` leaves out
                 return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
             else:
                 paths = self._tried(f"list {self.where(folder)}", find)
@@ -367,7 +367,7 @@ class Remote:
         return sorted(found)[: 1000 * _MOST_PAGES]
 
     def _within(self, folder: str, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """The paths below a folder, and their names within it."""
+        """Those of the paths that lie below a folder, and their names within it."""
         fs, path = self._at(folder)
         base = fs._strip_protocol(path).rstrip("/") + "/"
         return ((path, self._decoded(path.removeprefix(base))) for path in paths if path.startswith(base))
@@ -375,10 +375,10 @@ class Remote:
     def _listed(
         self, folder: str, delimiter: str = "", most: int | None = None
     ) -> tuple[dict[str, Any], list[str]]:
-        """Objects and folders below one in S3, all or those in so many pages of a thousand.
+        """Objects and folders below a folder in S3: all, or those in some pages of a thousand.
 
-        One request a page, each tried by itself: s3fs would ask a second time where nothing is, begin anew
-        where one page fails, and leave out empty names.
+        One request a page, each retried by itself: s3fs would ask a second time where nothing exists, start
+        over where one page fails, and leave out empty names.
         """
         bucket, _, prefix = self._at(folder)[1].partition("/")
         asked: dict[str, Any] = {
@@ -404,7 +404,7 @@ class Remote:
         return found, folders
 
     def find_one(self, name: str) -> Found | None:
-        """What is under one name; None if nothing is."""
+        """The object under one name; None if there is none."""
 
         def find() -> Found:
             fs, path = self._at(name)
@@ -418,12 +418,12 @@ class Remote:
     # -- writing
 
     def create(self, name: str, data: bytes) -> None:
-        """Puts bytes under a name, only if nothing is there, in one step where `is_conditional`.
+        """Puts bytes under a new name, in one step where `is_conditional`.
 
-        Data that nobody else would write tells a lost reply from a lost race.
+        Pass data that no other writer would write: so a lost reply can be told from a lost race.
 
         Raises:
-            FileExistsError: something else is there.
+            FileExistsError: something else has that name.
             RemoteError: it cannot be written.
         """
 
@@ -447,14 +447,14 @@ class Remote:
                 raise
 
     def replace(self, name: str, data: bytes, tag: str | None, is_seen: Callable[[], bool]) -> None:
-        """Puts bytes under a name, in place of what `read_tagged` gave and of nothing else.
+        """Puts bytes under a name, in place of the contents that `read_tagged` gave and of no others.
 
-        In one step where there is a tag; where there is none, `is_seen` is asked before each try, and another
-        may come in between. Data that nobody else would write tells a lost reply from a lost
-        race.
+        In one step if there is a tag; without one, `is_seen` is called before each try, and another writer
+        may come in between. Pass data that no other writer would write: so a lost reply can be told from a
+        lost race.
 
         Raises:
-            FileExistsError: something else is there, or nothing.
+            FileExistsError: something else has that name, or nothing has.
             RemoteError: it cannot be written.
         """
 
@@ -466,14 +466,14 @@ class Remote:
             except Exception as error:
                 is_gone = isinstance(error, FileNotFoundError) and not _names_bucket(error)
                 if is_gone or _statuses(error) & {"412", "PreconditionFailed"}:
-                    raise FileExistsError(name) from error  # it is not what was to be replaced
+                    raise FileExistsError(name) from error  # these are not the contents to replace
                 raise
 
         def put() -> None:
             fs, path = self._at(name)
             seconds = _seconds(len(data))
             if self._is_s3 and tag is not None:
-                # In one piece, for only that is done under a condition.
+                # In one piece, for only such a write can be conditional.
                 self._run(fs, "pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
             elif self.protocol in ("gs", "gcs") and tag is not None:
                 self._awaited(fs, _put_into_gcs(fs, path, data, tag), seconds)
@@ -486,7 +486,7 @@ class Remote:
                 self._run(fs, "pipe_file", path, data, seconds=seconds)
 
         self._prepare(name)
-        if tag is not None and not is_seen():  # servers that pass over conditions need not say so
+        if tag is not None and not is_seen():  # servers may ignore conditions without saying so
             raise FileExistsError(self.where(name))
         try:
             self._tried(f"write {self.where(name)}", replace)
@@ -495,17 +495,17 @@ class Remote:
                 raise
 
     def _holds(self, name: str, data: bytes) -> bool:
-        """Whether these bytes are under a name; what is there may be replaced or removed at any time."""
+        """Whether a name holds these bytes; they may be replaced or removed at any time."""
         try:
             return self.read(name, len(data)) == data
         except (FileNotFoundError, CorruptError):
             return False
 
     def check_conditional(self, name: str, data: bytes) -> None:
-        """Finds out whether the store keeps its word, by creating what is there already."""
+        """Finds out whether the store honours conditions, by creating what exists already."""
         if self.is_conditional and not self._refuses(name, data):
-            # It is not there any more if others took its owner for dead, and tidied up; so once more, with a
-            # name that nobody else has.
+            # The object is gone if other builders took its owner for dead and tidied up; so try again, with
+            # a name that no other process uses.
             own = _own_name()
             self.write(own, b"")
             try:
@@ -514,7 +514,7 @@ class Remote:
                 self.delete([own])
 
     def _refuses(self, name: str, data: bytes) -> bool:
-        """Whether the store refuses to create what is there."""
+        """Whether the store refuses to create what exists."""
 
         def create() -> bool:
             fs, path = self._at(name)
@@ -527,7 +527,7 @@ class Remote:
         return self._tried(f"write {self.where(name)}", create)
 
     def write(self, name: str, data: bytes) -> None:
-        """Puts bytes under a name, in place of what is there; RemoteError if that cannot be done."""
+        """Puts bytes under a name, in place of any others; RemoteError if that cannot be done."""
 
         def write() -> None:
             fs, path = self._at(name)
@@ -537,7 +537,7 @@ class Remote:
         self._tried(f"write {self.where(name)}", write)
 
     def put(self, path: str, name: str) -> None:
-        """Sends a file of this machine to a name; what arrived is for the caller to look at.
+        """Sends a file of this machine to a name; the caller checks what arrived.
 
         Raises:
             RemoteError: that cannot be done.
@@ -555,7 +555,7 @@ class Remote:
         """Puts a file of this machine under a name; RemoteError if that cannot be done."""
         nbytes = os.stat(path).st_size
         for _ in range(_TRIES):
-            # Two requests, each tried by itself: of a server that refuses every second one, both get through.
+            # Two requests, each retried by itself: both pass a server that refuses every second one.
             self.put(path, name)
             found = self.find_one(name)
             if found is not None and found.nbytes in (None, nbytes):
@@ -564,7 +564,7 @@ class Remote:
         raise RemoteError(f"cannot write {self.where(name)}: {arrived} arrived, {_TRIES} times; try again")
 
     def now(self) -> float | None:
-        """What the store says that it is o'clock, in seconds; None if it does not."""
+        """The store's own clock, in seconds since 1970; None if it does not tell."""
         name = _own_name()
         self.write(name, b"")
         try:
@@ -574,7 +574,7 @@ class Remote:
             self.delete([name])
 
     def delete(self, names: Iterable[str]) -> None:
-        """Removes what is under these names, some at once; what is not there is no error."""
+        """Removes the objects under these names, several at once; a missing one is not an error."""
 
         def delete(name: str) -> None:
             fs, path = self._at(name)
@@ -583,13 +583,13 @@ class Remote:
 
         left = iter(names)
         for name in islice(left, 1):
-            delete(name)  # whatever hinders one hinders all
+            delete(name)  # an error for one is an error for all
         with ThreadPoolExecutor(_DELETIONS, thread_name_prefix="torchyoga remove") as pool:
             deque(pool.map(delete, left), maxlen=0)
 
     def delete_seen(self, name: str, tag: str | None) -> None:
-        """Removes what `read_tagged` gave, and nothing else, in one step where there is a tag and the store
-        can; what is not there any more is no error."""
+        """Removes the contents that `read_tagged` gave, and no others, in one step if there is a tag and the
+        store can; if they are gone already, that is not an error."""
 
         def delete() -> None:
             fs, path = self._at(name)
@@ -611,10 +611,10 @@ class Remote:
                 delete()
             except Exception as error:
                 if _statuses(error) & {"412", "PreconditionFailed"}:
-                    return  # another is there by now, which stays
+                    return  # there is a newer object by now, which stays
                 if refused or not (self._is_s3 and tag is not None) or not _is_unknown(error):
                     raise
-                refused.append(True)  # neither every client nor every server knows conditions of deletions
+                refused.append(True)  # not every client and server supports conditions on deletions
                 delete()
 
         refused: list[bool] = []
@@ -626,7 +626,7 @@ class Remote:
 
         Args:
             before: in seconds, by the store's clock.
-            is_ours: tells of a name under this URL whether it may be ended.
+            is_ours: True for a name under this URL whose upload may be ended.
         """
 
         def abort() -> list[str]:
@@ -648,10 +648,10 @@ class Remote:
         return self._tried(f"list the uploads of {self.url}", abort)
 
     def refuse_read_only(self) -> None:
-        """RemoteError if nothing can be written, whatever the credentials."""
+        """Raises RemoteError if nothing can be written, whatever the credentials."""
         if self.protocol in _READ_ONLY:
             raise RemoteError(
-                f"{self.url} can only be read; publish to where you may write, and copy from there"
+                f"{self.url} can only be read; publish to a storage that you may write, and copy from there"
             )
 
     def _prepare(self, name: str) -> None:
@@ -683,11 +683,11 @@ class Remote:
 
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
         if self._is_s3:
-            # Else s3fs, botocore and aiohttp each try again what the others have tried again.
+            # Otherwise s3fs, botocore and aiohttp each retry what the others have already retried.
             options["config_kwargs"] = {**_S3_CONFIG, **options.get("config_kwargs", {})}
         try:
             fs, path = fsspec.core.url_to_fs(self.url, **options)
-            fs.retries = 1  # of s3fs, likewise
+            fs.retries = 1  # the same for s3fs
         except ImportError as error:
             extra = _EXTRAS.get(self.protocol)
             hint = f"pip install 'torchyoga[{extra}]'" if extra else str(error)
@@ -701,7 +701,7 @@ class Remote:
         return unquote(name) if self.protocol in ("http", "https") else name
 
     def _awaited(self, fs: Any, coroutine: Any, seconds: float = _PATIENCE) -> Any:
-        """What a coroutine gives in the filesystem's own loop."""
+        """The result of a coroutine, run in the filesystem's own loop."""
         import fsspec.asyn
 
         async def wait() -> Any:
@@ -719,7 +719,7 @@ class Remote:
         return getattr(fs, method)(*args, **kwargs)
 
     def _tried(self, what: str, call: Callable[[], T]) -> T:
-        """What the call gives, tried a few times, with growing pauses between."""
+        """The result of the call, tried a few times, with growing pauses between."""
         started = time.monotonic()
         for tries in range(1, max(_TRIES, _BUSY_TRIES) + 1):
             try:
@@ -728,14 +728,14 @@ class Remote:
                 if _is_final(error):
                     is_missing = isinstance(error, FileNotFoundError)
                     if is_missing and (what.startswith("write") or _names_bucket(error)):
-                        raise RemoteError(f"cannot {what}: {_told(error)}. Is the bucket there?") from error
+                        raise RemoteError(f"cannot {what}: {_told(error)}. Does the bucket exist?") from error
                     if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
                         raise
                     raise RemoteError(f"cannot {what}: {_told(error)}{_hint(error)}") from error
                 most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
                 if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
                     is_busy = most == _BUSY_TRIES
-                    hint = "It is busy." if is_busy else "Is the store there, and its endpoint right?"
+                    hint = "It is busy." if is_busy else "Is the store running, and its endpoint right?"
                     raise RemoteError(
                         f"cannot {what}: {_told(error)} (tried {tries} times). {hint} Try again; what has "
                         "been done so far is kept"
@@ -747,7 +747,7 @@ class Remote:
 
 
 async def _streamed(fs: Any, path: str, sink: Sink) -> None:
-    """What a web server sends of a file, from where the sink is."""
+    """Reads a file from a web server, from the sink's position on."""
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
     session = await fs.set_session()
     async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
@@ -770,7 +770,7 @@ async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:
 async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> None:
     """Replaces an object of that generation only."""
     bucket, key, _ = fs.split_path(path)
-    # Two parts, for what is uploaded alone some servers take without looking at conditions.
+    # Two parts, for some servers ignore conditions on an upload of a single part.
     boundary = secrets.token_hex(16)
     head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': key})}\r\n"
     head += f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
@@ -785,19 +785,19 @@ async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> Non
     )
 
 
-_MEMORY = threading.Lock()  # of what lies in this process
-_OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of who has them, and the last of each bucket or host
+_MEMORY = threading.Lock()  # for the objects of `memory://`
+_OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of their owner, and the last of each bucket or host
 _INHERITED: list[Any] = []
 
 
 def _refuse_unknown(protocol: str) -> None:
-    """ValueError if fsspec knows no such stores."""
+    """Raises ValueError if fsspec does not know such stores."""
     import fsspec
 
     known = fsspec.available_protocols()
     if re.fullmatch(r"[a-z0-9+.-]+", protocol) and protocol not in known:
         like = difflib.get_close_matches(protocol, known, 3, 0.4) or ["s3", "gs", "az", "https", "memory"]
-        raise ValueError(f"nobody knows {protocol}:// URLs; did you mean one of {like}?")
+        raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
 
 
 def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
@@ -809,7 +809,7 @@ def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
 
 
 def _own_name() -> str:
-    """A name that nobody else has, where `clean` finds what was left."""
+    """A name that no other process uses, in a place where `clean` finds it."""
     return f".leases/clock-{secrets.token_hex(8)}"
 
 
@@ -818,7 +818,7 @@ def _seconds(nbytes: int) -> float:
 
 
 def _linked(fs: Any, path: str) -> dict[str, Any]:
-    """What an HTTP server's pages of links lead to, three folders down, as far as it lies below."""
+    """The files that an HTTP server's pages of links lead to, at most three folders down, below a path."""
     found, folders = {}, [path.rstrip("/") + "/"]
     for _ in range(4):
         deeper = []
@@ -874,7 +874,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _statuses(error: BaseException) -> set[str]:
-    """What the server has answered, as far as its client tells."""
+    """The server's answers, as far as its client passes them on."""
     found = set()
     for cause in _causes(error):
         status = getattr(cause, "status", None)
@@ -886,13 +886,13 @@ def _statuses(error: BaseException) -> set[str]:
 
 
 def _is_beyond(error: Exception) -> bool:
-    """True if nothing was within the range that was asked for."""
+    """True if no byte was within the range that was asked for."""
     is_told = isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error.args[-1])
     return is_told or bool(_statuses(error) & {"416", "InvalidRange"})
 
 
 def _is_unknown(error: Exception) -> bool:
-    """True if the client or the server does not know what was asked of it."""
+    """True if the client or the server does not support the request."""
     names = {type(cause).__name__ for cause in _causes(error)}
     return "ParamValidationError" in names or bool(_statuses(error) & {"501", "NotImplemented"})
 

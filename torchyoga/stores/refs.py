@@ -11,7 +11,7 @@ from .contract import Versions
 
 __all__ = ["fetched", "ref_of"]
 
-_LOOKS = 4  # at a version that others overwrite or remove while it is being opened
+_LOOKS = 4  # at a version that is overwritten or removed while it is being opened
 
 
 def fetched(
@@ -30,7 +30,7 @@ def fetched(
     """
     for _ in range(_LOOKS - 1):
         manifest = store.manifest(id, version)
-        # Overwritten or removed while it was being opened? The next look tells which.
+        # Overwritten or removed while it was being opened? The next look shows which.
         with contextlib.suppress(NotFoundError):
             return ref_of(store, manifest, verify, download, progress)
     return ref_of(store, store.manifest(id, version), verify, download, progress)

@@ -1,16 +1,16 @@
 """Finished versions behind a URL: built on this machine, published there once, read from anywhere.
 
-<url>/<id>/<version>/manifest.json           created last, if it is not there: without it there is no version
+<url>/<id>/<version>/manifest.json           created last, if there is none: without it there is no version
 <url>/<id>/<version>/<build>-00000.mdb       its data files
-<url>/.leases/<id>/<version>/00000001.json   who builds it; see `lease`
+<url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
 
 Note 45. A lost answer is told from a lost race by reading back.
-A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and are
-then told that what they have just created exists.
+A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
+the answer that what they have just created exists.
 
 Note 63. `clean` knows from the listing what has nothing to remove.
-The files of one build alone, older than the manifest, are that manifest's. An empty dataset, which has no
-files, leaves an object of no build beside those that it replaces.
+If there are files of one build only, older than the manifest, they are that manifest's. An empty dataset,
+which has no files, leaves an object with the name of no build next to the files that it replaces.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PUTS = 5  # of a version whose files others delete while it is published
 _FOREVER = 2.0**31  # seconds
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
-_OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files beside a manifest without any are not its own
+_OTHER_BUILD = f"{0:016x}-00000.replaced"  # shows that files next to a manifest without files are not its own
 
 
 class Mirror(Versions):
@@ -59,7 +59,7 @@ class Mirror(Versions):
     Args:
         remote: the store.
         cache: where this machine keeps what it has read and what it builds.
-        lease_seconds: a builder without a sign of life for so long counts as dead.
+        lease_seconds: a builder without a sign of life for this long counts as dead.
     """
 
     def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
@@ -93,7 +93,7 @@ class Mirror(Versions):
             return None
 
     def files(self, manifest: Manifest) -> Downloads:
-        """The files of a version, brought when they are wanted."""
+        """The files of a version, downloaded when they are wanted."""
         return Downloads(
             self._remote, self._folder(manifest.id, manifest.version), self._cache, manifest.schema
         )
@@ -107,7 +107,7 @@ class Mirror(Versions):
             )
 
     def published(self) -> list[tuple[str, str]]:
-        """All published (id, version), sorted; costs one listing of everything."""
+        """All published (id, version), sorted; costs a listing of the whole store."""
         found = (name.split("/") for name in self._remote.find())
         pairs = [
             (decoded(parts[0]), decoded(parts[1]))
@@ -123,7 +123,7 @@ class Mirror(Versions):
         return sorted(version for version in versions if version is not None)
 
     def like(self, id: str, version: str) -> list[str]:
-        """Published versions of an id, those most like this one first; costs few requests, however many."""
+        """Published versions of an id, the most similar first; costs few requests, however many there are."""
         folder = encoded("id", id)
         names = (decoded(name) for name in self._remote.folders(folder))
         found = (
@@ -134,12 +134,12 @@ class Mirror(Versions):
         return [*islice(found, MOST_NAMED + 1)]
 
     def ids_like(self, id: str) -> list[str]:
-        """Ids, those most like this one first; costs few requests, however many there are."""
+        """Ids, the most similar first; costs few requests, however many there are."""
         names = (decoded(name) for name in self._remote.folders())
         return nearest(id, (name for name in names if name is not None))
 
     def sizes(self, manifest: Manifest) -> dict[str, int]:
-        """What lies beside a manifest, but for hidden files; a store that does not list is asked for each."""
+        """The files next to a manifest, except hidden ones; one request each where a store does not list."""
         folder = self._folder(manifest.id, manifest.version)
         found: dict[str, Found | None] = {**self._remote.find(folder)}
         for entry in manifest.files:
@@ -163,7 +163,7 @@ class Mirror(Versions):
     @contextlib.contextmanager
     def _held(self, id: str, version: str, timeout: float, deletes: bool) -> Iterator[Lease]:
         self._remote.refuse_read_only()
-        self._cache.make("building")  # says what to do if that is not allowed
+        self._cache.make("building")  # its error says what to do if that is not allowed
         folder = f".leases/{self._folder(id, version)}"
         what = f"building {id!r} {version!r} in {self.name}"
         patience = timeout if timeout >= 0 else _FOREVER
@@ -179,11 +179,11 @@ class Mirror(Versions):
                 del self._leases[id, version]
 
     def check_place(self, id: str, version: str) -> None:
-        """YogaError if something lies there that torchyoga has not written."""
+        """Raises YogaError if the place of a version holds something that torchyoga has not written."""
         self.refuse_foreign(id, version, self._remote.find(self._folder(id, version)))
 
     def seen(self, id: str, version: str) -> Seen | None:
-        """What is published there now."""
+        """The version published now."""
         try:
             text, tag = self._remote.read_tagged(f"{self._folder(id, version)}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
@@ -202,7 +202,7 @@ class Mirror(Versions):
         assert staging.replaces is None or isinstance(staging.replaces, Seen)
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
-        # What was built here need not be downloaded.
+        # A file that was built here need not be downloaded.
         for built, file in zip(manifest.files, published.files, strict=True):
             with contextlib.suppress(OSError, YogaError):
                 self._cache.adopt(files.key(file), f"{staging.root.within}/{built.name}")
@@ -216,7 +216,7 @@ class Mirror(Versions):
         replaces: Seen | None = None,
         progress: bool | None = None,
     ) -> Manifest:
-        """Uploads the files; those that an interrupted copy has brought already are kept."""
+        """Uploads the files; those that an interrupted copy has already uploaded are kept."""
         return self._put(manifest, held, replaces, progress)
 
     def _put(
@@ -241,7 +241,7 @@ class Mirror(Versions):
         published = replace(named, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
         if not manifest.files and any(map(is_data_file, there)):
-            # `clean` takes the files of a single build for those of the manifest, which these are not.
+            # `clean` takes files of a single build for those of the manifest, but these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
             lease.check()
@@ -252,14 +252,14 @@ class Mirror(Versions):
                 self._remote.replace(name, text, replaces.tag, partial(self._is_seen, id, version, replaces))
         except FileExistsError as error:
             raise ExistsError(
-                f"{id!r} {version!r} was published in {self.name} by another in the meantime; fetch that"
+                f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
             ) from error
         if lease.is_another_deleting() or self._is_torn(published):
             return self._put_again(manifest, held, published, progress, tries - 1)
         return published
 
     def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
-        """True if what is to be replaced is what was seen, as far as that can be told without a tag."""
+        """True if the version to replace is the one that was seen, as far as that shows without a tag."""
         return self.seen(id, version) == expected
 
     def _put_again(
@@ -293,7 +293,7 @@ class Mirror(Versions):
                 self._leases[id, version] = lease
 
     def _is_torn(self, manifest: Manifest) -> bool:
-        """True if a file of a version is not there."""
+        """True if a file of a version is missing."""
         folder = self._folder(manifest.id, manifest.version)
         there = self._remote.find(folder) if manifest.files else {}
         missing = [file.name for file in manifest.files if file.name not in there]
@@ -308,7 +308,7 @@ class Mirror(Versions):
         there: dict[str, Found],
         bar: Any,
     ) -> Iterator[FileEntry]:
-        """Uploads the files, some at once; gives the entry of each as it is named there, with its CRC-32."""
+        """Uploads the files, several at once; returns each entry as named in the store, with its CRC-32."""
         pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="torchyoga upload")
         waiting: deque[Future[FileEntry]] = deque()
         try:
@@ -330,7 +330,7 @@ class Mirror(Versions):
             if entry.crc not in (None, crc):
                 raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
             found = there.get(name)
-            if found is None or found.nbytes != entry.nbytes:  # its name is that build's alone
+            if found is None or found.nbytes != entry.nbytes:  # no other build uses its name
                 self._remote.put(path, f"{folder}/{name}")
         bar.update(entry.nbytes)
         return replace(entry, name=name, crc=crc)
@@ -338,7 +338,7 @@ class Mirror(Versions):
     def _check_arrived(
         self, folder: str, files: Sequence[FileEntry], named: Sequence[FileEntry], held: Held
     ) -> None:
-        """Uploads again what has not come whole: one listing, rather than a request for each file."""
+        """Uploads again files that are incomplete: one listing, rather than a request for each file."""
         there = self._remote.find(folder) if files else {}
         for entry, name in zip(files, (file.name for file in named), strict=True):
             found = there.get(name)
@@ -347,17 +347,17 @@ class Mirror(Versions):
                     self._remote.upload(path, f"{folder}/{name}")
 
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
-        """Removes a version; what is in caches stays, who wants more of it hears that it was removed."""
+        """Removes a version; copies in caches stay, and reading more raises NotFoundError."""
         with self._held(id, version, timeout, deletes=True) as lease:
             folder = self._folder(id, version)
             seen = self.seen(id, version)
             if seen is None:
-                self.manifest(id, version)  # says what there is
+                self.manifest(id, version)  # its error lists what is published
                 seen = self.seen(id, version)  # it was published at this moment
             names = self._remote.find(folder)
             self.refuse_foreign(id, version, names)
-            lease.check()  # whoever takes over from now on uses other names than those that were listed
-            # What another is about to publish stays.
+            lease.check()  # a builder that takes over from now on uses other names than those listed
+            # Files that another builder is about to publish stay.
             ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
             data = [f"{folder}/{name}" for name in names if is_data_file(name) and name.startswith(ours)]
             if seen is not None:
@@ -367,12 +367,10 @@ class Mirror(Versions):
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
-        """Removes what builds and uploads have left, or what was replaced, unless one is under way."""
+        """Removes what builds and uploads have left, and files that were replaced, unless one is running."""
         now = self._remote.now()
         if now is None:
-            raise RemoteError(
-                f"{self.name} does not say when files were written; remove what is left by hand"
-            )
+            raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
         for name, there in self._remote.find().items():
@@ -384,7 +382,7 @@ class Mirror(Versions):
             claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
             if folder.partition("/")[0] == ".leases":
                 if all(_is_before(there, silent) for there in claims.values()):
-                    # The last one stays: who held it shall not find its number given to another.
+                    # The last claim stays: its holder must not find its number given to another one.
                     last = max((name for name in claims if not name.startswith("clock")), default="")
                     removed += [f"{folder}/{name}" for name in claims if name != last]
             elif self._forgotten(folder, names, before):
@@ -394,7 +392,7 @@ class Mirror(Versions):
         return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
 
     def _clean_version(self, folder: str, before: float) -> list[str]:
-        """Looks again, while nobody builds the version, and removes what is forgotten in its folder."""
+        """Looks again, holding the lease of the version, and removes forgotten files in its folder."""
         id, _, version = folder.partition("/")
         try:
             with self._held(str(decoded(id)), str(decoded(version)), 0, deletes=True) as lease:
@@ -405,7 +403,7 @@ class Mirror(Versions):
         except RemoteError:
             raise
         except YogaError:
-            return []  # somebody has begun to build it
+            return []  # a builder has begun
 
     def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
         """Files in the folder of a version that its manifest does not name, if both are old enough."""
@@ -416,12 +414,12 @@ class Mirror(Versions):
         old = {name for name, there in data.items() if _is_before(there, before)}
         if old and MANIFEST in names:
             if not _is_before(names[MANIFEST], before):
-                return []  # whoever has the manifest before this one may still be reading
+                return []  # readers that have the manifest before this one may still be reading
             if _is_one_build(data, names[MANIFEST]):
                 return []
             try:
                 manifest = self.find(parts[0], parts[1])
-            except CorruptError:  # what belongs to it nobody can tell
+            except CorruptError:  # there is no way to know which files belong to it
                 return []
             if manifest is None:
                 return []
@@ -432,7 +430,7 @@ class Mirror(Versions):
         if not self._remote.is_conditional and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "%s cannot create a file only if it is not there: two machines that build one version at "
+                "%s cannot create a file only if it does not exist: two machines that build one version at "
                 "the same moment may both publish it, and the later one wins",
                 self.name,
             )
@@ -443,9 +441,9 @@ def _is_before(found: Found, time: float) -> bool:
 
 
 def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
-    """True for the files of one build, none missing, and the manifest that was written after them: its own.
+    """True for the files of one build, none missing, and a manifest written after them: it names them.
 
-    So nobody need read all the manifests of a store to find the few that have other files beside them.
+    So `clean` need not read all the manifests of a store to find the few with other files next to them.
     """
     numbers = sorted(int(name[17:].partition(".")[0]) for name in data)
     return (

@@ -1,4 +1,4 @@
-"""What somebody says about a dataset -> plain JSON data, of bounded size."""
+"""The info that a user gives about a dataset -> plain JSON data, of bounded size."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def plain(info: object) -> Json:
     numbers and NumPy's scalars are numbers.
 
     Raises:
-        TypeError: it is no dict with text as keys, or holds something that JSON does not have; says where.
-        ValueError: it nests too deep or is too long; or a number or a text is none of JSON's.
+        TypeError: it is not a dict with text as keys, or holds something that JSON does not have; says where.
+        ValueError: it nests too deep or is too long; or JSON does not have a number or a text of it.
 
     Example:
         >>> plain({"classes": ("cat", "dog"), "mean": 0.5})
@@ -80,7 +80,7 @@ class _Copy:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise ValueError(f"{where} is no valid text; leave out the lone surrogates") from None
+                raise ValueError(f"{where} is not valid text; leave out the lone surrogates") from None
         elif isinstance(value, int) and not isinstance(value, bool):
             value = int(value)
             if not -(2**63) <= value < 2**63:
@@ -92,7 +92,7 @@ class _Copy:
         elif value is not None and not isinstance(value, bool):
             raise TypeError(
                 f"{where} is a {type(value).__name__}, which JSON does not have; info holds dict, list, str, "
-                "int, float, bool, None and arrays of them: of tensors take .tolist()"
+                "int, float, bool, None and arrays of them: for a tensor pass .tolist()"
             )
         self._pay(len(json.dumps(value)), where)
         return value

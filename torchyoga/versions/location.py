@@ -1,4 +1,4 @@
-"""Where the files of a version are: in a directory, or somewhere from which they can be brought."""
+"""Where the files of a version are: in a directory, or in a store from which they can be downloaded."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MANIFEST = "manifest.json"
 
 
 def is_foreign(name: str) -> bool:
-    """True for a name in the folder of a version that torchyoga gives to nothing.
+    """True for a name in the folder of a version that torchyoga never gives.
 
-    Hidden files are not meant: systems and file servers leave some, and they are in nobody's way.
+    Hidden files do not count: systems and file servers leave some, and they do no harm.
     """
     return not (is_data_file(name) or name in (MANIFEST, beside(MANIFEST)) or name.startswith("."))
 
@@ -40,47 +40,47 @@ class Files(Protocol):
 
     @property
     def is_far(self) -> bool:
-        """True if a file has to be brought before it can be opened."""
+        """True if a file has to be downloaded before it can be opened."""
 
     @property
     def ahead_bytes(self) -> int | None:
-        """How many bytes may be read ahead of what is delivered; None if it does not matter."""
+        """How many bytes may be read ahead of the delivered rows; None if it does not matter."""
 
     def manifest(self) -> bytes:
-        """The text of the manifest there is now; NotFoundError if there is none."""
+        """The text of the current manifest; NotFoundError if there is none."""
 
     def path(self, entry: FileEntry) -> str:
-        """Where a file lies on this machine; brings it if need be."""
+        """The path of a file on this machine; downloads it if need be."""
 
     def held(self, entry: FileEntry) -> AbstractContextManager[str]:
-        """A path of the file that stays what it is for a while."""
+        """A path of the file that stays valid within the `with` statement."""
 
     def is_here(self, entry: FileEntry) -> bool:
-        """True if the file lies on this machine, at its path."""
+        """True if the file is on this machine, at its path."""
 
     def forget(self, entry: FileEntry) -> None:
-        """Deletes the copy here of a file that was brought, so that it is brought again."""
+        """Deletes the local copy of a downloaded file, so that it is downloaded again."""
 
     def is_checked(self, entry: FileEntry) -> bool:
-        """True if this process has compared the whole file with its checksum when it brought it."""
+        """True if this process downloaded the file, and compared the whole of it with its checksum."""
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Begins to bring files that will be wanted, and returns."""
+        """Begins to download files that will be wanted, and returns."""
 
     def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Files that are open are being read: others shall be deleted first where room is needed."""
+        """Notes that open files are being read: to make room, others should be deleted first."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
-        """Brings files some time before they are wanted, in place of what was followed before.
+        """Downloads files some time before they are wanted, in place of an order that was followed before.
 
         Args:
-            entries: of the version.
-            order: the number of the file of each row that will be wanted, some at a time.
-            progress: how many rows have been given by now; None when that is over.
+            entries: the files of the version.
+            order: for each row that will be wanted, the number of its file; some rows at a time.
+            progress: gives how many rows have been delivered by now; None at the end.
         """
 
     def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
-        """Brings every file of a version, with a progress bar."""
+        """Downloads every file of a version, with a progress bar."""
 
 
 @dataclass(frozen=True)
@@ -101,33 +101,33 @@ class Folder:
             ) from None
 
     def path(self, entry: FileEntry) -> str:
-        """Where a file is."""
+        """The path of a file."""
         return os.path.join(self.name, entry.name)
 
     @contextmanager
     def held(self, entry: FileEntry) -> Iterator[str]:
-        """Where a file is."""
+        """The path of a file."""
         yield self.path(entry)
 
     def is_here(self, entry: FileEntry) -> bool:
-        """True if the file is there."""
+        """True if the file exists."""
         return os.path.exists(self.path(entry))
 
     def forget(self, entry: FileEntry) -> None:
-        """What lies here is no copy."""
+        """Does nothing: the file is not a copy."""
 
     def is_checked(self, entry: FileEntry) -> bool:
-        """A file that lies here may have changed since."""
+        """False: a local file may have changed since."""
         return False
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Nothing has to be brought."""
+        """Does nothing: the files are local."""
 
     def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Nothing is deleted here."""
+        """Does nothing: no files are deleted to make room."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
-        """Nothing has to be brought."""
+        """Does nothing: the files are local."""
 
     def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
-        """Nothing has to be brought."""
+        """Does nothing: the files are local."""

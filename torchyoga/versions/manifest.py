@@ -1,8 +1,8 @@
 """What a version is: its schema, its files and how many rows each holds; to and from JSON.
 
 Note 69. The fingerprint binds the schema to the rows.
-It is made of both, so a type or a shape that somebody changes shows when the manifest is opened: the CRCs of
-all files are combined at once, a digit of the lengths that follow at a time.
+It is made of both, so opening the manifest shows whether a type or a shape was changed. The CRCs of all files
+are combined at once, one digit of the lengths that follow at a time.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 
 FORMAT_VERSION = 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
-# An element of an object or a list has a line of its own in what `to_bytes` writes: a long text of shorter
-# ones is none of ours, and would take minutes.
+# `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
+# is not ours, and would take minutes to parse.
 _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-# Of files of the formats; of one on its way; of what a store keeps in the place of those that were replaced.
+# For files of the formats; for one being written; for what a store keeps in place of replaced files.
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.(mdb|h5|part|replaced)", re.ASCII)
-# Keys are sorted, so this is how all that `to_bytes` writes begins, and the last of it to be seen when cut.
+# Keys are sorted, so this is how every text of `to_bytes` begins, and what a cut leaves longest.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
 
 
@@ -56,12 +56,12 @@ class FileEntry:
     """One data file of a version.
 
     Attributes:
-        name: within the version's directory.
-        format: which of `torchyoga.formats.contract` wrote it.
+        name: its name in the version's directory.
+        format: the name of the format that wrote it, as in `torchyoga.formats.contract`.
         rows: how many rows it holds; `nbytes`: its size.
         index: where the format keeps its table of blocks.
         checks: for each part of each column, bytes and CRC-32 of all rows of the file, whatever the blocks.
-        crc: CRC-32 of the whole file, for those who bring it from elsewhere; None if nobody noted it.
+        crc: CRC-32 of the whole file, to check downloads; None if it was not recorded.
     """
 
     name: str
@@ -79,7 +79,7 @@ class FileEntry:
 
     @staticmethod
     def from_json(data: Json) -> FileEntry:
-        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
         numbers = {key: data[key] for key in ("rows", "nbytes")}
         checks = tuple((size, crc) for size, crc in data["checks"])
         every = [*numbers.values(), *(number for check in checks for number in check), data.get("crc", 0)]
@@ -103,10 +103,10 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class FunctionEntry:
-    """The function that made a version, as `cacheable` noted it.
+    """The function that made a version, as `cacheable` recorded it.
 
     Attributes:
-        code: a digest of how it is written; None if nobody had its source.
+        code: a digest of its source; None if there was no source.
         salt: goes into the digests of arguments, so that those of two versions cannot be compared.
         arguments: a digest of each argument that does not choose the version, by name.
     """
@@ -121,7 +121,7 @@ class FunctionEntry:
 
     @staticmethod
     def from_json(data: Json) -> FunctionEntry:
-        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is none."""
+        """The entry that `to_json` described; ValueError, TypeError or KeyError if it is not one."""
         code, salt, arguments = data["code"], data["salt"], data["arguments"]
         if not all(map(_DIGEST.fullmatch, [salt, *arguments.values(), *([] if code is None else [code])])):
             raise ValueError("digests of a function and its arguments must be 32 hex digits")
@@ -136,7 +136,7 @@ class Manifest:
     version: str
     build: str
     created: str
-    schema: Schema | None  # None for a dataset without rows, whose look nobody has seen
+    schema: Schema | None  # None for a dataset without rows, whose schema is unknown
     fingerprint: str
     files: tuple[FileEntry, ...] = field(default=())
     info: Json = field(default_factory=dict)
@@ -162,12 +162,12 @@ class Manifest:
         return is_data_file(name) and not name.startswith(f"{self.build}-")
 
     def named_anew(self, build: str) -> Manifest:
-        """The same version with other names of its files, those of another build."""
+        """This version with new names of its files, those of another build."""
         files = (replace(file, name=build + file.name[len(self.build) :]) for file in self.files)
         return replace(self, build=build, files=tuple(files))
 
     def is_copy_of(self, other: Manifest) -> bool:
-        """True for the same rows in the same files of the same build, whatever their names are."""
+        """True for the same rows in the same files of the same build, whatever the names of the files."""
 
         def unnamed(manifest: Manifest) -> Manifest:
             return replace(
@@ -198,12 +198,12 @@ class Manifest:
         """The manifest that `to_bytes` wrote.
 
         Raises:
-            CorruptError: it is cut, changed, of a later format, or no manifest at all.
+            CorruptError: it is cut, changed, of a later format, or not a manifest at all.
         """
         try:
             content = _plain_data(text)
             if not isinstance(content, dict) or type(content.get("torchyoga")) is not int:
-                raise ValueError("it is no manifest of torchyoga")
+                raise ValueError("it is not a manifest of torchyoga")
             if content["torchyoga"] != FORMAT_VERSION:
                 raise ValueError(
                     f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads "
@@ -240,14 +240,14 @@ class Manifest:
 
 
 def is_token(build: object) -> bool:
-    """True for what a build is called by."""
+    """True for the token that names a build."""
     return isinstance(build, str) and bool(_TOKEN.fullmatch(build))
 
 
 def _plain_data(text: bytes) -> object:
-    """What a text of JSON says; ValueError if it says something twice, or too much, or no JSON at all."""
+    """The data of a JSON text; ValueError if a key appears twice, it is too much, or it is not JSON."""
     most = max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES)
-    # What is within texts does not count, but is seldom worth looking for.
+    # What is inside texts does not count; they are only removed if there seem to be too many elements.
     if _elements(text) > most and (elements := _elements(_TEXTS.sub(b"", text))) > most:
         raise ValueError(f"it has {elements} elements in {len(text)} bytes")
     return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
@@ -265,22 +265,22 @@ def _object(pairs: list[tuple[str, object]]) -> Json:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _checks_of(files: Sequence[FileEntry], num_parts: int) -> npt.NDArray[np.int64]:
     """(files, parts, 2) the checks of all files; ValueError if some file has another number of them."""
     if any(len(file.checks) != num_parts for file in files):
-        raise ValueError(f"a file has not the {num_parts} checks of its schema")
+        raise ValueError(f"a file does not have the {num_parts} checks of its schema")
     found = np.array([file.checks for file in files], np.int64).reshape(len(files), num_parts, 2)
-    # In floating point, which does not wrap around.
+    # Summed as floats, which do not wrap around.
     if not bool((found[:, :, 0].astype(float).sum(axis=0) < 2**61).all()):
         raise ValueError("the sizes in the checks of its files are too large")
     return found
 
 
 def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
-    """Raises ValueError unless the checks of each file are of as many bytes as its rows need."""
+    """Raises ValueError unless the checks of each file cover as many bytes as its rows need."""
     sizes = _checks_of(files, schema.num_parts)[:, :, 0]
     rows = np.array([file.rows for file in files], np.int64)
     names = [(column, name) for column in schema.columns for name in column.parts]
@@ -291,27 +291,27 @@ def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
         if size and not (column.is_ragged and name == "values"):
             sound = sound and (items == rows).all()
         if not sound:
-            raise ValueError(f"the checks of {column.name}/{name} are not of as many bytes as its rows have")
+            raise ValueError(f"the checks of {column.name}/{name} do not cover the bytes that its rows have")
 
 
 def is_data_file(name: str) -> bool:
-    """True for a name that builds give to data files; none leads out of its folder."""
+    """True for a name that builds give to data files; such a name never leads out of its folder."""
     return bool(_FILE_NAME.fullmatch(name))
 
 
 def is_like_manifest(text: bytes) -> bool:
-    """True for a manifest, sound, cut or lost in a crash; False for somebody else's file of that name."""
+    """True for a manifest, intact, cut or lost in a crash; False for a foreign file of that name."""
     return bool(not text.strip(b"\0 \r\n") or _BEGIN.match(text) or re.search(rb'"torchyoga":\s*[0-9]', text))
 
 
 def digest(content: object) -> str:
-    """A checksum of plain data, whatever the order of its keys; ValueError if a number in it is none."""
+    """A checksum of plain data, whatever the order of its keys; ValueError for NaN or infinity."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
-    """A name for the content: the same for the same rows, whatever the files, blocks and format."""
+    """A name of the content, equal for equal rows, whatever the files, blocks and format."""
     found = _checks_of(files, schema.num_parts if schema else 0)
     crcs = crc32_of_all(found[:, :, 1].astype(np.uint32), found[:, :, 0])
     checks = list(zip(found[:, :, 0].sum(axis=0).tolist(), crcs.tolist(), strict=True)) if files else []

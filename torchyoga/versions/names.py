@@ -8,18 +8,18 @@ __all__ = ["decoded", "encoded"]
 
 
 def encoded(what: str, text: str) -> str:
-    """A name for an id or version (`what`) that can leave no folder on any system.
+    """A file name for an id or version (`what`) that cannot lead out of its folder on any system.
 
     Raises:
-        ValueError: the text is empty, too long or no valid text.
+        ValueError: the text is empty, too long or not valid.
     """
     if not isinstance(text, str) or not text:
         raise ValueError(f"{what} must be a non-empty str, found {text!r}")
     try:
         name = quote(text, safe=" !#$&'()+,;=@[]{}~^")
     except UnicodeEncodeError:
-        raise ValueError(f"{what} {text!r} is no valid text; leave out the lone surrogates") from None
-    if name[0] == "." or name[0] == " ":  # neither "..", nor hidden, nor one of our own directories
+        raise ValueError(f"{what} {text!r} is not valid text; leave out the lone surrogates") from None
+    if name[0] == "." or name[0] == " ":  # so it is not "..", not hidden, and not one of our own directories
         name = f"%{ord(name[0]):02X}" + name[1:]
     if name[-1] in ". ":  # dropped by Windows
         name = name[:-1] + f"%{ord(name[-1]):02X}"
@@ -31,7 +31,7 @@ def encoded(what: str, text: str) -> str:
 
 
 def decoded(name: str) -> str | None:
-    """The id or version of a name; None for what somebody else has put there, and for our own folders."""
+    """The id or version of a name; None for foreign names, and for our own folders."""
     try:
         found = unquote(name)
         return found if encoded("name", found) == name else None

@@ -26,12 +26,12 @@ _LARGEST = 256 * 2**20  # bytes of the note
 class Staging:
     """The files of a build under way, and the list of those that are finished.
 
-    What others have put beside them stays there.
+    Foreign files next to them stay.
 
     Attributes:
-        root: where they are.
-        replaces: what may be replaced, as the store has told it; None if nothing may.
-        is_sent: the files are to be sent elsewhere, and compared before that with what they were.
+        root: their folder.
+        replaces: the version that may be replaced, as the store gave it; None if none may.
+        is_sent: the files are to be uploaded, and compared with their checksums before that.
     """
 
     root: Root
@@ -44,10 +44,10 @@ class Staging:
         return self.root.path
 
     def load(self) -> Json:
-        """What `save` noted last, with the files added since; empty if nothing is to be continued.
+        """The last progress that `save` recorded, with the files added since; empty if there is none.
 
         Raises:
-            CorruptError: something else than a file has its name.
+            CorruptError: something other than a file has the note's name.
         """
         try:
             text = self.root.read(_PROGRESS, _LARGEST)
@@ -63,13 +63,13 @@ class Staging:
         return found
 
     def save(self, progress: Json) -> None:
-        """Notes finished, synced files, in one step."""
+        """Records finished, synced files, in one step."""
         self.root.sync_way()
         self.root.sync()
         self.root.write(_PROGRESS, _sealed(progress))
 
     def add(self, file: Json) -> None:
-        """Notes one more finished, synced file behind what `save` has noted, at the same cost for each."""
+        """Records one more finished, synced file after those of `save`, at the same cost for each."""
         self.root.sync()
         with self.root.reopen(_PROGRESS) as note:
             note.write(b"\n" + _sealed({"file": file}))
@@ -82,25 +82,25 @@ class Staging:
         return str(self.path / name)
 
     def crc_of(self, name: str) -> int | None:
-        """The CRC-32 of a file that has just been finished; None if nobody will ask for it."""
+        """The CRC-32 of a file that has just been finished; None if it will not be needed."""
         if not self.is_sent:
             return None
         with open(self.path / name, "rb") as file:
             return crc32_of(file)[0]
 
     def keep_only(self, files: Sequence[FileEntry]) -> None:
-        """Deletes what earlier builds have written, but these files and the note."""
+        """Deletes what earlier builds have written, except these files and the note."""
         named = {file.name for file in files} | {_PROGRESS}
         for entry in self.root.scan():
             if entry.name not in named and _is_own(entry.name):
                 self.root.unlink(entry.name)
 
     def free_bytes(self) -> int:
-        """Bytes left on this disk."""
+        """Free bytes on this disk."""
         return shutil.disk_usage(self.path).free
 
     def clear(self) -> None:
-        """Deletes what builds have written, and the folder if nothing else is in it."""
+        """Deletes what builds have written, and the folder if it is then empty."""
         with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
             for entry in self.root.scan():
                 if _is_own(entry.name):

@@ -1,19 +1,19 @@
 """yogadl's documented interface over torchyoga: change a program's imports, and it runs.
 
-    import torchyoga.compat.yogadl as yogadl  # its `dataref`, `storage` and `tensorflow` come with it
+    import torchyoga.compat.yogadl as yogadl  # includes `dataref`, `storage` and `tensorflow`
 
 What differs, for the better:
 
-- `start_offset` counts rows over all shards, so that any other number of shards continues there; in yogadl it
-  counted the rows of one shard.
-- The whole dataset is shuffled before it is sharded, so a shard sees other rows each epoch. The order for a
-  seed is torchyoga's, and epochs are never shuffled as those of another seed are.
+- `start_offset` counts rows over all shards, so that any other number of shards can continue there; in yogadl
+  it counted the rows of one shard.
+- The whole dataset is shuffled before it is sharded, so a shard sees different rows each epoch. The order for
+  a seed is torchyoga's, and two seeds never give the same shuffle in different epochs.
 - An iteration of `make_tf_dataset` that ends early, as `.take(5)` does, uses up no epoch.
 - Any data that torchyoga takes can be submitted, not `tf.data.Dataset` alone.
 - A dataset is published when it is complete. `submit` still replaces what is there, in one step.
 - `S3Storage` and `GCSStorage` need no lock server, and warn that its `url` is ignored; there is no
   `rw_coordinator`.
-- Records are no pickles: there is no `LmdbAccess`, and files that yogadl wrote are read by
+- Records are not pickled: there is no `LmdbAccess`, and files that yogadl wrote are read by
   `torchyoga.from_lmdb`.
 - Bad arguments raise ValueError and missing datasets `torchyoga.errors.NotFoundError`, where yogadl asserted.
 """
@@ -39,23 +39,23 @@ __all__ = [
     "shuffle_keys",
 ]
 
-Submittable = Any  # in yogadl a tf.data.Dataset, which is not loaded here to name it
+Submittable = Any  # in yogadl a tf.data.Dataset; TensorFlow is not loaded here just to name it
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("dataref", "storage", "tensorflow"):  # the last loads TensorFlow
+    if name in ("dataref", "storage", "tensorflow"):  # the last one loads TensorFlow
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Stream:
-    """Records of an epoch at a time, from whatever makes them.
+    """Records, an epoch at a time, from a function that makes them.
 
     Args:
         iterator_fn: makes an iterator over the records of the next epoch.
-        length: how many they are.
-        output_types: the TensorFlow dtype of a record, nested as it is; for `tensorflow.make_tf_dataset`.
-        output_shapes: its shapes, likewise.
+        length: number of records in an epoch.
+        output_types: TensorFlow dtypes of a record, nested like it; for `tensorflow.make_tf_dataset`.
+        output_shapes: shapes of a record, nested like it.
 
     Example:
         >>> stream = Stream(lambda: iter("abc"), 3)
@@ -83,7 +83,7 @@ class Stream:
 
 
 class DataRef(ABC):
-    """What gives streams; subclass it over data of your own."""
+    """A dataset that gives streams; subclass it for data of your own."""
 
     @abstractmethod
     def stream(
@@ -104,11 +104,11 @@ class DataRef(ABC):
 
 
 class Storage(ABC):
-    """Where datasets are kept."""
+    """A place where datasets are kept."""
 
     @abstractmethod
     def submit(self, data: Submittable, dataset_id: str, dataset_version: str) -> None:
-        """Keeps a dataset; one that is there already is replaced."""
+        """Keeps a dataset; an existing one is replaced."""
 
     @abstractmethod
     def fetch(self, dataset_id: str, dataset_version: str) -> DataRef:

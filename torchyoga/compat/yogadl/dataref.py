@@ -16,7 +16,7 @@ __all__ = ["CachedDataRef", "CachedStream", "LMDBDataRef"]
 class CachedStream(Stream):
     """A stream of a cached dataset; `stream` is torchyoga's, which has a state to save.
 
-    Its `output_types` and `output_shapes` are those of TensorFlow, which is loaded to name them.
+    Its `output_types` and `output_shapes` are TensorFlow's, which is loaded when they are asked for.
     """
 
     def __init__(self, stream: _Stream) -> None:
@@ -71,4 +71,4 @@ class CachedDataRef(DataRef):
         return len(self.ref)
 
 
-LMDBDataRef = CachedDataRef  # what yogadl calls it, in annotations
+LMDBDataRef = CachedDataRef  # yogadl's name for it, used in annotations

@@ -1,4 +1,4 @@
-"""Keys -> those of a shard, in an order, and the records that belong to them; for DataRefs of one's own."""
+"""Keys -> the keys of a shard, in an order, and the records of these; for DataRefs of your own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["GeneratorFromKeys", "non_sequential_shard", "sequential_shard", "sha
 
 
 def sequential_shard(keys: list[bytes], shard_index: int, num_shards: int) -> list[bytes]:
-    """A run of the keys; the first shards have one more each if they do not come out even.
+    """A run of the keys; the first shards have one more each if the keys do not divide evenly.
 
     Example:
         >>> [sequential_shard([b"a", b"b", b"c", b"d", b"e"], i, 3) for i in range(3)]
@@ -39,35 +39,35 @@ def shard_keys(
     sequential: bool = False,
     drop_shard_remainder: bool = False,
 ) -> list[bytes]:
-    """The keys of a shard; equally many in each if `drop_shard_remainder`.
+    """The keys of a shard; each shard has equally many if `drop_shard_remainder`.
 
     Raises:
-        ValueError: there is no such shard, or nothing is left for each.
+        ValueError: there is no such shard, or there are fewer keys than shards.
     """
     if not 0 <= shard_index < num_shards:
         raise ValueError(f"shard_index must be in 0..{num_shards - 1}, found {shard_index}")
     if drop_shard_remainder:
         if len(keys) < num_shards:
-            raise ValueError(f"{len(keys)} keys do not give {num_shards} shards one each; use fewer shards")
+            raise ValueError(f"{len(keys)} keys are too few for {num_shards} shards; use fewer shards")
         keys = keys[: len(keys) // num_shards * num_shards]
     return (sequential_shard if sequential else non_sequential_shard)(keys, shard_index, num_shards)
 
 
 def shuffle_keys(keys: list[bytes], seed: int | None = None) -> list[bytes]:
-    """The same list, shuffled in place as NumPy's RandomState does."""
+    """Shuffles a list in place, as NumPy's RandomState does, and returns it."""
     np.random.RandomState(seed).shuffle(keys)
     return keys
 
 
 class GeneratorFromKeys:
-    """Makes the generator of an epoch, each time of the next one.
+    """Makes generators of records, each time for the next epoch.
 
     Args:
         keys: of the records.
         initial_offset: where the first generator begins; more than an epoch means later epochs.
         read_val_from_key_fn: gives the record of a key.
         shuffle_at_start: shuffle the keys.
-        shuffle_after_epoch: otherwise for each epoch.
+        shuffle_after_epoch: shuffle them again after each epoch.
         shuffle_seed: for the shuffle.
 
     Example:
@@ -97,7 +97,7 @@ class GeneratorFromKeys:
         self._shuffles, self._reshuffles, self._seed = shuffle_at_start, shuffle_after_epoch, shuffle_seed
 
     def instantiate_generator(self) -> Iterator[Any]:
-        """The records of the next epoch, which is another one as soon as the first of them is asked for."""
+        """The records of the next epoch; it counts as begun when its first record is asked for."""
         keys, epoch, offset = list(self._keys), self._epoch, self._offset
         self._epoch, self._offset = epoch + 1, 0
         if self._shuffles:

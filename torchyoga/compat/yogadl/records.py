@@ -1,4 +1,4 @@
-"""Rows -> records as yogadl gives them: what `tf.data.Dataset.as_numpy_iterator` makes of an element."""
+"""Rows -> records as yogadl gives them, equal to the elements of `tf.data.Dataset.as_numpy_iterator`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["record_of"]
 
 
 def record_of(row: Any) -> Any:
-    """The record of a row: tensors of strings, ragged and sparse ones are arrays again, as is bfloat16.
+    """The record of a row: string, ragged and sparse tensors become arrays again, and so does bfloat16.
 
     Example:
         >>> record_of((StringParts(b"catdoge", np.array([3, 4])), 7))
@@ -40,7 +40,7 @@ def record_of(row: Any) -> Any:
 
 
 def _ragged(values: Any, splits: Any) -> Any:
-    """One array if all parts are as long, else an array of them."""
+    """One array if all parts have the same length, else an array of arrays."""
     if len(splits) == 1:
         return values.reshape(0, 0, *values.shape[1:])
     parts = np.split(values, splits[1:-1])

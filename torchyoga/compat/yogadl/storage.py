@@ -26,13 +26,13 @@ __all__ = [
 
 
 class _OverStorage(Storage):
-    """Any of yogadl's storages."""
+    """The base of yogadl's storages, over one of ours."""
 
     def __init__(self, storage: _Storage) -> None:
         self.storage = storage
 
     def submit(self, data: Any, dataset_id: str, dataset_version: str) -> None:
-        """Keeps a dataset; one that is there already is replaced, and its readers keep what they opened."""
+        """Keeps a dataset; an existing one is replaced, and its readers go on reading what they opened."""
         self.storage.submit(_ours(data), dataset_id, dataset_version, overwrite=True)
 
     def fetch(self, dataset_id: str, dataset_version: str) -> CachedDataRef:
@@ -42,11 +42,10 @@ class _OverStorage(Storage):
     def cacheable(
         self, dataset_id: str, dataset_version: str
     ) -> Callable[[Callable[..., Any]], Callable[..., CachedDataRef]]:
-        """Decorates a function that makes a dataset: it runs once, whoever calls it, and is read from then
-        on."""
+        """Decorates a function that makes a dataset: it runs once, for all callers; later calls read."""
 
         def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
-            # As yogadl does, whatever the arguments.
+            # As in yogadl, whatever the arguments are.
             @self.storage.cacheable(
                 _literal(dataset_id), _literal(dataset_version), ignore=["args", "kwargs"], stale="ignore"
             )
@@ -63,12 +62,12 @@ class _OverStorage(Storage):
 
 
 def _literal(text: str) -> str:
-    """A template of just this text."""
+    """A template that stands for just this text."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
 def _ours(data: Any) -> Any:
-    """What torchyoga takes for the data: of DataRefs their rows."""
+    """The data as torchyoga takes them; yogadl's DataRefs become their rows."""
     if isinstance(data, CachedDataRef):
         return data.ref
     return data.stream() if isinstance(data, DataRef) else data
@@ -84,7 +83,7 @@ class LFSConfigurations:
 
 
 class LFSStorage(_OverStorage):
-    """Datasets in a directory, of any file system.
+    """Datasets in a directory, on any file system.
 
     Args:
         configurations: says which.
@@ -144,7 +143,7 @@ class BaseCloudConfigurations:
 
     @property
     def storage_url(self) -> str:
-        """What `torchyoga.Storage` is given."""
+        """The URL for `torchyoga.Storage`."""
         return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.as_posix().strip('/')}"
 
     @property
@@ -168,7 +167,7 @@ class S3Configurations(BaseCloudConfigurations):
         bucket_directory_path: the folder within it.
         url: of yogadl's lock server; ignored, like the other arguments that have to do with it.
         access_key: credentials.
-        secret_key: likewise.
+        secret_key: credentials.
         endpoint_url: of a store that is not Amazon's.
         local_cache_dir: files of the bucket are kept below it, in `yogadl_local_cache`.
         skip_verify: ignored.

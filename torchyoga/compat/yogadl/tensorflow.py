@@ -16,14 +16,14 @@ __all__ = ["make_tf_dataset"]
 def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> Any:
     """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.
 
-    Streams of cached datasets cross into TensorFlow in blocks; those over a generator record by record, of
-    the `output_types` and `output_shapes` they were made with. Records are tensors, for `padded_batch` too;
-    those that are ragged in several dimensions are RaggedTensors.
+    Streams of cached datasets pass into TensorFlow in blocks; those over a generator record by record, with
+    the `output_types` and `output_shapes` that they were made with. Records are tensors, for `padded_batch`
+    too; those that are ragged in several dimensions are RaggedTensors.
 
     Args:
         stream: of a DataRef.
-        one_epoch: of a cached dataset: what is left of the epoch under way, and no other; it knows its
-            length, as Keras wants it where it begins within an epoch.
+        one_epoch: for a cached dataset, only the rest of the current epoch; it knows its length, which Keras
+            needs where training begins within an epoch.
 
     Raises:
         ValueError: a stream over a generator has no `output_types`.
@@ -31,15 +31,15 @@ def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> Any:
     if isinstance(stream, CachedStream):
         return tensor_records(stream.stream, one_epoch)
     if one_epoch:
-        raise ValueError("one_epoch=True is for streams of cached datasets; nothing says where others are")
+        raise ValueError("one_epoch=True is for streams of cached datasets; others have no known place")
     if stream.output_types is None:
-        raise ValueError("the stream says no output_types; pass them, and output_shapes, to Stream")
+        raise ValueError("the stream has no output_types; pass them, and output_shapes, to Stream")
     signature = _signature(stream.output_types, stream.output_shapes)
     return tf.data.Dataset.from_generator(stream.iterator_fn, output_signature=signature)
 
 
 def _signature(types: Any, shapes: Any) -> Any:
-    """The specs of tensors of these dtypes and shapes, nested alike; of any shape if none is said."""
+    """The specs of tensors of these dtypes and shapes, nested alike; of any shape if none is passed."""
     if isinstance(types, dict):
         return {key: _signature(types[key], None if shapes is None else shapes[key]) for key in types}
     if isinstance(types, list):  # which tf.data takes for one tensor

@@ -28,11 +28,11 @@ def _is_plain(spec: Any) -> bool:
 
 
 def _plain(tensor: Any) -> Any:
-    """A tensor that is one, where it can be; a ragged one of a single row is, within a map."""
+    """A plain tensor, where possible; within a map, a ragged tensor of a single row becomes one."""
     return tf.sparse.to_dense(tensor) if isinstance(tensor, tf.SparseTensor) else tensor
 
 
 def _element(dataset: Any, parts: tuple[Any, ...]) -> Any:
-    """An element, of which a map gets the parts if it is a tuple."""
+    """An element of a dataset; a map gets its parts separately if it is a tuple."""
     spec = dataset.element_spec
     return tuple.__new__(type(spec), parts) if isinstance(spec, tuple) else parts[0]
