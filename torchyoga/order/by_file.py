@@ -452,7 +452,7 @@ class _Permutations:
             hashed >>= half
             hashed *= radix
             hashed >>= half
-            # Modulo the radix: of a number and the same a radix further, one has wrapped around and is huge.
+            # Modulo the radix: of two numbers a radix apart, one has wrapped around and is huge.
             if forward:
                 digits[0] += hashed
                 np.subtract(digits[0], radix, out=shifted)
@@ -466,7 +466,7 @@ class _Permutations:
 
 
 def _num_rounds(low: int) -> int:
-    """Rounds for digits of so many bits: enough to leave 2^-12 of the bias told in `full`, at least 8."""
+    """Rounds for digits of so many bits: enough to leave 2^-12 of the bias that `full` names, at least 8."""
     return max(8, 4 + 2 * -(-12 // low))
 
 

@@ -242,7 +242,7 @@ class Cursor:
         if not iteration.reported:
             self.num_begun += 1
         elif iteration is not self._last:
-            # It goes on where others have been meanwhile.
+            # It goes on after others have delivered.
             others = self._seen.get(place.epoch, 0) - iteration.reported
             iteration.again = max(iteration.again, iteration.entry.again + others)
         iteration.reported = place.position

@@ -230,7 +230,7 @@ def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
 
 
 def _block_of(rows: Sequence[Row]) -> Block:
-    """Rows of any dataset as a block; those of one dimension are ragged, even if all happen to be equally long."""
+    """Rows of any dataset as a block; those of one dimension are ragged, even if all are equally long."""
     if not rows:
         raise ValueError("a batch of no rows cannot be collated")
     plain = [plain_row(row) for row in rows]

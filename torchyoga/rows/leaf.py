@@ -172,8 +172,8 @@ def _encode_tensor(value: torch.Tensor) -> Leaf:
         raise SchemaError("a tensor on the device 'meta' has no values to keep; make it on another device")
     if value.requires_grad:
         raise SchemaError(
-            "a tensor that requires grad cannot be kept, because its gradients would be lost; keep its values: "
-            ".detach()"
+            "a tensor that requires grad cannot be kept, because its gradients would be lost; keep its "
+            "values: .detach()"
         )
     _refuse_size(value.dtype.itemsize, tuple(value.shape))
     value = value.cpu().resolve_conj().resolve_neg()

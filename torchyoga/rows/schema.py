@@ -62,7 +62,8 @@ class Column:
             )
         if self.shape is not None and (len(self.shape) != self.ndim or min(self.shape, default=0) < 0):
             raise ValueError(
-                f"column {self.name!r}: the shape {self.shape} does not have {self.ndim} dimensions of 0 or more"
+                f"column {self.name!r}: the shape {self.shape} does not have {self.ndim} dimensions of at "
+                "least 0"
             )
         most = leaves.MOST_DIMENSIONS + self.is_ragged  # ragged rows never lie side by side
         if leaves.is_too_large(self.storage.itemsize, self.shape or ()) or not 0 <= self.ndim <= most:
