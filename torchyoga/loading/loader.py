@@ -274,7 +274,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
         Raises:
             StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
-                `strict=False` takes its epoch and position all the same.
+                `strict=False` takes its epoch and position nevertheless.
         """
         super().load_state_dict(state, strict)
         if "row_seeds" in self._indices.cursor.extra and not self._has_warned:

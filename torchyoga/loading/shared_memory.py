@@ -140,7 +140,7 @@ class Ring:
     def _look_again(self) -> None:
         """Maps, in a worker, the slots as they are now, and releases those that are replaced.
 
-        The worker may be older than a slot: it finds the slot by name among the open files of the ring's process.
+        The worker may be older than a slot: it finds it by name among the open files of the ring's process.
         """
         wanted = re.compile(rf"/memfd:torchyoga-{self.key}-(\d+) \(deleted\)")
         folder = f"/proc/{self.process}/fd"

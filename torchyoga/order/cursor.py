@@ -346,7 +346,7 @@ class Cursor:
         Args:
             place: a place.
             batch_size: rows of the iteration's batches.
-            drop_last: likewise.
+            drop_last: whether it leaves out a shorter last batch.
             shard: the iteration's; this cursor's by default.
             rows: rows that this rank has delivered itself, if `place` is its alone.
         """
@@ -457,7 +457,7 @@ class Cursor:
         if iteration is None:
             return self.state_at(self._place, self._steps)
         iteration.is_saved = True
-        # An epoch that set_epoch has named after its last batch is over all the same.
+        # An epoch that set_epoch has named after its last batch is over nevertheless.
         return self.state_of(iteration) if self._running else self.state_at(self._place, self._steps)
 
     def state_of(self, iteration: Iteration) -> dict[str, Any]:

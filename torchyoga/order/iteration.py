@@ -196,7 +196,7 @@ class Iteration:
         return self._num_before + self.delivered - len(self._lost)
 
     def hold(self, iterator: Any) -> None:
-        """Notes whose iteration this is: it lasts as long as somebody holds the iterator."""
+        """Notes whose iteration this is: it lasts as long as the iterator is held."""
         self._holder = weakref.ref(iterator)
 
     @property
@@ -214,7 +214,7 @@ class Iteration:
 
     @property
     def progress(self) -> Callable[[], int | None]:
-        """A function that gives the rows delivered or handed to workers, until nobody holds this."""
+        """A function that gives the rows delivered or handed to workers, until this is dropped."""
         held = weakref.ref(self)
 
         def rows() -> int | None:

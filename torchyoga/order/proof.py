@@ -7,7 +7,7 @@ something was lost or came twice therefore goes unnoticed with a probability of 
 regular steps are a geometric series, so it costs the same for any number of rows.
 
 Note 35. What each rank has delivered is a geometric series.
-Its hash is computed when somebody asks, from a few numbers. The state holds the hash over all ranks, as far
+Its hash is computed when it is asked for, from a few numbers. The state holds the hash over all ranks, as far
 as this one knows, and so stays the same on every rank: Accelerate lets all of them write one file. What a
 rank adds itself is in its receipt.
 """
@@ -113,7 +113,7 @@ class Proof:
     def __str__(self) -> str:
         notes = []
         if self.peeked:
-            notes.append(f"again: {self.peeked} rows, after somebody had looked at a batch")
+            notes.append(f"again: {self.peeked} rows, after a batch had been looked at")
         if self.left_out[0]:
             notes.append(
                 f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"

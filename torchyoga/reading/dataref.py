@@ -188,7 +188,7 @@ class DataRef(ABC, Generic[RowT]):
         if not len(numbers):
             return numbers
         length = len(self)
-        # Unsigned, a negative number is a huge one: one pass tells that nothing needs a closer look.
+        # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
         if int(numbers.view(np.uint64).max()) < length:
             return numbers
         low, high = int(numbers.min()), int(numbers.max())

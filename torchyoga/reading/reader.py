@@ -196,7 +196,7 @@ class Reader:
 
         Args:
             rows: as they will be taken.
-            values: True for the values of ragged columns, whose offsets must be in memory first; else all others.
+            values: True for the values of ragged columns, whose offsets must come first; else all others.
 
         Raises:
             CorruptError: a file is missing, cut or damaged.

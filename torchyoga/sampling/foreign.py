@@ -381,7 +381,7 @@ class Drawing:
             self._is_first = False
             self._mark()
         if self.drawn == self.expected:
-            # So that the state after its last batch is of the next epoch. Whoever asks for it gets the errors.
+            # So that the state after its last batch is of the next epoch. Asking for it raises the error.
             with contextlib.suppress(SamplerError):
                 self._draw()
 

@@ -290,7 +290,7 @@ class Replay(Indices):
 
         Raises:
             StateError: it is of another sampler, batch size, dataset, number of ranks or seed, or damaged.
-                `strict=False` takes its epoch and batches all the same.
+                `strict=False` takes its epoch and batches nevertheless.
         """
         start = self._checked(state, strict)
         found = {

@@ -40,7 +40,7 @@ class Resumable(ABC):
 
         Raises:
             StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
-                takes its epoch and position all the same.
+                takes its epoch and position nevertheless.
         """
         self._account.load_state_dict(state, strict)
 

@@ -173,7 +173,7 @@ def _continued(one: range, other: range) -> range | None:
 
 
 def _crossings(numbers: range, bounds: Ints) -> Ints:
-    """For each bound, how many numbers of a range come before one crosses it: reaches it, or falls below it."""
+    """For each bound, how many numbers of a range come before one reaches it, or falls below it."""
     if numbers.step > 0:
         counts = -((numbers.start - bounds) // numbers.step)
     else:
