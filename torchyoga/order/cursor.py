@@ -404,7 +404,7 @@ class Cursor:
         """Makes `epoch` the next one to begin.
 
         If it is the epoch under way, the next iteration begins it again where this process began it, even if
-        nothing is left of it; but an iterator that goes on is kept, for a trainer may call this late. If
+        nothing is left of it; but an iterator that goes on is kept, as a trainer may call this late. If
         the first one after a load is smaller, the trainer counts from 0 again: the epoch stays, and later
         calls count from it.
         """
@@ -600,7 +600,7 @@ class Cursor:
         rank, world = place.share
         if world > 1 and place.share != (self.shard.rank, self.shard.num_replicas):
             raise StateError(
-                f"the state is of rank {rank} of {world} alone, for with in_order=False each has different "
+                f"the state is of rank {rank} of {world} alone, as with in_order=False each has different "
                 f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
                 "rank's own state, or train with in_order=True"
             )

@@ -39,7 +39,7 @@ class Place(NamedTuple):
         position: rows consumed in it, over all ranks.
         left: the positions that come next, if batches behind them came early; those after them follow from
             `position + len(left)` on. Empty as long as batches come in order.
-        share: (rank, number of ranks) if `left` is what this one rank has left, for each rank had other
+        share: (rank, number of ranks) if `left` is what this one rank has left, as each rank had other
             batches early; (0, 1) if it is what all ranks have left, in turn.
     """
 
