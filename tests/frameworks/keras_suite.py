@@ -555,7 +555,7 @@ def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
             "must be keys of the rows, as a tuple; these rows are dicts with the keys",
         ),
         ({"fields": "x"}, ValueError, "must be keys of the rows, as a tuple"),
-        ({"fields": ("x", "y", "n", "t")}, SchemaError, "column 't' is no array"),
+        ({"fields": ("x", "y", "n", "t")}, SchemaError, "column 't' is not an array"),
         ({"fields": ("x", "y"), "batch_size": 0}, ValueError, "batch_size must be at least 1"),
         (
             {"fields": ("x", "y"), "batch_size": 10, "drop_last": True},
