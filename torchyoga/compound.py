@@ -53,7 +53,7 @@ class SparseParts(NamedTuple):
     dense_shape: npt.NDArray[np.int64]
 
     def to_dense(self) -> Any:
-        """The same as an array or a tensor; where strings are missing, they are empty."""
+        """The values as a dense array or tensor; missing strings are empty."""
         shape = tuple(self.dense_shape.tolist())
         if isinstance(self.values, StringParts):
             dense, values = np.full(shape, b"", object), self.values.to_numpy()
@@ -77,7 +77,7 @@ class StringParts(NamedTuple):
     lengths: npt.NDArray[np.int64]
 
     def to_numpy(self) -> npt.NDArray[np.object_]:
-        """The same as an array of bytes objects."""
+        """The strings as an array of bytes objects."""
         ends = np.cumsum([0, *self.lengths.reshape(-1).tolist()]).tolist()
         texts = np.empty(self.lengths.size, object)
         texts[:] = [self.data[start:stop] for start, stop in pairwise(ends)]

@@ -450,7 +450,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path) -> None:
         assert writer.stdin is not None
         assert writer.stdout is not None
         assert writer.stdout.readline() == "open\n"
-        with pytest.raises(YogaError, match=r"x.h5 is open for writing .*close it there first"):
+        with pytest.raises(YogaError, match=r"x.h5 is open for writing .*close it in its writer first"):
             yoga.from_hdf5(path, "x")
         writer.stdin.close()
         assert writer.wait(300) == 0
@@ -662,19 +662,19 @@ def test_many_datasets_are_not_all_listed(tmp_path: Path) -> None:
 def test_text_that_is_none_is_refused_by_its_row(tmp_path: Path) -> None:
     ref = yoga.from_hdf5(written(tmp_path / "x.h5", bad_text), "x")
     assert ref[0] == "fine"
-    with pytest.raises(SchemaError, match="'/x', row 1: the text is no UTF-8"):
+    with pytest.raises(SchemaError, match="'/x', row 1: the text is not UTF-8"):
         ref[[0, 1]]
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no file .*x\.h5"):
         yoga.from_hdf5(tmp_path / "x.h5", "x")
-    with pytest.raises(CorruptError, match="no HDF5 file"):
+    with pytest.raises(CorruptError, match="not an HDF5 file"):
         yoga.from_hdf5(tmp_path, "x")
     for number, content in enumerate((b"", b"some text", os.urandom(5000))):
         path = tmp_path / f"{number}.h5"
         path.write_bytes(content)
-        with pytest.raises(CorruptError, match=f"{number}.h5 is no HDF5 file"):
+        with pytest.raises(CorruptError, match=f"{number}.h5 is not an HDF5 file"):
             yoga.from_hdf5(path, "x")
 
 

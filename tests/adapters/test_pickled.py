@@ -92,7 +92,7 @@ def test_without_trust_nothing_is_unpickled(tmp_path: Path) -> None:
         ):
             yoga.from_lmdb(path, format="yogadl", **trust)
     assert not (tmp_path / "exploded").exists()
-    with pytest.raises(ValueError, match="format='caffe'; LMDB files are read of tensorpack and yogadl"):
+    with pytest.raises(ValueError, match="format='caffe' is not known; pass tensorpack or yogadl"):
         yoga.from_lmdb(path, format="caffe", trust_pickle=True)
 
 
@@ -109,7 +109,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match=r"keyless.mdb has no record '__keys__'"):
         yoga.from_lmdb(keyless, "yogadl", trust_pickle=True)
     other = write(tmp_path / "other.mdb", ROWS, listed="not a list")
-    with pytest.raises(CorruptError, match="__keys__ is no list of keys"):
+    with pytest.raises(CorruptError, match="__keys__ is not a list of keys"):
         yoga.from_lmdb(other, "tensorpack", trust_pickle=True)
     # What both writers do where their map is full.
     lost = yoga.from_lmdb(write(tmp_path / "lost.mdb", ROWS, lose=3), "tensorpack", trust_pickle=True)

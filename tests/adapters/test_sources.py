@@ -1,4 +1,4 @@
-"""Data of any kind finds its adapter, and what is no dataset is refused."""
+"""Data of any kind finds its adapter, and what is not a dataset is refused."""
 
 from __future__ import annotations
 

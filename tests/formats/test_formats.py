@@ -341,7 +341,7 @@ def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
         (column,) = content["schema"]["columns"]
         column["kind"] = column["kind"].replace("bytes", "str")
         resealed(manifest, content)
-        with pytest.raises(CorruptError, match="no UTF-8"):
+        with pytest.raises(CorruptError, match="not UTF-8"):
             storage.fetch("a", "1")[0]
 
 

@@ -498,7 +498,7 @@ def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path:
     mine.write_text("of the user's own")
     with pytest.raises(ValueError, match="the model is not built, so nothing can be restored"):
         checkpoint.fit(recorder(), epochs=1)
-    with pytest.raises(ValueError, match="shuffle=True would take the epochs apart"):
+    with pytest.raises(ValueError, match="shuffle=True would split the epochs"):
         checkpoint.fit(model, epochs=1, shuffle=True)
     with pytest.raises(StateError, match="Keras has permuted the batches of this epoch"):
         model.fit(dataset, epochs=9, callbacks=[checkpoint], verbose=0)
@@ -546,16 +546,16 @@ def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
     rows = [{"x": X[i], "t": "text", "r": np.arange(i), "y": i, "n": None} for i in range(9)]
     ref = storage.submit(rows, "rows", "1")
     for options, error, message in [
-        ({}, SchemaError, "column 't' is no array of numbers but str"),
-        ({"fields": ("x", "r")}, SchemaError, "column 'r' has rows of different lengths; say padding="),
-        ({"fields": ("x", "r"), "padding": 0.5}, ValueError, "padding=0.5 is no value of column 'r'"),
+        ({}, SchemaError, "column 't' is not an array of numbers but str"),
+        ({"fields": ("x", "r")}, SchemaError, "column 'r' has rows of different lengths; pass padding="),
+        ({"fields": ("x", "r"), "padding": 0.5}, ValueError, "padding=0.5 is not a value of column 'r'"),
         (
             {"fields": ("x", "z")},
             ValueError,
             "must be keys of the rows, as a tuple; these rows are dicts with the keys",
         ),
         ({"fields": "x"}, ValueError, "must be keys of the rows, as a tuple"),
-        ({"fields": ("x", "y", "n", "t")}, SchemaError, "column 't' is no array"),
+        ({"fields": ("x", "y", "n", "t")}, SchemaError, "column 't' is not an array"),
         ({"fields": ("x", "y"), "batch_size": 0}, ValueError, "batch_size must be at least 1"),
         (
             {"fields": ("x", "y"), "batch_size": 10, "drop_last": True},
@@ -565,7 +565,7 @@ def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
     ]:
         with pytest.raises(error, match=message):
             make_keras_dataset(ref, **{"batch_size": 4, **options})
-    with pytest.raises(ValueError, match="a stream says already how its rows are shuffled"):
+    with pytest.raises(ValueError, match="a stream already has its shuffle"):
         make_keras_dataset(ref.stream(), 4, shuffle=True, fields=("x", "y"))
     with pytest.raises(TypeError, match="expected a Stream or a DataRef, found list"):
         make_keras_dataset([1], 4)

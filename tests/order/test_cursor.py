@@ -494,7 +494,7 @@ def test_a_look_is_told_and_does_no_harm() -> None:
     deliver(start(one), 10)
     proof = prove([one.receipt()])
     assert proof
-    assert str(proof).endswith("each exactly once; again: 2 rows, after somebody had looked at a batch")
+    assert str(proof).endswith("each exactly once; again: 2 rows, after a batch had been looked at")
 
 
 def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:

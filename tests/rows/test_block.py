@@ -423,7 +423,7 @@ def test_schemas_name_their_columns() -> None:
     names = [column.name for column in Schema.of(row).columns]
     assert names == ["a%2Fb", "0", "%30", "%", "%2E.", "n/x", "n/y/0", "n/y/1/0"]
     assert Schema.of(5).columns[0].name == "value"
-    with pytest.raises(SchemaError, match=r"ragged=\['z'\] are no columns"):
+    with pytest.raises(SchemaError, match=r"ragged=\['z'\] are not columns"):
         Schema.of({"a": 1}, ragged=["z"])
     with pytest.raises(SchemaError, match="longer than 400 bytes"):
         Schema.of({"k" * 500: 1})

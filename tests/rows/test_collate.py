@@ -103,7 +103,7 @@ def test_a_padding_that_is_no_value_is_refused(make: Any, padding: float, kind: 
     dtype = getattr(torch if make is torch.arange else np, kind)
     rows = [{"t": make(n, dtype=dtype)} for n in (3, 0)]
     with pytest.raises(
-        ValueError, match=f"padding={padding} is no value of column 't', which is of torch.{kind}"
+        ValueError, match=f"padding={padding} is not a value of column 't', which is of torch.{kind}"
     ):
         yoga.padded(padding)(rows)
     assert yoga.padded(7)(rows)["t"].values.tolist() == [[0, 1, 2], [7, 7, 7]]

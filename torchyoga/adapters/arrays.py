@@ -34,7 +34,7 @@ def is_arrays(data: Any) -> bool:
 
 
 def from_arrays(data: Any) -> DataRef:
-    """Arrays that are there already, as a DataRef: nothing is copied, nothing is cached.
+    """Existing arrays as a DataRef: nothing is copied, nothing is cached.
 
     Args:
         data: an array or a tensor (N, ...), the path of a `.npy` file, or a dict of such, with rows along the
@@ -47,7 +47,7 @@ def from_arrays(data: Any) -> DataRef:
     Raises:
         SchemaError: an array has no rows, or another number of rows than the others, or holds objects.
         NotFoundError: there is no such file.
-        CorruptError: a file is no `.npy` file, or cut.
+        CorruptError: a file is not a `.npy` file, or is cut.
 
     Example:
         >>> ref = from_arrays({"image": np.zeros((3, 28, 28), np.uint8), "label": np.arange(3)})
@@ -129,7 +129,7 @@ def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints], 
         return lambda rows: _text(array[rows].tolist())
     stride = array.strides[0] if array.size else 0
     if stride < max(1, column.row_bytes) or not array[0, ...].flags.c_contiguous:
-        # Not runs of bytes: rows cut across memory, or one row repeated.
+        # Not runs of bytes: rows scattered over memory, or one row repeated.
         return lambda rows: Data(np.ascontiguousarray(array[rows], column.storage))
     span = bytes_from(array, (len(array) - 1) * stride + column.row_bytes)
     items = Mapped(1, stride, Memory([span]))
@@ -149,7 +149,7 @@ def _text(values: list[str] | list[bytes]) -> Data:
     return Data(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
 
-# -- pickling: what lies in a file goes as its path
+# -- pickling: what lies in a file is sent as its path
 
 
 class _InFile(NamedTuple):
@@ -168,7 +168,7 @@ def _packed(array: Any) -> Any:
         owner = owner.base
     if not isinstance(owner.base, mmap.mmap) or array.filename is None:
         return array
-    # `offset` of a view is that of the array it was made from: the place in the file is told by the address.
+    # `offset` of a view is that of the array it was made from: the address gives the place in the file.
     begin = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
     offset = begin + address_of(array) - address_of(np.frombuffer(owner.base, np.uint8))
     return _InFile(os.path.abspath(array.filename), offset, array.dtype.str, array.shape, array.strides)

@@ -37,7 +37,7 @@ class DataflowSource(RowSource):
                 f"{self.name} repeats its data without end; cache it before it is repeated, or bound it with "
                 "FixedSizeData"
             )
-        # What TensorPack and its DataFromGenerator say if there is none.
+        # What TensorPack and its DataFromGenerator raise if there is no length.
         with contextlib.suppress(NotImplementedError, TypeError):
             self.length = len(dataflow)
         self._dataflow = dataflow

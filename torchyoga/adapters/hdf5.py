@@ -1,8 +1,8 @@
-"""Somebody's HDF5 file -> rows, in place.
+"""An HDF5 file of any other program -> rows, in place.
 
 HDF5 says once where the chunks of a dataset lie; then rows are copied out of the mapped file, without HDF5.
-Only variable-length values, and datasets put together from others, are read through it, by a handle that
-belongs to the process.
+Only variable-length values, and datasets composed of others, are read through HDF5, by a handle of the
+process.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ def from_hdf5(
     columns: str | Sequence[str] | Mapping[str, str] | None = None,
     cache_bytes: int = _CACHE_BYTES,
 ) -> DataRef:
-    """Datasets of an HDF5 file that is there already, as a DataRef: nothing is copied, nothing is cached.
+    """Datasets of an existing HDF5 file as a DataRef: nothing is copied, nothing is cached.
 
     Args:
-        path: of the file.
+        path: the file.
         columns: the name of a dataset, whose values are the rows; or names, or a dict of names, for rows that
             are dicts; by default all datasets at the root. Rows go along the first axis.
         cache_bytes: compressed chunks are decompressed as a whole and kept, up to this many bytes a process.
 
     Contiguous datasets, and chunked ones that are not compressed, are read from the mapped file without HDF5.
     Rows are what `dataset[i]` gives, in this machine's byte order; text is `str`, a compound value a dict.
-    The DataRef pickles by its path. A file open in SWMR mode gives the rows that are there now.
+    The DataRef pickles by its path. A file open in SWMR mode gives the rows present now.
 
     Raises:
-        NotFoundError: there is no such file, or no such dataset in it; says which there are.
+        NotFoundError: there is no such file, or no such dataset in it; the message lists its datasets.
         SchemaError: the datasets have different numbers of rows, or hold what cannot be rows (references,
             say); or lie in another file (external links and storage, which are never followed); or need a
             filter that is not installed.
-        CorruptError: it is no HDF5 file, or cut.
+        CorruptError: it is not an HDF5 file, or is cut.
         YogaError: another process has it open for writing.
 
     Example:
@@ -108,7 +108,7 @@ def _opened(place: Path) -> Any:
     if not place.exists():
         raise NotFoundError(f"there is no file {place}; pass the path of an HDF5 file")
     if not place.is_file() or not h5py.is_hdf5(place):
-        raise CorruptError(f"{place} is no HDF5 file; pass the path of one")
+        raise CorruptError(f"{place} is not an HDF5 file; pass the path of one")
     try:
         return h5py.File(place, "r", locking="best-effort")
     except OSError as error:
@@ -117,11 +117,11 @@ def _opened(place: Path) -> Any:
             raise CorruptError(f"{place} is cut: {reason}; copy or write it again") from error
         if "SWMR" not in reason and "lock" not in reason and "open for write" not in reason:
             raise CorruptError(f"{place} cannot be opened as HDF5: {reason}") from error
-    try:  # its writer lets others read; they see the rows that are there now
+    try:  # its writer lets others read; they see the rows present now
         return h5py.File(place, "r", swmr=True, locking="best-effort")
     except OSError as error:
         raise YogaError(
-            f"{place} is open for writing ({error}); close it there first, or write it in SWMR mode"
+            f"{place} is open for writing ({error}); close it in its writer first, or write it in SWMR mode"
         ) from error
 
 
@@ -240,7 +240,7 @@ class _Opening:
 
     @property
     def cache_bytes(self) -> int:
-        """Of one dataset, once all are known."""
+        """Bytes of the cache for one dataset, once all are known."""
         return self._cache_bytes // max(1, self.num_decoded)
 
     def map(self) -> None:
@@ -249,7 +249,7 @@ class _Opening:
         self._watch = Watch.where_needed(str(self.place), self._mapped.data.nbytes)
 
     def watched(self, take: Callable[[Ints], Data]) -> Callable[[Ints], Data]:
-        """Reads as `take` does, and before it looks whether the file has been cut, if others may do so."""
+        """Reads as `take` does, but first checks that the file has not been cut, if others may cut it."""
         watch = self._watch
         if watch is None:
             return take
@@ -264,7 +264,7 @@ class _Opening:
         """The leaves that a row of a dataset has: one, or a dict of them for compound values.
 
         Raises:
-            SchemaError: its values cannot be rows; named.
+            SchemaError: its values cannot be rows; names the dataset.
         """
         where = f"{self.place}: {dataset.name!r}"
         try:
@@ -305,7 +305,7 @@ class _Opening:
             return lambda rows, offset, size: np.empty(0, np.uint8)
         layout = properties.get_layout()
         count = int(np.prod(dataset.shape[1:], dtype=np.int64))
-        if layout == h5d.COMPACT:  # in the header of the dataset, less than 64 KiB
+        if layout == h5d.COMPACT:  # it lies in the dataset's header, less than 64 KiB
             whole = dataset[...]
             return lambda rows, offset, size: _part(whole[rows], dtype.itemsize, offset, size)
         if layout == h5d.VIRTUAL:
@@ -362,7 +362,7 @@ def _is_plain(stored: h5t.TypeID, dtype: np.dtype[Any]) -> bool:
             stored.get_member_offset(i) == at and _is_plain(stored.get_member_type(i), inner)
             for i, (inner, at, *_) in members
         )
-    if dtype.kind in "mM":  # kept as opaque bytes, for HDF5 has no such type
+    if dtype.kind in "mM":  # kept as opaque bytes, as HDF5 has no such type
         return bool(stored.get_class() == h5t.OPAQUE and stored.get_size() == dtype.itemsize)
     return bool(stored.equal(h5t.py_create(dtype, logical=True)))
 
@@ -409,7 +409,7 @@ def _part(values: Array, itemsize: int, offset: int, size: int) -> Bytes:
 
 
 def _fill(dataset: Any, dtype: np.dtype[Any], count: int, where: str) -> Bytes:
-    """What stands for `count` values that were never written."""
+    """The fill value of `count` values that were never written."""
     try:
         value = np.full((count, *dtype.shape), dataset.fillvalue, dtype.base)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -420,7 +420,7 @@ def _fill(dataset: Any, dtype: np.dtype[Any], count: int, where: str) -> Bytes:
 
 
 class _Chunks:
-    """Where the chunks of a dataset lie; a contiguous one is one, or several if HDF5 must convert it."""
+    """Where the chunks of a dataset lie; a contiguous dataset is one, or several if HDF5 must convert it."""
 
     def __init__(self, dataset: Any, dtype: np.dtype[Any], properties: h5p.PropDCID, where: str) -> None:
         stored = h5t.decode(dataset.id.get_type().encode())  # its own, not one of the file
@@ -507,7 +507,7 @@ class _Chunks:
             return
         assert self._pipeline is not None
         data = file.data[offset : offset + nbytes]
-        if self._converts and not self._pipeline.properties.get_nfilters():  # the end of a contiguous one
+        if self._converts and not self._pipeline.properties.get_nfilters():  # the end of a contiguous dataset
             data = np.pad(data, (0, self._stored_bytes - nbytes))
         try:
             self._pipeline.decode(data, int(self._masks[number]), out)
@@ -520,7 +520,7 @@ class _Chunks:
             return found
         inner, rank = self._chunk[1:], len(self._grid)
         pieces = found.reshape(num_rows, *self._grid, *inner, self._itemsize)
-        # (rows, piece, place in the piece), axis by axis; chunks may stand out at the end of an axis.
+        # (rows, piece, place in the piece), axis by axis; chunks may reach beyond the end of an axis.
         axes = [
             axis
             for pair in zip(range(1, rank + 1), range(rank + 1, 2 * rank + 1), strict=True)
@@ -618,6 +618,6 @@ def _checked_text(values: Bytes, offsets: Ints, rows: Ints, where: str) -> Data:
                 data[start:stop].decode()
             except UnicodeDecodeError as error:
                 raise SchemaError(
-                    f"{where}, row {row}: the text is no UTF-8 ({error}); store it as bytes"
+                    f"{where}, row {row}: the text is not UTF-8 ({error}); store it as bytes"
                 ) from None
     return Data(values, offsets)

@@ -2,7 +2,7 @@
 
 Note 73. Keras's own count of steps tells an epoch from a look.
 Keras calls `on_epoch_end` for what it looks at, evaluates and cuts short, too; the count, seen on the stack,
-tells an epoch from those.
+distinguishes an epoch from those.
 
 Note 32. Keras's queue of workers is not used.
 After the batch that Keras takes to build a model, the queue hands out those it has read ahead, and then all
@@ -57,25 +57,25 @@ def make_keras_dataset(
     """A stream or a DataRef as a `keras.utils.PyDataset`, for `fit(dataset, shuffle=False)` on every backend.
 
     Args:
-        data: gives the rows; a stream also their order, shard and start.
+        data: gives the rows; a stream also gives their order, shard and start.
         batch_size: rows of a batch B.
         shuffle: of a DataRef: a full shuffle, anew each epoch, or "block"; False by default.
-        seed: of that shuffle.
+        seed: seed of that shuffle.
         fields: keys of rows that are dicts, for Keras to take as (x,), (x, y) or (x, y, sample_weight); rows
-            that are tuples are taken so as they are, and a dict without `fields` is one x of several inputs.
+            that are tuples are taken as they are, and a dict without `fields` is one x of several inputs.
         drop_last: leave out a shorter last batch.
         padding: fills ragged rows up to the longest of their batch.
-        workers: threads that read ahead, if more than 1; for a DataRef that is not thread-safe, one does.
+        workers: threads that read ahead, if more than 1; one for a DataRef that is not thread-safe.
         use_multiprocessing: processes instead of threads, `workers` of them.
-        max_queue_size: batches read ahead, if somebody does.
+        max_queue_size: batches read ahead, if there are workers.
 
     Pass `shuffle=False` to `fit`, or Keras permutes the batches once more and they cannot be resumed within
     an epoch. Give each rank the stream of its shard, with `drop_shard_remainder=True`; and set
-    `distribution.auto_shard_dataset = False`, for the stream is a shard already.
+    `distribution.auto_shard_dataset = False`, because the stream is a shard already.
 
     Raises:
         ValueError: an argument is out of range, or an epoch has no batch.
-        SchemaError: a column cannot be an array of numbers, named.
+        SchemaError: a column cannot be an array of numbers; names it.
 
     Example:
         >>> ref = storage.submit({"x": np.zeros((10, 4)), "y": np.arange(10)}, "points", "1.0")
@@ -90,7 +90,7 @@ def make_keras_dataset(
             f"expected a Stream or a DataRef, found {type(data).__name__}; DataRef.stream() makes one"
         )
     elif shuffle is not None:
-        raise ValueError("shuffle= is for a DataRef; a stream says already how its rows are shuffled")
+        raise ValueError("shuffle= is for a DataRef; a stream already has its shuffle; leave it out")
     cursor = data.cursor
     batches = NumberedBatches(
         data.source,
@@ -107,7 +107,7 @@ def make_keras_dataset(
     parts = len(fields or tree.children) if fields or tree.kind in ("tuple", "list", "namedtuple") else 1
     if not 1 <= parts <= 3:
         raise ValueError(
-            f"Keras takes (x,), (x, y) or (x, y, sample_weight), found rows of {parts} parts; say which with "
+            f"Keras takes (x,), (x, y) or (x, y, sample_weight), found rows of {parts} parts; choose with "
             "fields=, or cache rows that nest so"
         )
     threads = not use_multiprocessing
@@ -118,7 +118,7 @@ def make_keras_dataset(
 
 
 class _Pass:
-    """One pass over the batches of an epoch, from wherever it began."""
+    """One pass over the batches of an epoch, from where it began."""
 
     def __init__(self, run: Iteration, steps: int, is_trained_on: bool = True) -> None:
         self.run = run
@@ -132,7 +132,7 @@ class _Pass:
 
     @property
     def is_over(self) -> bool:
-        """True if all was trained on, where that is told; if all was asked for, where it is not."""
+        """True if all was trained on, where Keras tells; where it does not, if all was asked for."""
         return (self.delivered or self.num_asked) == self.steps
 
     def ask(self, index: int) -> None:
@@ -151,8 +151,8 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
     An epoch is over when Keras has trained on all of it. What it takes to build a model, evaluates, predicts
     or leaves in the middle moves nothing: the next pass begins where that one did.
 
-    Keras's own queue of workers is not used, for on some backends it hands out batches twice (Keras 3.15,
-    where the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
+    Keras's own queue of workers is not used, because on some backends it hands out batches twice (Keras
+    3.15, if the model is not built before `fit`): `workers` is always 1 for Keras, and those asked for work
     here.
     """
 
@@ -221,7 +221,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             )
 
     def on_epoch_end(self) -> None:
-        """The next epoch is due, if all batches of this one were trained on.
+        """Ends the epoch, if all its batches were trained on.
 
         Where Keras does not tell, if they were asked for; it reads ahead.
         """
@@ -237,7 +237,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._pass = None
 
     def _follow(self) -> None:
-        """Makes batches in the order that the stream has by now: a state may have brought another."""
+        """Makes batches in the order that the stream has now: a loaded state may have changed it."""
         order = self._stream.cursor.order
         if order is not self._batches.order:
             self._batches = self._batches.ordered(order)
@@ -266,7 +266,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return self._begin().position > 0
 
     def delivered(self, steps: int) -> bool:
-        """Is told how many more batches were trained on, by `Checkpoint`; True if that ends the epoch."""
+        """Counts more batches as trained on, for `Checkpoint`; True if that ends the epoch."""
         found = self._pass
         if found is None:
             return False
@@ -275,7 +275,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return found.delivered == found.steps
 
     def state_dict(self) -> dict[str, Any]:
-        """The state after the last batch that `delivered` was told of; `Stream.state_dict` of its stream.
+        """The state after the last batch that `delivered` counted; `Stream.state_dict` of its stream.
 
         Raises:
             StateError: Keras has permuted the batches, and the epoch is under way.
@@ -283,7 +283,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         run = self._pass
         if run is not None and run.is_permuted and 0 < run.delivered < run.steps:
             raise StateError(
-                "Keras has permuted the batches of this epoch, so no position tells which are left; call "
+                "Keras has permuted the batches of this epoch, so no position says which are left; call "
                 "fit(shuffle=False), or save at the end of an epoch"
             )
         return self._stream.state_dict()
@@ -298,9 +298,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     """Keeps the weights, the optimizer and the place in the data, all of the same step.
 
     Args:
-        directory: where; it is made. A save replaces the last one in a single step.
-        dataset: what `fit` is given; it is told what was trained on.
-        every: save after so many batches, and at the end of each epoch in any case; None for that alone.
+        directory: where to save; it is created. A save replaces the last one in a single step.
+        dataset: the one passed to `fit`; it learns from this what was trained on.
+        every: save after so many batches, besides the end of each epoch; None for the end alone.
 
     Example:
         >>> ref = storage.submit({"x": np.zeros((10, 4)), "y": np.arange(10)}, "points", "2.0")
@@ -322,7 +322,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.every = None if every is None else as_int("every", every, low=1)
         self._last = -1  # the batch of this epoch that was trained on last
         self._since = 0  # batches since the last save
-        self._place: dict[str, Any] | None = None  # in the data, while a validation runs
+        self._place: dict[str, Any] | None = None  # the place in the data, while a validation runs
         self._random: dict[str, Any] | None = None  # to be set when the next batch or epoch begins
 
     def fit(self, model: Any, epochs: int, **arguments: Any) -> Any:
@@ -330,23 +330,23 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
         Args:
             model: built and compiled.
-            epochs: of the dataset, all in all.
+            epochs: epochs of the dataset, in total.
             arguments: others of `model.fit`; `callbacks` see the rest of an epoch as a fit of its own.
 
         Returns:
-            What `model.fit` does: the history of what was done now; None if there was nothing to do.
+            What `model.fit` returns: the history of this call; None if there was nothing to do.
 
         Raises:
             ValueError: the model is not built, or an argument would change what an epoch is.
-            StateError, CorruptError: as `restore`.
+            StateError, CorruptError: as in `restore`.
         """
         for name in ("shuffle", "initial_epoch", "steps_per_epoch"):
             if arguments.get(name):
-                raise ValueError(f"{name}={arguments[name]!r} would take the epochs apart; leave it out")
+                raise ValueError(f"{name}={arguments[name]!r} would split the epochs; leave it out")
         if not model.built:
             raise ValueError("the model is not built, so nothing can be restored; begin it with keras.Input")
         self.restore(model)
-        # Last, so that what others change at the end of a batch or an epoch is saved, too.
+        # Last, so that what other callbacks change at the end of a batch or an epoch is saved, too.
         arguments = {**arguments, "shuffle": False, "callbacks": [*(arguments.get("callbacks") or []), self]}
         history = None
         while (epoch := self.dataset.epoch) < epochs:
@@ -363,14 +363,14 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         return history
 
     def restore(self, model: Any) -> bool:
-        """Brings a model that is built and compiled, and the dataset, to where they were saved.
+        """Puts a model that is built and compiled, and the dataset, back to where they were saved.
 
         Returns:
             False if nothing has been saved yet.
 
         Raises:
             CorruptError: what was saved is damaged.
-            StateError: it is of another dataset, or was shuffled otherwise.
+            StateError: it is of another dataset, or of one shuffled differently.
         """
         path = self.directory / "checkpoint.json"
         try:
@@ -410,7 +410,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             json.dump({"weights": weights.name, "data": state, "random": _random_state(self.model)}, text)
             text.flush()
             os.fsync(text.fileno())
-        # What it names is on the disk before it is, and it is before what it named goes.
+        # The files it names are on the disk before it is, and it is before those it named before go.
         sync_folder(self.directory)
         staged.replace(self.directory / "checkpoint.json")
         for folder in (self.directory, *(path.parent for path in made)):
@@ -427,11 +427,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self._set_random_state()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Brings the random numbers to where they were saved: Keras may have drawn some to begin."""
+        """Puts the random numbers back to where they were saved: Keras may have drawn some to begin."""
         self._set_random_state()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Tells the dataset, and saves if it is time."""
+        """Counts the batches in the dataset, and saves if it is time."""
         steps, self._last = batch - self._last, batch
         self._since += steps
         ends = self.dataset.delivered(steps)
@@ -443,7 +443,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.save()
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Notes the place in the data, for validation may be over the same dataset."""
+        """Notes the place in the data, because validation may use the same dataset."""
         self._place = self.dataset.state_dict()
 
     def on_test_end(self, logs: Any = None) -> None:
@@ -459,7 +459,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _seeds(model: Any) -> list[Any]:
-    """The variables that dropout and its like draw from, which are no weights."""
+    """The variables that dropout and its like draw from, which are not weights."""
     weights = {id(variable) for variable in model.weights}
     return [v for v in model.variables if id(v) not in weights and "seed_generator" in v.path]
 
@@ -467,7 +467,7 @@ def _seeds(model: Any) -> list[Any]:
 def _random_state(model: Any) -> dict[str, Any]:
     state: dict[str, Any] = {"backend": keras.backend.backend()}
     state["seeds"] = [keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(model)]
-    if state["backend"] == "torch":  # which draws from its own generator where a layer has no seed
+    if state["backend"] == "torch":  # torch draws from its own generator where a layer has no seed
         state["torch"] = torch.get_rng_state().numpy().tobytes().hex()
     return state
 

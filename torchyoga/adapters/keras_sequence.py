@@ -36,8 +36,8 @@ def as_dataref(sequence: Any, cache_bytes: int = _CACHE_BYTES) -> DataRef:
     Args:
         sequence: a `keras.utils.PyDataset` or `Sequence`, of any backend: batches of (x, y[, sample_weight]),
             dicts or any nesting of arrays (B, ...); the last batch may be shorter. Its first and its last
-            batch are read at once to tell how many rows there are.
-        cache_bytes: batches are kept in memory up to so many bytes; those used least recently go.
+            batch are read at once to count the rows.
+        cache_bytes: batches are kept in memory up to so many bytes; the least recently used are dropped.
 
     Rows are nested as batches are: NumPy rows of NumPy, TensorFlow and JAX arrays, tensors of torch tensors.
     `on_epoch_end` is never called, so that the rows stay what they are.
@@ -45,7 +45,7 @@ def as_dataref(sequence: Any, cache_bytes: int = _CACHE_BYTES) -> DataRef:
     Raises:
         ValueError: it has no end, or no length.
         SchemaError: the arrays of a batch differ in length, or a batch before the last is not as long as the
-            first; names the batch. Batches in between are looked at when they are read.
+            first; names the batch. Batches in between are checked when they are read.
 
     Example:
         >>> class Squares:  # or a keras.utils.PyDataset
@@ -73,7 +73,7 @@ class _SequenceRef(DataRef):
             last = self._count - 1
             self._length = last * self.batch_size + self._length_of(last, self._batch(last))
             if not self.batch_size:
-                raise SchemaError(f"{self._name(0)} has no rows; let every batch but the last be as long")
+                raise SchemaError(f"{self._name(0)} has no rows; make every batch but the last equally long")
 
     def __len__(self) -> int:
         return self._length
@@ -118,7 +118,7 @@ class _SequenceRef(DataRef):
         if len(lengths) != 1:
             raise SchemaError(
                 f"{self._name(number)} holds arrays of {sorted(lengths) or 'no'} rows; all arrays of a "
-                "batch must have as many"
+                "batch must have the same number"
             )
         return lengths.pop()
 
@@ -140,7 +140,7 @@ class _SequenceRef(DataRef):
                 f"{self._name(number)} holds an array without rows; batches are arrays (B, ...)"
             )
         if isinstance(leaf, np.ndarray) and leaf.dtype.name == "bfloat16":
-            return torch.from_numpy(leaf.view(np.uint16)).view(torch.bfloat16)  # NumPy itself has none
+            return torch.from_numpy(leaf.view(np.uint16)).view(torch.bfloat16)  # NumPy itself has no bfloat16
         return leaf
 
     def _name(self, number: int) -> str:
@@ -176,7 +176,7 @@ def _nbytes(batch: Any) -> int:
 
 
 def _row(batch: Any, place: int) -> Any:
-    """A row of its own: who changes it does not change the batch."""
+    """A row of its own: changing it does not change the batch."""
 
     def part(array: Any) -> Any:
         if array is None:

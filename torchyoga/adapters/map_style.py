@@ -52,7 +52,7 @@ class MapSource(RowSource):
             self._dataset,
             batch_sampler=_Ranges(start, self.length, self._rows_at_once),
             num_workers=self._num_workers,
-            collate_fn=pickle.dumps,  # as bytes: tensors by themselves would each take a file descriptor
+            collate_fn=pickle.dumps,  # as bytes: as tensors, each would take a file descriptor
             generator=torch.Generator(),
         )
         for packed in loader:

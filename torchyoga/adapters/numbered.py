@@ -1,4 +1,4 @@
-"""Epoch and index -> a batch of NumPy arrays: what trainers want that ask for batches by number."""
+"""Epoch and index -> a batch of NumPy arrays, for trainers that ask for batches by number."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few
 
 
 def sample_of(source: Any) -> Block:
-    """The first rows of a source as a block: it shows what they all look like.
+    """The first rows of a source as a block: it shows what all look like.
 
     Raises:
         ValueError: there are no rows.
     """
     if not len(source):
-        raise ValueError("there are no rows, so nothing tells what batches of them would be")
+        raise ValueError("the dataset is empty, so no batch can be known; pass one with at least a row")
     return block_of(source.take(np.arange(min(_ROWS_TO_LEARN, len(source)))))
 
 
 class NumberedBatches:
-    """The batches of every epoch, by number: nothing in here moves, and it goes to other processes.
+    """The batches of every epoch, by number: nothing in it moves, and it can be sent to other processes.
 
     Args:
         source: gives rows by number.
-        order: of all rows in every epoch; `shard`: which of them are this rank's.
+        order: the order of all rows in every epoch; `shard`: which of them are this rank's.
         batch_size: rows of a batch B.
         drop_last: leave out a shorter last batch.
-        fields: keys of rows that are dicts, which become a tuple in this order; None keeps rows as they nest.
+        fields: keys of rows that are dicts, which become a tuple in this order; None keeps the nesting.
         padding: what ragged rows are filled up with.
 
     Raises:
-        SchemaError: a column cannot be an array of numbers, named.
+        SchemaError: a column cannot be an array of numbers; names it.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class NumberedBatches:
 
     @property
     def order(self) -> AnyOrder:
-        """Of all rows in every epoch."""
+        """The order of all rows in every epoch."""
         return self._order
 
     def ordered(self, order: AnyOrder) -> NumberedBatches:
-        """The same in another order."""
+        """These batches in another order."""
         found = copy(self)
         found._order, found._known = order, (None, np.empty(0, np.int64))
         return found
@@ -102,7 +102,7 @@ class NumberedBatches:
         return whole if self.schema.tree.kind == "dict" else tuple(whole)
 
     def _rows(self, start: Place, index: int) -> npt.NDArray[np.int64]:
-        """The rows of a batch; those of its neighbours are computed with it, and kept until others are."""
+        """The rows of a batch; its neighbours' are computed with them, and kept until others are."""
         together = max(1, _ROWS_AT_ONCE // self.batch_size)
         key = start, index // together
         known, rows = self._known
@@ -130,7 +130,7 @@ def _known(fields: Sequence[Any] | None, schema: Schema) -> tuple[Any, ...] | No
         return None
     keys = schema.tree.keys if schema.tree.kind == "dict" else ()
     if isinstance(fields, str) or not fields or not set(fields) <= set(keys):
-        has = f"dicts with the keys {list(keys)}" if keys else f"no dicts, but of {schema.tree.kind}"
+        has = f"dicts with the keys {list(keys)}" if keys else f"not dicts, but {schema.tree.kind}"
         raise ValueError(f"fields={fields!r} must be keys of the rows, as a tuple; these rows are {has}")
     return tuple(fields)
 
@@ -144,8 +144,8 @@ def _check(column: Column, padding: float | None) -> None:
         column.kind.removeprefix("numpy.") in ("str", "bytes") or column.storage.kind in "SUMm"
     ):
         raise SchemaError(
-            f"column {column.name!r} is no array of numbers but {column.kind} {column.dtype}; leave it out "
-            "with fields=, or cache what it is encoded to"
+            f"column {column.name!r} is not an array of numbers but {column.kind} {column.dtype}; leave it "
+            "out with fields=, or cache what it is encoded to"
         )
     if not column.is_ragged:
         return
@@ -156,7 +156,7 @@ def _check(column: Column, padding: float | None) -> None:
         )
     if padding is None:
         raise SchemaError(
-            f"column {column.name!r} has rows of different lengths; say padding= to fill them up"
+            f"column {column.name!r} has rows of different lengths; pass padding= to fill them up"
         )
     fill_value(column, padding)
 
@@ -174,7 +174,7 @@ def _array(column: Column, data: Data, padding: float | None) -> Any:
 
 
 def as_numpy(column: Column, values: Any) -> Any:
-    """The values of a column as other frameworks take them: in this machine's byte order, bits as numbers."""
+    """The values of a column for other frameworks: in this machine's byte order, bits as numbers."""
     if column.kind == "tensor" and column.dtype != column.storage.name:
         import ml_dtypes  # comes with Keras; NumPy itself has no such numbers
 
@@ -183,7 +183,7 @@ def as_numpy(column: Column, values: Any) -> Any:
 
 
 def nested(node: Node, leaves: Iterator[Any]) -> Any:
-    """Leaves nested as a row is; what was a list is a tuple, for frameworks take a list for one tensor."""
+    """Leaves nested as a row is; lists become tuples, because frameworks take a list for one tensor."""
     if node.kind == "leaf":
         return next(leaves)
     children = [nested(child, leaves) for child in node.children]

@@ -46,8 +46,8 @@ def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool =
     Args:
         path: the file, or the folder that holds `data.mdb`.
         format: `tensorpack`, for what `LMDBSerializer.save` wrote, or `yogadl`, for its `cache.mdb`.
-        trust_pickle: records are pickles, and a pickle can run any code when it is read. Say True only if you
-            know who wrote the file.
+        trust_pickle: records are pickles, and a pickle can run any code when it is read. Pass True only if
+            you know who wrote the file.
 
     Raises:
         ValueError: `trust_pickle` is not True, there is no such format, or something else in this process has
@@ -61,7 +61,7 @@ def from_lmdb(path: str | os.PathLike[str], format: str, *, trust_pickle: bool =
         (3, [2, 4])
     """
     if format not in _FORMATS:
-        raise ValueError(f"format={format!r}; LMDB files are read of {' and '.join(_FORMATS)}")
+        raise ValueError(f"format={format!r} is not known; pass {' or '.join(_FORMATS)}")
     if trust_pickle is not True:
         raise ValueError(
             f"{os.fspath(path)} holds pickles, as {format} writes them, and reading a pickle can run any "
@@ -107,11 +107,11 @@ class _PickledRef(DataRef):
         with self._environment().begin() as transaction:
             found = transaction.get(b"__keys__")
             if found is None and self.format == "tensorpack":
-                # As other writers leave it: the keys themselves.
+                # As other writers do it: the keys themselves.
                 return [key for key in transaction.cursor().iternext(values=False) if key not in _OWN_KEYS]
         keys = self._loaded(found, b"__keys__")
         if not isinstance(keys, list) or not all(isinstance(key, bytes) for key in keys):
-            raise CorruptError(f"{self.path}: __keys__ is no list of keys; is its format {self.format!r}?")
+            raise CorruptError(f"{self.path}: __keys__ is not a list of keys; is its format {self.format!r}?")
         # The keys that both libraries write are their numbers, and need not be kept.
         regular = all(key == b"%08d" % number for number, key in enumerate(keys))
         return range(len(keys)) if regular else keys
@@ -144,10 +144,10 @@ class _PickledRef(DataRef):
         try:
             self._mine = opened or _Opened(self.path)
         except lmdb.Error as error:
-            if "already open" in str(error):  # by this path, another file or somebody else
+            if "already open" in str(error):  # by this path to another file, or by other code
                 raise ValueError(
                     f"{self.path} cannot be opened twice in a process: {error} Close what has it open, or "
-                    "let go of the DataRef over the file that it was"
+                    "delete the DataRef over the file that it was"
                 ) from error
             raise CorruptError(f"{self.path} cannot be opened as an LMDB file: {error}") from error
         _opened[file] = self._mine

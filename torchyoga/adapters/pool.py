@@ -1,4 +1,4 @@
-"""Batches by number -> the same, made ahead by threads or processes."""
+"""Batches by number -> the same batches, made ahead by threads or processes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Pool"]
 
 
 class Pool:
-    """Makes batches before they are asked for, where they are asked for in order.
+    """Makes batches before they are asked for, if they are asked for in order.
 
     Args:
-        batches: what is made.
+        batches: the batches to make.
         workers: how many make them.
         threads: True for threads, False for processes.
         depth: how many batches to be ahead.
@@ -79,7 +79,7 @@ class Pool:
 
 
 def _context() -> Any:
-    """Of the start methods the usual one, but for fork: the backends have threads."""
+    """The default start method, with forkserver in place of fork: the backends run threads."""
     method = multiprocessing.get_start_method()
     return multiprocessing.get_context("forkserver" if method == "fork" else method)
 

@@ -20,7 +20,7 @@ _MOST_ROWS = 2**20
 def source_of(data: object, schema: Schema | None = None) -> RefSource | None:
     """A DataRef that knows its columns as a source; None for anything else.
 
-    Also None if the rows are to have another schema: then each is looked at, as those of any other dataset.
+    Also None if the rows are to have another schema: then each is looked at, as in any other dataset.
     """
     if not isinstance(data, DataRef) or data.schema is None or schema not in (None, data.schema):
         return None
@@ -42,7 +42,7 @@ class RefSource(BlockSource):
         self._ref = ref
 
     def blocks(self, nbytes: int) -> Iterator[Block]:
-        """All rows; how many make a block is told by some of them."""
+        """All rows; some of them show how many make a block."""
         length = len(self._ref)
         if not length:
             return

@@ -1,7 +1,7 @@
-"""Anybody's data -> a source of its rows: which framework's data it is, and the adapter that reads it.
+"""Any data -> a source of its rows: which framework's data it is, and the adapter that reads it.
 
-A framework is known by the modules that the classes of the data were made in, so it is loaded already, and so
-is its adapter loaded only for data of its own.
+A framework is known by the modules in which the data's classes were made, so it is loaded already, and its
+adapter is loaded only for data of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def dataset_and_source(
     Args:
         data: whatever `Storage.submit` takes.
         num_workers: processes that read it, if its rows are read by number.
-        schema: of the rows, if it is known.
+        schema: the rows' schema, if it is known.
 
     Raises:
         TypeError: no rows can be read from it.
@@ -58,10 +58,10 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     Args:
         data: whatever `Storage.submit` takes, but for functions, which have no rows themselves.
         num_workers: processes that read it, if its rows are read by number.
-        schema: of the rows, if it is known.
+        schema: the rows' schema, if it is known.
 
     Raises:
-        TypeError: it looks like a dataset, but is none: text, a dict that is not of arrays, several datasets.
+        TypeError: it seems a dataset, but is not: text, a dict that is not of arrays, several datasets.
         ValueError, SchemaError: as the adapter of its framework raises them.
 
     Example:
@@ -112,7 +112,7 @@ def _refuse_several(data: object) -> None:
         and all(isinstance(item, (Dataset, DataRef, DataLoader)) for item in several)
     ):
         raise TypeError(
-            f"a {type(data).__name__} of {len(several)} datasets was given, but a version holds one; give "
+            f"a {type(data).__name__} of {len(several)} datasets was passed, but a version holds one; give "
             'each a version of its own. With cacheable, let an argument choose, as in "mnist-{split}", and '
             "return the dataset that it names"
         )
@@ -122,12 +122,12 @@ def _refuse_no_dataset(data: object) -> None:
     """Raises TypeError for what can be indexed or iterated, but does not give rows then."""
     if isinstance(data, _NO_DATASETS) and not isinstance(data, IterableDataset):
         raise TypeError(
-            f"a {type(data).__name__} is no dataset; pass a list, a dict of arrays, a Dataset or an iterable"
+            f"a {type(data).__name__} is not a dataset; pass a list, dict of arrays, Dataset or iterable"
             + (f". {_odd_one(data)}" if isinstance(data, dict) and data else "")
         )
 
 
 def _odd_one(data: dict[Any, Any]) -> str:
-    """Which value keeps a dict from being one of arrays."""
+    """The value because of which a dict is not one of arrays, for a message."""
     key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
     return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray or torch.as_tensor makes an array of it"

@@ -68,12 +68,12 @@ class _Shaped(NamedTuple):
 class TensorflowSource(BlockSource):
     """The elements of a `tf.data.Dataset` as rows, in blocks that TensorFlow makes.
 
-    Tensors come back as NumPy has them, strings as bytes, bfloat16 as torch tensors; ragged and sparse
+    Tensors come back as NumPy arrays, strings as bytes, bfloat16 as torch tensors; ragged and sparse
     tensors, and tensors of strings, as the namedtuples of `torchyoga.compound`.
 
     Raises:
         ValueError: it has no end, or TensorFlow is not running eagerly.
-        SchemaError: its elements hold something that cannot be kept, named with its path.
+        SchemaError: its elements hold something that cannot be kept; names its path.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -207,7 +207,7 @@ def _example(spec: Any, path: tuple[Any, ...], varying: list[str]) -> Any:
         shape = [extent or 0 for extent in spec.shape]
         if not spec.shape.is_fully_defined():
             varying.append(path_name(path))
-    if spec.dtype == tf.bfloat16:  # NumPy has none
+    if spec.dtype == tf.bfloat16:  # NumPy has no bfloat16
         return torch.zeros(shape, dtype=torch.bfloat16)
     return np.zeros(shape, spec.dtype.as_numpy_dtype)[()]
 
@@ -274,7 +274,7 @@ def make_tf_dataset(
     does, or Keras that looks at a batch to build a model, does not: the next one begins where it began.
     Single rows may be batched with `drop_remainder`, so of them up to half, and 4,096, may be left.
 
-    TensorFlow asks for rows ahead of your loop, and nobody can tell how far, so count the steps of your
+    TensorFlow asks for rows ahead of your loop, and it is not known how far, so count the steps of your
     training, over all epochs since the stream was made or loaded, and save `stream.state_after(steps,
     batch_size, drop_last)`. `stream.state_dict()` is the beginning of the epoch under way.
 
@@ -284,7 +284,7 @@ def make_tf_dataset(
 
     Raises:
         ValueError: the stream has no rows, or `batch_size` is less than 1.
-        SchemaError: a column is of a kind that TensorFlow does not have, named.
+        SchemaError: a column is of a kind that TensorFlow does not have; names it.
 
     Example:
         >>> ref = storage.submit([{"x": n, "y": [n, n]} for n in range(10)], "pairs", "1.0")
@@ -306,7 +306,7 @@ def make_tf_dataset(
     epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
     def elements(*parts: Any) -> Any:
-        """Those of a block, which is of whole batches."""
+        """The elements of a block, which holds whole batches."""
         block = tf.data.Dataset.from_tensors(export.batch(*parts))
         if not export.by_row:
             return block.rebatch(step, drop_remainder=drop_last)
@@ -315,7 +315,7 @@ def make_tf_dataset(
             found = found.map(export.row)
         return found if batch_size is None else found.ragged_batch(batch_size, drop_remainder=drop_last)
 
-    # TensorFlow makes maps parallel, and then asks for blocks before anyone wants them: here it has none.
+    # TensorFlow makes maps parallel, and then asks for blocks before they are wanted: not here.
     dataset = tf.data.Dataset.from_generator(epochs.blocks, output_signature=export.signature)
     dataset = dataset.flat_map(elements)
     if epochs.num_steps is not None:
@@ -344,14 +344,14 @@ class _Epochs:
         self._start = first.start
         self.num_steps = None if first.start.position and not one_epoch else first.num_steps
         self._lock = threading.Lock()
-        self._given_up = (first.start, 0)  # where the last that ended early began, and how many did there
+        self._given_up = (first.start, 0)  # where the last one that ended early began, and how many did so
 
     def blocks(self) -> Iterator[tuple[Any, ...]]:
         """The arrays of each block of an iteration, which counts once its last part is asked for."""
         run = self._stream.begin(self._batch_size or 1, self._drop_last)
         self._check(run)
         cursor, num_most, given = self._stream.cursor, self._num_most(run), 0
-        # What Keras builds a model with is not trained on, even if it is all there is.
+        # What Keras builds a model with is not trained on, even if it is the whole epoch.
         is_open = counts = not is_keras_building()
         is_thread_safe = getattr(self._stream.source, "is_thread_safe", False)
         try:
@@ -378,7 +378,7 @@ class _Epochs:
         return len(rows), self._export.arrays(block)
 
     def _numbers(self, run: Iteration) -> Iterator[npt.NDArray[np.int64]]:
-        """The rows of each block; the last part is apart."""
+        """The rows of each block; the last part is a block of its own."""
         step, order = run.batch_size, self._stream.cursor.order
         at_once = self._export.rows_at_once // step * step or step
         ends = [self._num_most(run), run.num_steps * step]
@@ -392,11 +392,11 @@ class _Epochs:
         """The rows of an iteration before its last part."""
         if self._batch_size is not None:
             return max(0, run.num_steps - 1) * self._batch_size
-        # They may be batched with `drop_remainder`, nobody says how, and Keras leaves what that drops.
+        # They may be batched with `drop_remainder`, it is not known how, and Keras leaves what that drops.
         return run.num_steps - max(1, min(_MOST_LEFT, run.num_steps // 2))
 
     def _finish(self, run: Iteration) -> bool:
-        """Counts an iteration; returns that it need not be counted any more."""
+        """Counts an iteration; returns whether it is still to be counted: False."""
         with self._lock:
             self._stream.finish(run)
         return False
@@ -445,7 +445,7 @@ def _warn(message: str) -> None:
 
 
 class _Export:
-    """How the rows of a stream cross into TensorFlow: as flat arrays, and put together there."""
+    """How the rows of a stream cross into TensorFlow: as flat arrays, reassembled there."""
 
     def __init__(self, stream: Stream, by_row: bool) -> None:
         some = sample_of(stream.source)
@@ -454,7 +454,7 @@ class _Export:
         has_compounds = _has_compounds(self.schema.tree)
         self.by_row = by_row or has_compounds or any(rank is not None for rank in self._ranks)
         if self.by_row:
-            # TensorFlow crashes when it takes batches of empty tensors apart.
+            # TensorFlow crashes when it splits batches of empty tensors.
             self._ranks = [
                 _EMPTY if 0 in (c.shape or ()) and c.kind != "none" else rank
                 for c, rank in zip(self.schema.columns, self._ranks, strict=True)
@@ -480,7 +480,7 @@ class _Export:
         return nested(self.schema.tree, iter([_batched(column, rank, left) for column, rank in columns]))
 
     def row(self, *parts: Any) -> Any:
-        """The tensors of one row, from those of many taken apart."""
+        """The tensors of one row, from those of many rows that were split."""
         tree = self.schema.tree
         columns = iter(zip(self.schema.columns, self._ranks, strict=True))
         return _row(tree, parts if tree.kind in ("tuple", "list") else parts[0], columns)
@@ -497,7 +497,7 @@ def _has_compounds(node: Node) -> bool:
 
 
 def _rank(column: Column, data: Data) -> int | None:
-    """Dimensions of the rows of a ragged column that keeps shapes, or that they differ; None for others."""
+    """Dimensions of the rows of a ragged column that keeps shapes, `_ANY_RANK` if they differ; else None."""
     if data.shapes is None:
         return None
     ranks = set((data.shapes >= 0).sum(axis=1).tolist())
@@ -547,7 +547,7 @@ def _signature(column: Column, rank: int | None) -> list[Any]:
 
 
 def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
-    """What goes with `_signature`."""
+    """The arrays that `_signature` describes."""
     if column.kind == "none":
         return
     if column.kind in _TEXT_KINDS:
@@ -592,7 +592,7 @@ def _batched(column: Column, rank: int | None, parts: Iterator[Any]) -> Any:
 
 
 def _row(node: Node, value: Any, columns: Iterator[tuple[Column, int | None]]) -> Any:
-    """A row with its shaped and compound tensors put together."""
+    """A row with its shaped and compound tensors reassembled."""
     if node.kind == "leaf":
         return _reshaped(value, *next(columns))
     items = [value[key] for key in node.keys] if node.kind == "dict" else value
@@ -619,7 +619,7 @@ def _reshaped(value: Any, column: Column, rank: int | None) -> Any:
 
 
 def _strings(data: Any, lengths: Any) -> Any:
-    """A tensor of strings out of them all in one."""
+    """A tensor of strings from all of them joined."""
     flat = tf.reshape(lengths, [-1])
     texts = tf.map_fn(
         lambda ends: tf.strings.substr(data, ends[0], ends[1] - ends[0]),

@@ -17,8 +17,8 @@ __all__ = ["IterableSource", "source_of"]
 def source_of(data: object, num_workers: int = 0) -> RowSource | None:
     """A torch IterableDataset, or anything with rows by number, as a source; None for anything else.
 
-    A torch Dataset has rows by number, and so has whatever has a length and is indexed, as a list is. Whether
-    rows are what it holds, and not the letters of a text, is for the caller to know.
+    A torch Dataset has rows by number, and so has whatever has a length and is indexed, as a list is. The
+    caller must know whether rows are what it holds, and not the letters of a text.
 
     Raises:
         TypeError: it has no length.

@@ -20,7 +20,7 @@ from ..sampling.seeding import generators_put_back
 
 __all__ = ["Watched"]
 
-_SECONDS, _SHARE = 1.0, 0.1  # that the second reading may take, or of the first one
+_SECONDS, _SHARE = 1.0, 0.1  # time of the second reading, or its share of the first
 
 
 class Watched(RowSource):
@@ -39,7 +39,7 @@ class Watched(RowSource):
         self.name = source.name
         self.source = source
         self._read: dict[int, tuple[Node, list[Leaf]]] = {}
-        self._seconds = 0.0  # that reading has taken, and whatever was done with the rows meanwhile
+        self._seconds = 0.0  # what reading took, and all that was done with the rows meanwhile
         self._num_read = 0
 
     def rows(self, start: int) -> Iterator[Any]:
@@ -50,7 +50,7 @@ class Watched(RowSource):
         for number, row in enumerate(self.source.rows(start), start):
             self._num_read, self._seconds = number + 1 - start, time.monotonic() - started
             if number in watched:
-                with contextlib.suppress(SchemaError):  # the build says it better
+                with contextlib.suppress(SchemaError):  # the build's error says more
                     self._read[number] = split(row)
             yield row
 
@@ -59,9 +59,9 @@ class Watched(RowSource):
         return self.source.row(number)
 
     def differ(self) -> bool:
-        """True if a remembered row is another when it is read again; the generators are put back after it.
+        """True if a remembered row differs when it is read again; the generators are put back after it.
 
-        False where it cannot be read any more, or where that would take long beside the first reading.
+        False where it cannot be read any more, or where that would take long compared with the first reading.
         """
         if self._seconds / max(1, self._num_read) * len(self._read) > max(_SECONDS, _SHARE * self._seconds):
             return False

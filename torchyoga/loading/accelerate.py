@@ -1,4 +1,4 @@
-"""What Accelerate expects of a loader that it has prepared: it would put one of its own in its place.
+"""What Accelerate expects of a loader that it has prepared: it would replace it by one of its own.
 
 Accelerate deals the batches of a loader to its processes and, to drop what `pad` has added, lays the batches
 of all ranks end to end. A loader of ours deals rows by itself, in runs of a batch, and tells Accelerate where
@@ -17,7 +17,7 @@ __all__ = ["AcceleratePrepared", "Accelerated"]
 
 
 class Accelerated:
-    """What an Accelerator has been told of a loader.
+    """What an Accelerator knows about a loader.
 
     Attributes:
         is_prepared: True if an Accelerator uses the loader.
@@ -31,10 +31,10 @@ class Accelerated:
         self.rest = -1
 
     def prepare(self, indices: Indices, batch_size: int, in_order: bool) -> None:
-        """Has rows dealt as Accelerate expects it, if it uses the loader.
+        """Makes rows be dealt as Accelerate expects, if it uses the loader.
 
         Raises:
-            ValueError: they cannot be.
+            ValueError: they cannot be dealt so.
         """
         cursor = indices.cursor
         run_length = batch_size if self.is_prepared else 1
@@ -55,28 +55,28 @@ class Accelerated:
             raise ValueError(
                 f"there are {indices.num_replicas} processes, and {indices.name} does not say that it heeds "
                 "them; Accelerate would deal its batches out if torch's own DataLoader was prepared, but "
-                "leaves this one as it is. Have the sampler keep a `rank`, or take torch's DataLoader"
+                "leaves this one as it is. Have the sampler keep a `rank`, or use torch's DataLoader"
             )
 
     def begun(self, loader: Any, rest: int) -> None:
-        """Tells that an epoch begins, in whose last batches are `rest` rows more than full ones have."""
+        """Tells Accelerate that an epoch begins, whose last batches have `rest` rows more than full ones."""
         if not self.is_prepared:
             return
         self.is_at_end, self.rest = False, rest
         state = gradient_state()
         if state is not None:
-            state._remove_dataloader(loader)  # an iteration that was left early may still be there
+            state._remove_dataloader(loader)  # an iteration that was left early may still be active
             state._add_dataloader(loader)
 
     def ended(self, loader: Any) -> None:
-        """Tells that an epoch is over."""
+        """Tells Accelerate that an epoch is over."""
         state = gradient_state() if self.is_prepared else None
         if state is not None:
             state._remove_dataloader(loader)
 
 
 class AcceleratePrepared:
-    """The attributes by which Accelerate knows a loader; everybody else sees the loader's own."""
+    """The attributes by which Accelerate knows a loader; all other code sees the loader's own."""
 
     use_stateful_dataloader = True  # so save_state and load_state ask for the state
     _accelerated: Accelerated
@@ -102,7 +102,7 @@ class AcceleratePrepared:
     def remainder(self) -> Any:
         """What happens to rows that the ranks cannot divide evenly: "pad", "drop" or "keep".
 
-        For Accelerate, which has another meaning for this name, how many rows of the last batch, gathered
+        For Accelerate, which uses this name for something else: how many rows of the last batch, gathered
         from all ranks, its `gather_for_metrics` keeps; all, if less than 1.
         """
         return self._accelerated.rest if is_accelerate_asking() else self._indices.cursor.shard.remainder

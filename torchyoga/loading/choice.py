@@ -25,7 +25,7 @@ __all__ = ["Choice", "OwnBatchSampler", "check_random_access"]
 class OwnBatchSampler(ResumableBatchSampler):
     """What a loader has made for itself. If it comes as an argument, Lightning makes the loader anew.
 
-    Then it decides alone: subclasses may turn what Lightning passes besides, `batch_size=1`, into anything.
+    Then it decides alone: Lightning passes `batch_size=1`, too, which subclasses may turn into anything.
     """
 
 
@@ -37,7 +37,7 @@ class Choice:
         shuffle, sampler, batch_sampler, batch_size, drop_last: as they were passed, and then as torch is to
             see them.
         given: a batch sampler that was passed.
-        seen_by: what Lightning has put around it, which wants to be told the rows of each batch.
+        seen_by: Lightning's wrapper around it, which wants to see the rows of each batch.
     """
 
     shuffle: Shuffle | None
@@ -63,11 +63,11 @@ class Choice:
             else:
                 self.batch_sampler, self.batch_size = self.given, None
         elif self.sampler is not None and self.shuffle:
-            raise ValueError("sampler excludes shuffle; say ResumableSampler(..., shuffle=True)")
+            raise ValueError("sampler excludes shuffle; pass ResumableSampler(..., shuffle=True)")
 
     @property
     def is_single(self) -> bool:
-        """True if single rows are handed out, no batches."""
+        """True if single rows are handed out, not batches."""
         return self.batch_size is None and self.batch_sampler is None
 
     def indices_of(
@@ -83,7 +83,7 @@ class Choice:
         locality: Locality,
         generator: torch.Generator | None,
     ) -> Indices:
-        """The indices, by a sampler of ours where that gives the same as what was passed.
+        """The indices, by a sampler of ours where that gives the same as the one passed.
 
         Raises:
             ValueError: the sampler is not of this dataset, or an argument is out of range.
@@ -120,7 +120,7 @@ class Choice:
         return indices
 
     def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> Any:
-        """What asks for batches of rows here, such as Accelerate's skip_first_batches, shall get the same.
+        """A batch sampler for whatever asks for one, such as Accelerate's skip_first_batches.
 
         None for torch's own.
         """

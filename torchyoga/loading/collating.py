@@ -23,7 +23,7 @@ class Collating:
         self._collation: Collation | None = None
 
     def of(self, rows: Sequence[Any], window: Window, seeds: Sequence[int] | None = None) -> list[Any]:
-        """Each batch, collated; a function of the user's after the generators got these seeds, if any."""
+        """Each batch, collated; before a user's function the generators are seeded by these seeds, if any."""
         if self.collate is not default_collate or not isinstance(rows, Rows):
             return self.of_parts(self.parts(rows, window), seeds)
         if self._collation is None or self._collation.schema is not rows.block.schema:
@@ -31,7 +31,7 @@ class Collating:
         return self._collation.batches(rows.block, window.bounds)
 
     def of_parts(self, parts: Sequence[Any], seeds: Sequence[int] | None) -> list[Any]:
-        """The same of the rows of each batch; or of single rows."""
+        """Each batch, collated from its rows; or from a single row."""
         if seeds is None:
             return [self.collate(part) for part in parts]
         seed_all, found = seeder(), []

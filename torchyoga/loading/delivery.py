@@ -30,7 +30,7 @@ class Delivery(Iterator[Any]):
         self._indices = pipeline.plan.indices
         self._moved: Callable[[Iterator[Any]], Iterator[Any]] = iter
         self._batches: Iterator[Any] | None = None
-        self._numbers: deque[int] | None = None  # of the batches that come, if they come in any order
+        self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
         self._made = self._indices.clock()
         self._iteration: Iteration | None = None
         self._failed: list[int] = []  # batches since the last one that did not
@@ -67,8 +67,8 @@ class Delivery(Iterator[Any]):
                 self._failed.append(self._numbers.popleft())
             raise failed.error from failed.error.__cause__
         except BaseException as error:
-            # An interrupt, anywhere within, or a worker that was killed: asked again, this begins anew with
-            # the batch that would have come. One that is merely late will come.
+            # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
+            # the batch that would have come. A batch that is merely late will come.
             if not is_late(error):
                 self._batches = None
                 self._pipeline.give_up_workers()
@@ -85,7 +85,7 @@ class Delivery(Iterator[Any]):
         return batch
 
     def skip(self, steps: int) -> None:
-        """Begins behind so many batches, which somebody has trained on before: they count as delivered."""
+        """Begins after so many batches that were trained on before: they count as delivered."""
         self._begin(steps)
 
     def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Any]]:
@@ -107,7 +107,7 @@ class Delivery(Iterator[Any]):
             self._leave_out(iteration)
             iteration.restart()
         if self._batches is not None:
-            # In a forked child the threads and workers of its parent are not there: it goes on by itself.
+            # A forked child does not have the threads and workers of its parent: it goes on by itself.
             pipeline.leave_to_parent(self._batches)
         self._process, self._steps = os.getpid(), iteration.num_steps
         try:
@@ -120,7 +120,7 @@ class Delivery(Iterator[Any]):
         return iteration, self._batches
 
     def state_after(self, steps: int) -> dict[str, Any]:
-        """See `DataLoader.state_after`; of this iteration."""
+        """`DataLoader.state_after` for this iteration."""
         if self._iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")
         return self._indices.state_after(self._iteration, steps)

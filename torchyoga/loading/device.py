@@ -16,7 +16,7 @@ __all__ = ["DeviceLoader", "to_device"]
 def to_device(loader: DataLoader[Any], device: Any) -> DeviceLoader:
     """The batches of a loader on a device, each copied while the one before it is computed with.
 
-    The copy runs beside the computation if the loader has `pin_memory=True`. The state, of this or of the
+    The copy runs during the computation if the loader has `pin_memory=True`. The state, of this or of the
     loader, counts the batches that were handed out, not the one that is on its way.
 
     Args:
@@ -67,6 +67,6 @@ class DeviceLoader:
         self.loader.load_state_dict(state, strict)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # not there yet, while it is unpickled
+        if name == "loader":  # not set yet, while it is unpickled
             raise AttributeError(name)
         return getattr(self.loader, name)

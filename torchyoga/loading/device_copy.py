@@ -23,7 +23,7 @@ class Moving(Iterator[Any]):
 
     def __next__(self) -> Any:
         coming = self._coming if self._coming is not None else self._begun()
-        # An error or the end stays, for who asks again; but a failed batch has others behind it.
+        # An error or the end stays, for whoever asks again; but other batches follow a failed one.
         self._coming = coming if isinstance(coming, StopIteration) else self._begun()
         if isinstance(coming, Exception):
             raise coming
@@ -37,7 +37,7 @@ class Moving(Iterator[Any]):
 
 
 class _Copied:
-    """A batch on its way, what it is copied from, and what tells that it has come."""
+    """A batch on its way, what it is copied from, and what signals that it has come."""
 
     def __init__(self, batch: Any, source: Any, event: Any = None) -> None:
         self.batch = batch
@@ -48,7 +48,7 @@ class _Copied:
 class _Copy:
     """Copies to a device that needs no stream of its own.
 
-    They are waited for: memory that is copied from may be used again as soon as nobody holds it.
+    They are waited for: the memory copied from may be used again as soon as nothing holds it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -69,14 +69,14 @@ class _Copy:
 class _CudaCopy(_Copy):
     """Copies on a stream of its own, so that the computation goes on meanwhile.
 
-    Whatever is more than one run of memory is copied when it is wanted: nobody could tell the allocator that
-    each part of it is used on another stream than it was made on.
+    Whatever is more than one run of memory is copied when it is wanted: the allocator
+    could not be told that each part of it is used on another stream than it was made on.
     """
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._read: deque[_Copied] = deque()  # by the device, perhaps still
+        self._read: deque[_Copied] = deque()  # perhaps still being read by the device
 
     def begun(self, batch: Any) -> _Copied:
         """Begins to copy a batch."""
@@ -110,5 +110,5 @@ def _moves_itself(leaf: Any) -> bool:
 
 
 def _is_one_run(leaf: Any) -> bool:
-    """True for a tensor that is no more than its own memory."""
+    """True for a tensor that is just its own memory."""
     return type(leaf) is torch.Tensor and leaf.layout == torch.strided and not leaf.is_nested

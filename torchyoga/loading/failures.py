@@ -10,7 +10,7 @@ STOPPED = "a row or batch could not be made: StopIteration was raised"
 
 
 class BatchError(Exception):
-    """What was raised while a batch was made; the batches behind it come all the same."""
+    """What was raised while a batch was made; the batches after it come nevertheless."""
 
     def __init__(self, error: Exception) -> None:
         if isinstance(error, StopIteration):  # would end the loop

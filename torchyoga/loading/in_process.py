@@ -39,7 +39,7 @@ class InProcess(Iterator[Any]):
         self._seeding = seeding
         self._batches = Collating(collate)
         self._pins = pins and has_accelerator()
-        self._is_plain = is_ours(collate)  # a function of the user's runs in the user's thread
+        self._is_plain = is_ours(collate)  # a user's function runs in the user's thread
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
         windows = plan.windows(plan.iteration)
@@ -76,7 +76,7 @@ class InProcess(Iterator[Any]):
         except Exception as error:
             if len(window.ends) == 1:
                 return [Failure(error)]
-        # One of them fails: the others are delivered all the same.
+        # One of them fails: the others are delivered nevertheless.
         return [self._window(alone)[0] for alone in window.apart()]
 
     def _pinned(self, batch: Any) -> Any:
@@ -93,5 +93,5 @@ def has_accelerator() -> bool:
 
 
 def rows_of(source: DataRef, numbers: npt.NDArray[Any]) -> Sequence[Any]:
-    """The rows of a DataRef, which refuses what is not a number: that is a batch that failed."""
+    """The rows of a DataRef, which refuses what is not a number: such a batch fails."""
     return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)

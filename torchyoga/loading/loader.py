@@ -38,8 +38,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     Takes torch's arguments, in torch's order. The state counts batches delivered to the training loop, never
     those fetched ahead, so it is exact for any number of workers; it may be loaded under another number of
-    workers or ranks and another batch size. With a sampler of somebody else's it is as exact, but for the
-    same number of ranks and the same batch size: see docs/resume.md.
+    workers or ranks and another batch size. With another library's sampler it is as exact, but only for
+    the same number of ranks and the same batch size: see docs/resume.md.
 
     Args:
         dataset: any map-style dataset, cached or not.
@@ -57,7 +57,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         seed: any int, the same on all ranks: the order, and the random numbers of `seed_rows`, follow from
             it. None, the default, draws it when the first iteration begins, so that `torch.manual_seed`
             decides; in a job of several processes it is 0. See `ResumableSampler`.
-        num_replicas, rank: of this loader; by default those of `torch.distributed`, whenever it is
+        num_replicas, rank: this loader's; by default those of `torch.distributed`, whenever it is
             initialised, else 1 and 0.
         remainder: `pad`, `drop` or `keep`, see `ResumableSampler`; for evaluation use `keep`.
         start_offset: rows over all ranks that the first iteration leaves out.
@@ -71,8 +71,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         group: the ranks among which rows are divided, see `ResumableSampler`.
         shuffle_window: with shuffle="block", files mixed with each other at once.
         locality: "shard" gives each rank files of its own, see `ResumableSampler`.
-        **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike there,
-            `prefetch_factor` holds for a DataRef with `num_workers=0`, too: batches that a thread reads ahead
+        **torch_arguments: the other arguments of `torch.utils.data.DataLoader`. Unlike torch's,
+            `prefetch_factor` also holds for a DataRef with `num_workers=0`: batches that a thread reads ahead
             (2 by default, 0 for none). With `in_order=False` the state names the batches that came early; of
             several ranks, each then has a state of its own.
 
@@ -139,7 +139,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             seed_rows = indices.seed_rows
         else:
             indices.seed_rows = seed_rows
-        # As it was told: Lightning makes loaders anew by what it finds here.
+        # As it was passed: Lightning makes loaders anew from what it finds here.
         self.__dict__["seed_rows"] = seed_rows
         self._seeds_rows = draws_random_numbers(dataset) if seed_rows is None else bool(seed_rows)
         is_plain = collate_fn is None or is_ours(collate_fn)
@@ -158,7 +158,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation)
         self._accelerated = Accelerated()
         self._taken_from_lightning: Any = None  # states that are not to be taken again
-        self._has_warned = False  # of other random numbers than a state's
+        self._has_warned = False  # that random numbers differ from a state's
         super().__init__(
             dataset,
             batch_size=batch_size if choice.batch_sampler is None else 1,
@@ -175,7 +175,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             **torch_arguments,
         )
         if ahead is not None:
-            self.prefetch_factor = num_ahead  # likewise
+            self.prefetch_factor = num_ahead  # for Lightning, too
         plan.reads_here = not num_workers
         plan.at_once = num_workers * (self.prefetch_factor or 1) if num_workers else num_ahead + 1
         name_arguments(self)
@@ -223,7 +223,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         states, state = left_by_lightning(self)
         if states is not None and states is not self._taken_from_lightning:
             self._taken_from_lightning = states
-            self.load_state_dict({**state, "steps": 0})  # it has forgotten how many there were, too
+            self.load_state_dict({**state, "steps": 0})  # Lightning has forgotten their number, too
         delivery = Delivery(self, self._pipeline, self._accelerated)
         device = accelerate_device() if self._accelerated.is_prepared else None
         if device is not None and device.type != "cpu":
@@ -274,7 +274,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
         Raises:
             StateError: the state is of another dataset, length, seed or kind of shuffle, or damaged.
-                `strict=False` takes its epoch and position all the same.
+                `strict=False` takes its epoch and position nevertheless.
         """
         super().load_state_dict(state, strict)
         if "row_seeds" in self._indices.cursor.extra and not self._has_warned:

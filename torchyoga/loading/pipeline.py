@@ -47,11 +47,11 @@ class Pipeline:
             machinery would cost more than reading.
         num_ahead: batches to read ahead then.
         seeds_rows: each row is made with random numbers of its own.
-        seeds_collation: each batch likewise.
+        seeds_collation: each batch is collated with random numbers of its own.
 
     Attributes:
         latest: the iteration that has begun last.
-        turn: of those who use persistent workers, one after the other.
+        turn: whose turn it is to use persistent workers, one after the other.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Pipeline:
         """The batches of an iteration from where it stands."""
         plan = self.plan
         plan.iteration = iteration
-        source = flattened(loader.dataset)  # anew, for a Subset's indices may have changed
+        source = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
         plan.source = loader.dataset if source is None else source
         seeding = self._seeding(is_here=not loader.num_workers)
         if self._reads_here and source is not None:
@@ -121,25 +121,25 @@ class Pipeline:
         self._idle_ring = ring
 
     def give_up_workers(self) -> None:
-        """Ends persistent workers that may be anywhere; the next iteration starts others."""
+        """Ends persistent workers whose progress is not known; the next iteration starts others."""
         inner, self._inner = self._inner, None
         if inner is not None and inner._iterator is not None:
             inner._iterator._shutdown_workers()  # type: ignore[attr-defined]
 
     def leave_to_parent(self, batches: Iterator[Any]) -> None:
-        """Forgets, in a forked child, batches and workers of its parent, which are not there.
+        """Forgets, in a forked child, batches and workers of its parent, which it does not have.
 
-        They are kept all the same: torch's iterator would stop the parent's workers if it were let go of.
+        They are kept nevertheless: torch's iterator would stop the parent's workers if it were released.
         """
         _inherited.append((batches, self._inner))
         self._inner = None
 
     def _seeding(self, is_here: bool) -> Seeding:
-        # A foreign sampler may give a row twice, which is to come out differently.
+        # A foreign sampler may give a row twice, with different random numbers each time.
         return Seeding(*self._seeds, is_here, by_place=self.plan.indices.may_repeat)
 
     def _inner_loader(self, loader: TorchLoader, seeding: Seeding) -> TorchLoader:
-        """A loader of torch's, of batches that are made and collated already."""
+        """A loader of torch's over batches that are made and collated already."""
         plan, inner = self.plan, self._inner
         # torch draws a number for each iterator, from the global generator or the user's, which would change
         # the user's own random numbers after a resume; from this one it may draw.
@@ -201,9 +201,9 @@ class Arriving(Iterator[Any]):
         self._ring = plan.ring
         self._is_single = plan.is_single
         self._pipeline = pipeline
-        self._is_shared = is_shared  # the workers are, with other iterators
+        self._is_shared = is_shared  # with other iterators: the workers
         self._turn = pipeline.turn
-        self._batches: list[Any] = []  # that have arrived, last first
+        self._batches: list[Any] = []  # those that have arrived, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
 
     def __next__(self) -> Any:
@@ -236,7 +236,7 @@ class Arriving(Iterator[Any]):
         except SamplerError:
             raise
         except Exception as error:
-            # Rows that are single come with their errors in torch's way; then it has gone on to the next one.
+            # Single rows come with their errors in torch's way; then it has gone on to the next one.
             is_of_row = self._is_single and before is not None and self._fetched._rcvd_idx > before
             if before is not None and not is_of_row:
                 raise

@@ -54,14 +54,14 @@ class EpochIndices:
         self.iteration: Iteration | None = None  # the iteration that they are for
         self.is_unordered = False
         self.is_single = is_single  # single rows, no batches of them
-        self.seen_by: Any = None  # is told the rows of each batch
+        self.seen_by: Any = None  # is shown the rows of each batch
         self.ring: Ring | None = None
-        self.source = source  # is told of the rows
+        self.source = source  # reads ahead what is announced to it
         self._size = batch_size, drop_last
         self.together = together
         self.reads_here = True  # False if workers do
-        self.at_once = 1  # windows that are read before they are wanted
-        self._has_warned = False  # that they are much, beside what is kept
+        self.at_once = 1  # windows read before they are wanted
+        self._has_warned = False  # that they are much, compared with what is kept
 
     def __len__(self) -> int:
         return self.indices.num_steps(*self._size)
@@ -100,15 +100,15 @@ class EpochIndices:
         self, iteration: Iteration, read_here: bool = True, most: int | None = None
     ) -> Iterator[Window]:
         """The batches in windows, as they are read."""
-        # Workers read, but the page cache is everybody's: whoever knows the order can tell the kernel. Small
-        # batches travel together, for every journey costs as much as reading some of them.
+        # Workers read, but all share the page cache: whoever knows the order can tell the kernel. Small
+        # batches travel together, because every journey costs as much as reading some of them.
         if self.indices.is_known_ahead and isinstance(self.source, DataRef):
             most = self._fitting(self.source, most)
             return windows_of(self.source, self.batches(iteration), read_here, most)
         return (Window(batch, [_size(batch)]) for batch in self.batches(iteration))
 
     def _fitting(self, source: DataRef, most: int | None) -> int | None:
-        """So many batches of a window that all windows at once leave room for what is still to be read."""
+        """How many batches a window may have, so that all windows leave room for what is still to be read."""
         readahead = source.readahead
         if readahead is None or readahead.ahead_bytes is None or not readahead.row_bytes:
             return most
@@ -118,7 +118,7 @@ class EpochIndices:
             warn_user(
                 f"workers read {self.at_once} batches ahead, {nbytes / 1e6:.1f} MB, for which the cache of "
                 f"{source!r} is too small: files will be downloaded again and again. Set cache_bytes to "
-                "twice that and two windows of files, or take smaller batches, a smaller prefetch_factor or "
+                "twice that and two windows of files, or use smaller batches, a smaller prefetch_factor or "
                 "fewer workers"
             )
         fitting = max(1, bound // nbytes)

@@ -25,7 +25,7 @@ from .shared_memory import Ring, packed
 
 __all__ = ["Numbered", "RowMaker", "WorkerInit"]
 
-_SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # in which indices of rows come
+_SEVERAL = (list, tuple, np.ndarray, torch.Tensor)  # types in which indices of rows come
 
 
 class Numbered(NamedTuple):
@@ -74,7 +74,7 @@ class RowMaker:
         place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
         if place is None:
             return self._all(job) if get_worker_info() is None else packed(self._all(job), -1, -1, None)
-        # Only our own code may see the memory of the slot: what the user's keeps would be written over.
+        # Only our own code may see the memory of the slot: what the user's code keeps would be overwritten.
         ours = not self._seeding.rows and is_ours(self._batches.collate) and _only_gathers(self.dataset)
         with placing(place) if ours else contextlib.nullcontext():
             found = self._all(job)
@@ -90,7 +90,7 @@ class RowMaker:
                     raise
                 if len(job.firsts) == 1:
                     return [_wrapped(worker.id)]
-            # One of them fails: the others are delivered all the same.
+            # One of them fails: the others are delivered nevertheless.
             found = []
             for window, first in zip(job.window.apart(), job.firsts, strict=True):
                 try:
@@ -139,16 +139,16 @@ class WorkerInit:
         self._function = function
 
     def __call__(self, worker_id: int) -> None:
-        """Is called in each worker process."""
+        """Sets up one worker process."""
         info = get_worker_info()
         assert info is not None
-        object.__setattr__(info, "dataset", self._dataset)  # torch forbids it to those who might forget this
+        object.__setattr__(info, "dataset", self._dataset)  # torch forbids plain assignment
         if self._function is not None:
             self._function(worker_id)
 
 
 def _only_gathers(dataset: Any) -> bool:
-    """True for a dataset that keeps no row that it has given."""
+    """True for a dataset that does not keep the rows that it has given."""
     while type(dataset) in (SlicedRef, Subset):
         dataset = dataset.whole if type(dataset) is SlicedRef else dataset.dataset
     if type(dataset) is MappedRef:

@@ -1,15 +1,15 @@
 """Slots of shared memory, made once, that worker processes fill and the training loop reads in place.
 
 A batch is pickled without its bytes: they lie in the slot that went out with its indices. A slot is free
-again when the last tensor over it is gone, so a batch stays as it is while somebody holds it. Who forks while
-a batch is held gives it to the child as well, whom no count here knows of: its slot is not used again. The
-memory of a slot has no name, and ends with the last process that maps it.
+again when the last tensor over it is gone, so a batch stays as it is while it is held. A fork while a batch
+is held gives it to the child as well, which no count here knows of: its slot is not used again. The memory
+of a slot has no name, and ends with the last process that maps it.
 
 Note 71. What travels in a slot, and when a slot is free.
 Small batches travel several together. Plain tensors and arrays of numbers lie in the slot; whatever else
-torch can send (nested, sparse, views of one another, subclasses, objects) travels beside it as torch sends
+torch can send (nested, sparse, views of one another, subclasses, objects) travels with it as torch sends
 it. A slot is free when the reference count of its array says so; only our own code gathers in one, because
-what a user's code keeps there would be written over. A slot that is held during a fork is replaced by
+what a user's code keeps there would be overwritten. A slot that is held during a fork is replaced by
 another, and workers that are older open the new one by its name in `/proc`.
 """
 
@@ -36,7 +36,7 @@ from ..rows.tree import mapped
 
 __all__ = ["Parcel", "Ring", "packed"]
 
-_SLOT_BYTES = 512 * 2**20  # of addresses; memory is taken when it is written
+_SLOT_BYTES = 512 * 2**20  # of address space; memory is taken when it is written
 _NO_SLOT = -1
 _keys = itertools.count()
 
@@ -50,8 +50,8 @@ class Ring:
     `num_slots`.
 
     Attributes:
-        slots: the memory that is in each place now; None where there is none any more.
-        process: whose ring it is; a forked child must not send batches in the slots of its parent.
+        slots: the memory that is in each place now; None where it is no longer mapped.
+        process: the one whose ring it is; a forked child must not send batches in the slots of its parent.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -73,7 +73,7 @@ class Ring:
             return None
 
     def begin(self) -> None:
-        """Whatever was under way is not any more."""
+        """Forgets whatever was under way."""
         self._sent.clear()
 
     def send(self) -> int:
@@ -83,7 +83,7 @@ class Ring:
         return slot
 
     def arrived(self, slot: int | None = None) -> None:
-        """The batch that was sent for first has come, or its error; or the one sent for in `slot`."""
+        """Notes that the batch asked for first has come, or its error; or the one asked for in `slot`."""
         if slot is None:
             self._sent.popleft()
         else:
@@ -107,7 +107,7 @@ class Ring:
         return None if memory is None else Place(memory)
 
     def give_up_held(self) -> None:
-        """Never uses the slots again that somebody holds; others take their places when they are wanted."""
+        """Never uses slots again that are still held; others take their places when they are wanted."""
         if self.process == os.getpid():
             for place, is_held in enumerate(held(self.slots)):
                 if is_held:
@@ -138,9 +138,9 @@ class Ring:
             os.close(descriptor)  # a mapping has its own
 
     def _look_again(self) -> None:
-        """Maps, in a worker, the slots as they are now, and lets go of those that are replaced.
+        """Maps, in a worker, the slots as they are now, and releases those that are replaced.
 
-        The worker may be older than a slot. It finds it by its name among the open files of whose ring it is.
+        The worker may be older than a slot: it finds it by name among the open files of the ring's process.
         """
         wanted = re.compile(rf"/memfd:torchyoga-{self.key}-(\d+) \(deleted\)")
         folder = f"/proc/{self.process}/fd"
@@ -185,7 +185,7 @@ def _opened(path: str, wanted: re.Pattern[str]) -> Memory | None:
 
 
 _rings: weakref.WeakValueDictionary[int, Ring] = weakref.WeakValueDictionary()
-_forks: list[None] = []  # under way; a list, for appending is atomic
+_forks: list[None] = []  # under way; a list, as appending is atomic
 
 
 def _before_fork() -> None:
@@ -233,7 +233,7 @@ class _Spot:
 
     def __init__(self, offset: int, dtype: Any, shape: tuple[int, ...]) -> None:
         self.offset = offset
-        self.dtype = dtype  # of torch for a tensor, else a dtype string of NumPy
+        self.dtype = dtype  # a torch dtype for a tensor, else a NumPy dtype string
         self.shape = shape
 
     def __reduce__(self) -> Any:
@@ -263,7 +263,7 @@ class Parcel:
         self._batch = batch
 
     def unpacked(self) -> Any:
-        """The batch, over the memory of the slot; copied where nothing could tell how long it is held."""
+        """The batch, over the memory of the slot; copied where it could not be known how long it is held."""
         memory = _rings[self._ring].memory(self._slot)
         assert memory is not None, "a slot that is under way is not replaced"
         is_copied = bool(_forks) or not _READS_IN_PLACE  # asked once `memory` is held
@@ -292,8 +292,8 @@ class Parcel:
 def packed(batch: Any, ring: int, slot: int, place: Place | None) -> Any:
     """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit.
 
-    Whatever is no ordinary tensor or array of numbers travels as torch sends it, and so do tensors that lie
-    over each other, for they shall still do so. Without a place, all do.
+    Whatever is not an ordinary tensor or array of numbers travels as torch sends it, and so do tensors that
+    share memory, which must still do so. Without a place, all do.
 
     Raises:
         RuntimeError: torch cannot send a tensor that was computed from one that requires grad.
@@ -317,7 +317,7 @@ def _as_torch_can_send(leaf: Any) -> Any:
         # It raises. In torch's own thread it would too, and the batch would be waited for without end.
         reduce_tensor(leaf)  # type: ignore[no-untyped-call]
     if type(leaf) is torch.Tensor and not leaf.requires_grad and _has_bytes(leaf):
-        return leaf.resolve_conj().resolve_neg()  # which torch forgets on the way
+        return leaf.resolve_conj().resolve_neg()  # torch loses these on the way
     return leaf
 
 
@@ -355,7 +355,7 @@ def _spots(leaves: dict[int, Any], place: Place) -> dict[int, _Spot]:
         if target is None:
             continue
         if is_tensor:
-            # As bytes: torch cannot copy each of its types.
+            # As bytes: torch cannot copy every one of its types.
             torch.from_numpy(target).copy_(leaf.reshape(-1).view(torch.uint8))
         else:
             target.view(leaf.dtype).reshape(leaf.shape)[...] = leaf
@@ -385,7 +385,7 @@ def _is_plain_array(array: Memory) -> bool:
 
 
 def _overlapping(tensors: list[torch.Tensor]) -> set[int]:
-    """The identities of those that share bytes with another."""
+    """The identities of tensors that share bytes with another."""
     if len(tensors) < 2:
         return set()
     extents = sorted(
@@ -404,7 +404,7 @@ def _overlapping(tensors: list[torch.Tensor]) -> set[int]:
 
 
 def _reach(tensor: torch.Tensor) -> int:
-    """Bytes from a tensor's first to behind its last."""
+    """The number of bytes from a tensor's first to its last."""
     steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return int(steps + 1) * tensor.itemsize
 

@@ -1,6 +1,6 @@
 """A loader's batches from a number on, for the loader that Accelerate's `skip_first_batches` makes of it.
 
-That is torch's, over the dataset and the batch sampler that it is shown, and knows nothing of seeds, devices
+That is torch's, over the dataset and the batch sampler that it finds, and knows nothing of seeds, devices
 and states. So it is shown others: "rows" of that dataset are the batches that the loader itself delivers.
 
 Note 74. `skip_first_batches` sees a dataset whose rows are batches.
@@ -22,13 +22,13 @@ __all__ = ["show_to_accelerate"]
 
 
 def show_to_accelerate(kind: type) -> None:
-    """Shows `skip_first_batches` other attributes of such loaders; everybody else sees the loader's own."""
+    """Shows `skip_first_batches` other attributes of such loaders; all other code sees the loader's own."""
     for name in _shown(None):
         setattr(kind, name, _Attribute(name, getattr(kind, name, None)))
 
 
 def _shown(loader: Any) -> dict[str, Any]:
-    """What `skip_first_batches` is shown: a loader that has all from ours, as it is, and no workers."""
+    """What `skip_first_batches` is shown: a loader that takes everything from ours, and has no workers."""
     return {
         "dataset": _Delivered(loader),
         "batch_sampler": _Deliveries(loader),
@@ -90,7 +90,7 @@ class _Delivered:
 
 
 class _Deliveries:
-    """A loader's batch sampler: instead of the rows of each batch it hands out who delivers that batch."""
+    """A loader's batch sampler: instead of the rows of each batch it hands out what delivers that batch."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -102,7 +102,7 @@ class _Deliveries:
         done, delivery = num_skipped(), iter(self._loader)
         delivery.skip(done)
         yield from repeat((), done)
-        yield from repeat(delivery)  # it says itself when it is over
+        yield from repeat(delivery)  # the delivery says when it is over
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -111,5 +111,5 @@ class _Deliveries:
 
 
 def _itself(batch: Any) -> Any:
-    """What has been collated already."""
+    """The batch itself: it has been collated already."""
     return batch

@@ -8,7 +8,7 @@ is turned into its row, and back, from a table of a few numbers for each file an
 
 Note 40. A block shuffle is made of keyed bijections, a small one for each file and cell.
 A buffer that is filled and drawn from could not turn any position into its row, and back. The window slides,
-instead of shuffling groups of files one after the other: at no place are all files exchanged at once, and a
+instead of shuffling groups of files one after the other: at no point are all files exchanged at once, and a
 reader needs one new file at a time.
 
 Note 41. Its Feistel network has two digits, the high one of any radix.
@@ -17,8 +17,8 @@ would cost more than the network. The full shuffle keeps its own, because sums m
 bits. The fewer bits a digit has, the more rounds.
 
 Note 43. Without shuffle, shards are runs of the files as they lie.
-With it, they are runs of the files in an order of the seed alone, so that what a rank has in its cache is of
-use in every epoch.
+With it, they are runs of the files in an order that the seed alone decides, so that a rank's cache is useful
+in every epoch.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
 Ints = npt.NDArray[np.int64]
 
-_RUN = 4096  # rows treated as a file where there are none
-_MOST_RUNS = 65536  # of them, for every one costs memory
-MOST_WINDOW = 1024  # likewise
-_MOST_ROWS = 2**52  # of a file: times the window it is still an int64
+_RUN = 4096  # rows treated as a file where the dataset has no files
+_MOST_RUNS = 65536  # each takes memory
+MOST_WINDOW = 1024  # each file of a window takes memory
+_MOST_ROWS = 2**52  # of a file; times the window, they still fit int64
 MOST_SHARDS = 2**20
-_MIN_BITS, _FIRST_BITS = 4, 6  # the fewest of a network's numbers, now and in version 1
+_MIN_BITS, _FIRST_BITS = 4, 6  # fewest bits of a network's numbers, now and in version 1
 _CHUNK = 32768  # positions computed at once, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class BlockOrder:
-    """The order of the rows in every epoch, over all ranks, as `Order`, but it heeds where files begin.
+    """The order of the rows in every epoch, over all ranks; unlike `Order` it heeds where files begin.
 
     Args:
         starts: (files + 1,) the row at which each file begins, and the number of rows N.
@@ -94,7 +94,7 @@ class BlockOrder:
     held: tuple[int, int] | None = None
     begun: tuple[int, int] | None = None
     length: int = field(init=False)
-    files: str = field(init=False)  # tells whether two orders have the same files
+    files: str = field(init=False)  # the same if two orders have the same files
 
     def __post_init__(self) -> None:
         starts = _checked(self.starts)
@@ -111,13 +111,13 @@ class BlockOrder:
     def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
         """The rows (int64, shape of `positions`) at these positions of the epoch.
 
-        Past N they wrap around; with shards, to the front of what the rank has itself. ValueError below 0.
+        Past N they wrap around; with shards, to the front of the rank's own rows. ValueError below 0.
         """
         found = np.asarray(positions, np.int64)
         if not self.length or not found.size:
             return found
         if are_outside(found, self.length):
-            if int(found.min()) < 0:  # a walk from outside might never come in
+            if int(found.min()) < 0:  # a walk from outside might never get inside
                 raise ValueError(f"positions must be at least 0, found {int(found.min())}")
             found = np.where(found < self.length, found, self._wrapped(epoch, found))
         return _mapped(self._plan(epoch).rows, found)
@@ -136,14 +136,14 @@ class BlockOrder:
         return self.held[1] if self.held is not None and self.held[0] == epoch else self.shards
 
     def dealt(self, num_replicas: int, begun: int | None) -> BlockOrder:
-        """The same order for so many ranks; epoch `begun`, if any, keeps the shards that it has."""
+        """This order for so many ranks; epoch `begun`, if any, keeps the shards that it has."""
         if self.shards in (None, num_replicas):
             return self
         held = self.held if begun is None else (begun, self.shards_in(begun) or 1)
         return replace(self, shards=num_replicas, held=held)
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> BlockOrder:
-        """The same order as an epoch, if any is under way, was begun with: so many shards, and a version."""
+        """This order, with the shards and the version that the running epoch, if any, was begun with."""
         held = None if epoch is None or self.shards is None else (epoch, shards or self.shards)
         return replace(self, held=held, begun=earlier(epoch, version))
 
@@ -152,7 +152,7 @@ class BlockOrder:
         return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
 
     def pins(self, epoch: int) -> dict[str, Any]:
-        """What a state says so that it is not continued in another order."""
+        """What a state records so that it is not continued in another order."""
         name: Any = self.shuffle
         if self.shuffle and not self.reshuffle:
             name = "block once" if self.shuffle == "block" else "once"
@@ -209,11 +209,11 @@ def _checked(starts: Any) -> Ints:
 
 
 class _Layout(NamedTuple):
-    """All rows in a line, the same in every epoch: pieces of files, where shards do not cut them whole files.
+    """All rows in a line, the same in every epoch: files, or pieces of those that shards cut.
 
     Attributes:
         shard_starts: (W + 1,) where the run of each shard begins.
-        row: (P,) the first row of each piece; `size`: how many it has; `shard`: whose it is.
+        row: (P,) the first row of each piece; `size`: how many it has; `shard`: the shard it belongs to.
     """
 
     shard_starts: Ints
@@ -246,7 +246,7 @@ def _borders(length: int, world: int) -> Ints:
 class _Plan:
     """An epoch: line of positions -> cells -> slots -> units -> rows, and back.
 
-    All that is known of cells, slots and units lies in arrays. A unit is a file, or a shard's piece of one. A
+    Cells, slots and units are kept in arrays. A unit is a file, or a shard's piece of one. A
     slot is a run of one unit's rows within a cell; slots lie in the line before their cell is permuted.
     """
 
@@ -261,7 +261,7 @@ class _Plan:
             units = np.lexsort((random_words(_word("units", order.seed, epoch), len(units)), layout.shard))
         self.unit_size, self.unit_row = layout.size[units], layout.row[units]
         self.unit_shard = layout.shard[units]
-        # By row, to get back.
+        # By row, for the way back.
         self.by_row = np.argsort(self.unit_row)
         self.first_row = self.unit_row[self.by_row]
         if is_block:
@@ -283,7 +283,7 @@ class _Plan:
             self.in_cells = _Permutations(version, np.diff(self.cell_start), "cell", order.seed, epoch)
 
     def _cut(self, window: int) -> None:
-        """The units in slices, and these in cells."""
+        """Cuts the units into slices, and puts these into cells."""
         per_shard = np.bincount(self.unit_shard, minlength=self.world)
         slices = np.minimum(per_shard, window)
         cells = np.maximum(per_shard + slices - 1, 0)
@@ -317,7 +317,7 @@ class _Plan:
         if self.in_cells is not None:
             line = self.in_cells.within(line, self.cell_start, cell, forward=True)
         slot = self.cell_slot[cell]
-        # The last slot of the cell that begins at or before: those of the next cells begin behind.
+        # The last slot of the cell that begins at or before it; slots of later cells begin after it.
         for step in self.halvings:
             ahead = np.minimum(slot + step, self.last_slot)
             slot = np.where(self.slot_start[ahead] <= line, ahead, slot)
@@ -365,7 +365,7 @@ class _Permutations:
         self._low = np.maximum(np.frexp(np.maximum(sizes - 1, 0))[1], least).astype(np.int64) // 2
         high = np.maximum(-(-sizes >> self._low), 1 << least // 2)
         self._has_ones = bool((sizes == 1).any())  # a walk would find their 0 after 64 steps
-        # What differs from one of them to the next.
+        # What differs from one permutation to the next.
         if self._is_first:
             keys = first_keys("block", *key)
             own = [random_words(add, len(sizes)) for add in keys[:, 1].tolist()]
@@ -374,7 +374,7 @@ class _Permutations:
             keys = words[3:] | np.uint64(1)
             multiply, add, swap = (random_words(word, len(sizes)) for word in words[:3].tolist())
             own = [multiply | np.uint64(1), add]
-            # Rounds alone may make even permutations only: whether 0 and 1 change places before.
+            # Rounds alone may make even permutations only; this says whether 0 and 1 are exchanged before.
             self._swaps = (swap & np.uint64(1)).astype(bool) & (sizes > 1)
         self._long = high.astype(np.uint64), own, keys
         self._short = high.astype(np.uint32), [some.astype(np.uint32) for some in own], keys.astype(np.uint32)
@@ -385,7 +385,7 @@ class _Permutations:
         return start + self.turned(line - start, which, forward)
 
     def turned(self, numbers: Ints, which: Ints, forward: bool) -> Ints:
-        """Each number by the permutation that `which` tells."""
+        """Each number, permuted by the permutation that `which` names."""
         lows = self._low[which]
         kinds = range(int(lows.min()), int(lows.max()) + 1)
         if len(kinds) == 1:
@@ -452,7 +452,7 @@ class _Permutations:
             hashed >>= half
             hashed *= radix
             hashed >>= half
-            # Modulo the radix: of a number and the same a radix further, one has wrapped around and is huge.
+            # Modulo the radix: of two numbers a radix apart, one has wrapped around and is huge.
             if forward:
                 digits[0] += hashed
                 np.subtract(digits[0], radix, out=shifted)
@@ -466,7 +466,7 @@ class _Permutations:
 
 
 def _num_rounds(low: int) -> int:
-    """Rounds over digits of so many bits: as many as leave 2^-12 of what `order` says, and 8 at least."""
+    """Rounds for digits of so many bits: enough to leave 2^-12 of the bias that `full` names, at least 8."""
     return max(8, 4 + 2 * -(-12 // low))
 
 
@@ -479,12 +479,12 @@ def _mapped(function: Any, numbers: Ints) -> Ints:
 
 
 def _slice_start(sizes: Ints, k: int, slices: Ints) -> Ints:
-    """Size * k // slices, whatever the size."""
+    """The value `size * k // slices`, whatever the size."""
     return sizes // slices * k + sizes % slices * k // slices
 
 
 def _ends(sizes: Ints) -> Ints:
-    """0 and where each of the runs laid end to end ends."""
+    """0, and the end of each of the runs laid end to end."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 

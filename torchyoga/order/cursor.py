@@ -22,7 +22,7 @@ from .state import Entry, LeftOut, Share, State, written
 
 __all__ = ["UNKNOWN", "Cursor"]
 
-UNKNOWN = 2**62  # the length of an epoch of which nobody knows it yet
+UNKNOWN = 2**62  # the length of an epoch as long as it is not known
 
 _MOST_SEEN = 16  # epochs
 
@@ -34,18 +34,18 @@ class Cursor:
     `reached()`. Making iterators and asking for the state changes nothing.
 
     Args:
-        order: of the rows in every epoch; without a seed of its own if `draw` is given.
+        order: the order of the rows in every epoch; without a seed of its own if `draw` is given.
         shard: which of them are this rank's.
         start_offset: rows over all ranks that the first iteration leaves out.
-        fingerprint: of the dataset.
-        draw: gives the seed; called once, when the first iteration begins or somebody wants to know.
-        unit: what it counts, for people.
+        fingerprint: the dataset's.
+        draw: gives the seed; called once, when the first iteration begins or the seed is asked for.
+        unit: what it counts, for messages.
 
     Attributes:
         generation: grows with each load, so that iterators from before it can tell.
         num_begun: iterations that have delivered anything since the last load.
         needs_seed: False if nothing depends on the seed, so that none is drawn.
-        extra: what a state says besides.
+        extra: further fields of a state.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Cursor:
         self._origin = self._place  # where all that is delivered began
         self._steps = None if position else 0  # batches of the epoch up to there, on each rank
         self._entry = Entry(self._place, self._steps)  # where this process began the epoch
-        self._last: Iteration | None = None  # that has delivered last
+        self._last: Iteration | None = None  # the one that has delivered last
         self._running = False  # an iteration has left self._place behind its beginning
         self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
         self._just_loaded = False  # a state, and no set_epoch since
@@ -122,7 +122,7 @@ class Cursor:
         return self._order.seed if self._is_seeded or not self.needs_seed else None
 
     def fix_seed(self) -> None:
-        """Draws the seed, once; a number is drawn, too, where a state has brought another."""
+        """Draws the seed, once; a number is drawn even if the seed is that of a loaded state."""
         if self._draw is None or self._has_drawn or not self.needs_seed:
             return
         self._has_drawn = True
@@ -149,20 +149,20 @@ class Cursor:
         return self._place.position
 
     def deal(self, num_replicas: int, rank: int) -> None:
-        """From now on this is another rank, or one of others."""
+        """Makes this another rank, or a rank of another number of them."""
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
         self._order = self._order.dealt(num_replicas, self._place.epoch if self._running else None)
 
     def resize(self, length: int) -> None:
-        """From now on an epoch has another length: that of a foreign sampler's shows when it is over."""
+        """Gives an epoch another length: a foreign sampler's is known when it is over."""
         self._order = replace(self._order, length=length)
 
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Place:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over.
 
         Args:
-            batch_size: of the iteration.
-            drop_last: likewise.
+            batch_size: rows of the iteration's batches.
+            drop_last: whether it leaves out a shorter last batch.
             made: `num_begun` when its iterator was made, if that is known.
         """
         place = self._place
@@ -182,8 +182,8 @@ class Cursor:
         """An iteration that begins now, of which nothing is delivered yet; see `begin`.
 
         Args:
-            batch_size: of the iteration.
-            drop_last: likewise.
+            batch_size: rows of its batches.
+            drop_last: whether it leaves out a shorter last batch.
             in_order: False if its batches may come in any order.
             made: see `begin`.
 
@@ -214,7 +214,7 @@ class Cursor:
         """True if all that was delivered here is a first batch, looked at before the training loop begins.
 
         Whoever drops an iteration after one batch, without a state, does not mean to have trained on it. But
-        if the next iterator was made before that (`made`, see `begin`), the two go side by side.
+        if the next iterator was made before that (`made`, see `begin`), the two run side by side.
         """
         iteration = self._last
         if iteration is None or self.num_begun != 1 or not self.has_looked:
@@ -225,7 +225,7 @@ class Cursor:
     def has_looked(self) -> bool:
         """True if all that the last iteration has delivered is a first batch, of which no state was taken.
 
-        That may be all of its epoch, as long as nobody has heard of the end.
+        That may be all of its epoch, as long as no caller has seen the end.
         """
         iteration = self._last
         if iteration is None or iteration.is_saved or not 0 < iteration.delivered <= iteration.first_rows:
@@ -242,7 +242,7 @@ class Cursor:
         if not iteration.reported:
             self.num_begun += 1
         elif iteration is not self._last:
-            # It goes on where others have been meanwhile.
+            # It goes on after others have delivered.
             others = self._seen.get(place.epoch, 0) - iteration.reported
             iteration.again = max(iteration.again, iteration.entry.again + others)
         iteration.reported = place.position
@@ -345,10 +345,10 @@ class Cursor:
 
         Args:
             place: a place.
-            batch_size: of the iteration.
-            drop_last: likewise.
-            shard: of the iteration; this one's by default.
-            rows: that this rank has delivered of its own, if `place` is its alone.
+            batch_size: rows of the iteration's batches.
+            drop_last: whether it leaves out a shorter last batch.
+            shard: the iteration's; this cursor's by default.
+            rows: rows that this rank has delivered itself, if `place` is its alone.
         """
         length, shard = self.length, shard or self.shard
         if not place.position or length - place.position >= shard.num_replicas * batch_size:
@@ -404,7 +404,7 @@ class Cursor:
         """Makes `epoch` the next one to begin.
 
         If it is the epoch under way, the next iteration begins it again where this process began it, even if
-        nothing is left of it; but an iterator that goes on has been meant, for a trainer may say it late. If
+        nothing is left of it; but an iterator that goes on is kept, as a trainer may call this late. If
         the first one after a load is smaller, the trainer counts from 0 again: the epoch stays, and later
         calls count from it.
         """
@@ -434,7 +434,7 @@ class Cursor:
             self._bound = True
 
     def _is_under_way(self, epoch: int) -> bool:
-        """True if all of an epoch was delivered, but whoever holds its iterator has not heard of the end."""
+        """True if all of an epoch was delivered, but whoever holds its iterator has not seen the end."""
         iteration = self._last
         if iteration is None or self._running or epoch != iteration.start.epoch or epoch != self.epoch - 1:
             return False
@@ -457,7 +457,7 @@ class Cursor:
         if iteration is None:
             return self.state_at(self._place, self._steps)
         iteration.is_saved = True
-        # What set_epoch has named after its last batch is over all the same.
+        # An epoch that set_epoch has named after its last batch is over nevertheless.
         return self.state_of(iteration) if self._running else self.state_at(self._place, self._steps)
 
     def state_of(self, iteration: Iteration) -> dict[str, Any]:
@@ -580,7 +580,7 @@ class Cursor:
         begun = place.epoch if place.position else None
         if self._draw is not None:
             self._order, self._is_seeded = replace(self._order, seed=saved.seed), True
-            # Now, for who restores the state of torch's generator restores it after this.
+            # Now, for whoever restores the state of torch's generator does so after this.
             self.fix_seed()
         shards = saved.shards if strict else None
         self._order = self._order.resumed(begun, shards, saved.version)
@@ -600,7 +600,7 @@ class Cursor:
         rank, world = place.share
         if world > 1 and place.share != (self.shard.rank, self.shard.num_replicas):
             raise StateError(
-                f"the state is of rank {rank} of {world} alone, for with in_order=False each has other "
+                f"the state is of rank {rank} of {world} alone, as with in_order=False each has different "
                 f"batches early; this is rank {self.shard.rank} of {self.shard.num_replicas}. Load each "
                 "rank's own state, or train with in_order=True"
             )

@@ -9,7 +9,7 @@ The smaller such a network, the less random it is. Two numbers that share a half
 every second round adds the same to both, and so they do too often, by a factor of some
 1 + 2^-(bits of a half * (rounds / 2 - 2)). Eight rounds over halves of six bits and more leave nothing of it
 that a million orders would show. Version 1 had six rounds for any number of rows: of 128 rows, neighbours
-came next to each other 5 % too often. It is here for epochs that were begun in it.
+came next to each other 5 % too often. It is kept for epochs that were begun in it.
 
 Note 55. The order of few rows is a sort, that of many a network.
 Networks over a few bits are not fair, and making them so takes rounds that many rows do not need. A sort of
@@ -47,18 +47,18 @@ __all__ = [
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-ORDER_VERSION = 2  # of epochs that begin now, in every saved state: another shuffle would be another number
+ORDER_VERSION = 2  # of epochs that begin now, in every saved state: another shuffle needs another number
 _ROUNDS = 8
 _FIRST_ROUNDS, _FIRST_BITS = 6, 6  # of version 1, and the fewest bits of its networks
-_MOST_SORTED = 4096  # rows; to sort them takes as long as the first thousand of a network
-_SORTED_BITS = 12  # that hold their numbers
+_MOST_SORTED = 4096  # rows; sorting them takes as long as the first thousand of a network
+_SORTED_BITS = 12  # enough for their numbers
 _ODD = np.array([1, 0, 1], np.uint64)
 _CHUNK = 65536  # positions computed at once, so that they stay in the processor's cache
 
 
 def keyed_bytes(size: int, *key: int | str) -> bytes:
     """`size` (at most 64) pseudo-random bytes that depend on every part of the key (BLAKE2b, RFC 7693)."""
-    # The number is no version: proofs in saved states depend on it. What changes has another key.
+    # The number is not a version: proofs in saved states depend on it. What changes has another key.
     text = "\0".join(f"{type(part).__name__}:{part}" for part in ("torchyoga", 1, *key))
     return hashlib.blake2b(text.encode(), digest_size=size).digest()
 
@@ -104,7 +104,7 @@ class Order:
         if not self.length or not found.size:
             return found
         if are_outside(found, self.length):
-            if int(found.min()) < 0:  # a walk from outside might never come in
+            if int(found.min()) < 0:  # a walk from outside might never get inside
                 raise ValueError(f"positions must be at least 0, found {int(found.min())}")
             found = found % self.length
         return self._turned(epoch, found, forward=True)
@@ -119,11 +119,11 @@ class Order:
         return self._turned(epoch, found, forward=False)
 
     def dealt(self, num_replicas: int, begun: int | None) -> Order:
-        """The same order for so many ranks: it is the same for any."""
+        """This order: it is the same for any number of ranks."""
         return self
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> Order:
-        """The same order as an epoch, if any is under way, was begun with; shards make no difference."""
+        """This order, in the version that the running epoch, if any, was begun with; shards do not matter."""
         return replace(self, begun=earlier(epoch, version))
 
     def version_in(self, epoch: int) -> int:
@@ -131,7 +131,7 @@ class Order:
         return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
 
     def pins(self, epoch: int) -> dict[str, Any]:
-        """What a state says so that it is not continued in another order."""
+        """What a state records so that it is not continued in another order."""
         kind = "once" if self.shuffle and not self.reshuffle else bool(self.shuffle)
         return {"version": self.version_in(epoch), "shuffle": kind}
 
@@ -143,12 +143,12 @@ class Order:
 
 
 def are_outside(numbers: Positions, length: int) -> bool:
-    """Whether any of them is not in 0..length-1."""
+    """True if any of the numbers is not in 0..length-1."""
     return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # below 0 is a huge one
 
 
 def earlier(epoch: int | None, version: int) -> tuple[int, int] | None:
-    """What an order keeps of an epoch, if any, that was begun in the order of some version."""
+    """What an order keeps of an epoch, if any, that was begun in another version."""
     return None if epoch is None or version == ORDER_VERSION else (epoch, version)
 
 
@@ -167,7 +167,7 @@ def as_int(name: str, value: Any, low: int | None = None, high: int | None = Non
 
 
 def keyed_words(count: int, *key: int | str) -> Words:
-    """So many 64-bit words that depend on every part of the key."""
+    """`count` 64-bit words that depend on every part of the key."""
     some = [keyed_bytes(64, *key, index) for index in range(-(-count // 8))]
     return np.frombuffer(b"".join(some), "<u8")[:count].astype(np.uint64)
 
@@ -203,7 +203,7 @@ class _Network(NamedTuple):
 
     Attributes:
         length: how many numbers it permutes.
-        bits: of the numbers of the network.
+        bits: bits of the network's numbers.
         rounds: what each multiplies by, adds, and multiplies by, in numbers as wide as its words.
         swaps: whether 0 and 1 are exchanged before. All permutations that the rounds alone make are even.
     """
@@ -214,7 +214,7 @@ class _Network(NamedTuple):
     swaps: bool
 
     def turned(self, numbers: Positions, forward: bool) -> Positions:
-        """Each number by the permutation, or by its inverse."""
+        """Each number, permuted, or by the inverse permutation."""
         word = type(self.rounds[0][0])
         flat = np.ascontiguousarray(numbers).reshape(-1)
         out = np.empty(flat.shape, np.int64)
@@ -261,7 +261,7 @@ class _Network(NamedTuple):
         return halves[0]
 
 
-@lru_cache(maxsize=128)  # what is sorted takes 64 KB at most
+@lru_cache(maxsize=128)  # a sorted order takes 64 KB at most
 def _permutation(length: int, version: int, seed: int, epoch: int) -> _Sorted | _Network:
     bits = (length - 1).bit_length()
     if version == 1:

@@ -18,7 +18,7 @@ __all__ = ["Iteration"]
 
 
 class Account(Protocol):
-    """What an iteration reports to, which has made it: a `Cursor`."""
+    """What makes an iteration and takes its reports: a `Cursor`."""
 
     generation: int
     shard: Shard
@@ -32,7 +32,7 @@ class Account(Protocol):
         """The order of the rows."""
 
     def reached(self, iteration: Iteration) -> None:
-        """Is called when an iteration has delivered more."""
+        """Takes note that an iteration has delivered more."""
 
     def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
         """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
@@ -45,10 +45,10 @@ class Account(Protocol):
 
 
 class Iteration:
-    """One iteration: where it began, and what it has delivered. It leads to no iterator.
+    """One iteration: where it began, and what it has delivered. It holds no iterator.
 
     Args:
-        cursor: which has made it.
+        cursor: the one that has made it.
         start: the place at which it begins.
         entry: what is known of the epoch up to there.
         batch_size: rows of its batches on each rank.
@@ -62,11 +62,11 @@ class Iteration:
         taken: batches delivered, without gaps; `handed`: handed to workers.
         fault: the weight of what came too often in the epoch, less that of what was lost.
         again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
-        counts: False if what it delivers will not be trained on, so that the cursor is not told.
+        counts: False if what it delivers will not be trained on, so that nothing is reported.
         first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
         reported: rows over all ranks that the cursor knows of.
         asked: batches that torch has asked for, and not delivered, where rows are counted.
-        is_over: True if whoever holds it has heard of the end.
+        is_over: True if whoever holds it has seen the end.
         came_from: where the cursor stood.
         is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
             whoever began it leaves it early on purpose.
@@ -107,7 +107,7 @@ class Iteration:
         self._at_start = before, fault
         self._before, self.fault = before, fault  # rows, and their weight, before the start
         self.taken = self.handed = 0
-        self._early: set[int] = set()  # batches behind one that has not come
+        self._early: set[int] = set()  # batches after one that has not come
         self._lost: list[int] = []  # batches left out
         self._came = array("q")  # batches as they came, if in any order; -1 - n for one that was left out
 
@@ -137,7 +137,7 @@ class Iteration:
         self._count_in(step)
 
     def skip(self, steps: int) -> None:
-        """Leaves so many batches to somebody who has trained on them before: they count as delivered."""
+        """Leaves out so many batches that were trained on before: they count as delivered."""
         place = after(self.start, self.shard, self._length, steps * self.batch_size)
         before = None if self.steps_before is None else self.steps_before + min(steps, self.num_steps)
         self.start, self.entry, self.steps_before = place, Entry(place, before), before
@@ -167,7 +167,7 @@ class Iteration:
         return then._after_steps(steps - then._num_before)
 
     def _after_steps(self, steps: int) -> Iteration:
-        """The same since it began, or began again."""
+        """`after`, counted from where it began, or began again."""
         found = copy(self)
         found._begin(*self._at_start)
         if self._in_order:
@@ -196,7 +196,7 @@ class Iteration:
         return self._num_before + self.delivered - len(self._lost)
 
     def hold(self, iterator: Any) -> None:
-        """Notes whose iteration this is: it lasts as long as somebody holds the iterator."""
+        """Notes whose iteration this is: it lasts as long as the iterator is held."""
         self._holder = weakref.ref(iterator)
 
     @property
@@ -208,13 +208,13 @@ class Iteration:
         return {**self.__dict__, "_holder": _nobody, "asked": {}}
 
     def report(self) -> None:
-        """Tells the cursor, unless a state was loaded since."""
+        """Reports to the cursor, unless a state was loaded since."""
         if self.counts and self.generation == self.cursor.generation:
             self.cursor.reached(self)
 
     @property
     def progress(self) -> Callable[[], int | None]:
-        """A function that gives the rows delivered or handed to workers, until nobody holds this."""
+        """A function that gives the rows delivered or handed to workers, until this is dropped."""
         held = weakref.ref(self)
 
         def rows() -> int | None:
@@ -313,4 +313,4 @@ class Iteration:
 
 
 def _nobody() -> None:
-    """Who holds an iteration, where nobody has said so."""
+    """The holder of an iteration, where none is known."""

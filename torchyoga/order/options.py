@@ -1,4 +1,4 @@
-"""What somebody wants of an order, as one value that is checked once."""
+"""The options of an order, as one value that is checked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A point of the endless row of epochs, and the positions that each rank takes from there."""
+"""A point in the endless sequence of epochs, and the positions that each rank takes from there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 Positions = npt.NDArray[np.int64]
 Ranges = tuple[range, ...]
 
-_FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: soon to the first, cheap for the rest
+_FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: few for a quick start, then many
 
 
 class Place(NamedTuple):
@@ -39,7 +39,7 @@ class Place(NamedTuple):
         position: rows consumed in it, over all ranks.
         left: the positions that come next, if batches behind them came early; those after them follow from
             `position + len(left)` on. Empty as long as batches come in order.
-        share: (rank, number of ranks) if `left` is what this one rank has left, for each rank had other
+        share: (rank, number of ranks) if `left` is what this one rank has left, as each rank had other
             batches early; (0, 1) if it is what all ranks have left, in turn.
     """
 
@@ -55,7 +55,7 @@ def skipped(ranges: Ranges, count: int) -> Ranges:
 
 
 def _sliced(ranges: Ranges, start: int, stop: int, step: int) -> Ranges:
-    """What `[start:stop:step]` is of the ranges laid end to end."""
+    """`[start:stop:step]` of the ranges laid end to end."""
     found, before = [], 0
     for numbers in ranges:
         first = start - before if start >= before else (start - before) % step
@@ -110,7 +110,7 @@ def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> It
 def batches(
     order: AnyOrder, shard: Shard, place: Place, batch_size: int, drop_last: bool
 ) -> Iterator[Positions]:
-    """The same rows as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
+    """The rows of `chunks` as arrays of `batch_size`; the last may be shorter unless `drop_last`."""
     for rows in chunks(order, shard, place, multiple=batch_size):
         for first in range(0, len(rows), batch_size):
             batch = rows[first : first + batch_size]
@@ -119,7 +119,7 @@ def batches(
 
 
 def first_positions(shard: Shard, length: int, place: Place, batch_size: int) -> Iterator[int]:
-    """The position of the first row of each of those batches, and of a shorter last one."""
+    """The position of the first row of each batch of a rank, and of a shorter last one."""
     count, step = shard.count(length, place.position), _CHUNK * batch_size
     for start in range(0, count, step):
         stop = min(start + step, count)
@@ -154,7 +154,7 @@ def after(start: Place, shard: Shard, length: int, rows: int) -> Place:
 def num_steps_left(
     place: Place, shard: Shard, length: int, rows: int, batch_size: int, drop_last: bool
 ) -> int:
-    """The batches that any rank has left, told from a place that is this rank's alone.
+    """The batches that any rank has left, computed from a place that is this rank's alone.
 
     Rank 0 may have a row more than others, and with it a batch more. `rows`: delivered by this rank so far.
     """

@@ -7,7 +7,7 @@ something was lost or came twice therefore goes unnoticed with a probability of 
 regular steps are a geometric series, so it costs the same for any number of rows.
 
 Note 35. What each rank has delivered is a geometric series.
-Its hash is computed when somebody asks, from a few numbers. The state holds the hash over all ranks, as far
+Its hash is computed when it is asked for, from a few numbers. The state holds the hash over all ranks, as far
 as this one knows, and so stays the same on every rank: Accelerate lets all of them write one file. What a
 rank adds itself is in its receipt.
 """
@@ -28,7 +28,7 @@ __all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "wei
 
 PRIME = 2**127 - 1
 _NOTES = ("again", "since", "peeked")  # what else a receipt says, in rows over all ranks
-PINS = ("window", "files", "shards")  # what a state and a receipt may say besides
+PINS = ("window", "files", "shards")  # what a state and a receipt may also say
 SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 
@@ -39,13 +39,13 @@ def _base(seed: int, epoch: int) -> int:
 
 @lru_cache(maxsize=256)
 def _step(base: int, step: int) -> tuple[int, int]:
-    """Q = base^step, and 1 / (q - 1)."""
+    """The pair of q = base^step and 1 / (q - 1)."""
     power = pow(base, step, PRIME)
     return power, pow(power - 1, -1, PRIME) if power != 1 else 0
 
 
 def _series(base: int, step: int, count: int) -> int:
-    """1 + q + ... + q^(count - 1) of q = base^step."""
+    """1 + q + ... + q^(count - 1) for q = base^step."""
     power, inverse = _step(base, step)
     return (pow(power, count, PRIME) - 1) * inverse % PRIME if power != 1 else count
 
@@ -85,8 +85,8 @@ def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: in
 class Proof:
     """What the receipts of all ranks say together. True if nothing was lost and nothing came twice.
 
-    It counts rows delivered to the training loops since the epoch began. What a loop has done with them, such
-    as held one batch back, it cannot know.
+    It counts rows delivered to the training loops since the epoch began. It cannot know what
+    a loop does with them, such as holding one batch back.
 
     Attributes:
         epoch: the epoch.
@@ -113,7 +113,7 @@ class Proof:
     def __str__(self) -> str:
         notes = []
         if self.peeked:
-            notes.append(f"again: {self.peeked} rows, after somebody had looked at a batch")
+            notes.append(f"again: {self.peeked} rows, after a batch had been looked at")
         if self.left_out[0]:
             notes.append(
                 f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"
@@ -160,7 +160,7 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
         rows += receipt["rows"]
         found += int(receipt["weight"], 16)
         coming += [range(*some) for some in receipt["coming"]]
-        # A rank with a row less may have come to its end a batch before the others.
+        # A rank with one row fewer may come to its end a batch before the others.
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
     again, since, peeked = (max(receipt.get(name, 0) for receipt in receipts) for name in _NOTES)

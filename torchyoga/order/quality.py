@@ -28,7 +28,7 @@ class ShuffleQuality:
 
     Attributes:
         neighbour_distance: rows between two rows that a rank reads one after the other, on average.
-        full_distance: the same of a full shuffle, (N + 1) / 3.
+        full_distance: the same in a full shuffle, (N + 1) / 3.
         randomness: the share of a full shuffle's entropy, in 0..1.
         files_at_once: files that a rank needs at once, at most.
         rows_at_once: rows in them, at most.
@@ -60,8 +60,8 @@ def shuffle_quality(
 
     `randomness` compares the numbers of orders that an epoch may have, as logarithms. A full shuffle of N
     rows has N!. A block shuffle has F! orders of the files and n! of the rows of each file of n rows, and in
-    each cell of c rows c! / (s1! s2! ...) ways to mix its slices of s1, s2, ... rows: in which order those of
-    a slice follow each other the n! tell already. Without a shuffle there is one order.
+    each cell of c rows c! / (s1! s2! ...) ways to mix its slices of s1, s2, ... rows: the order within a
+    slice is counted in the n! already. Without a shuffle there is one order.
 
     Args:
         dataset: a DataRef, anything with a length, or a number of rows.

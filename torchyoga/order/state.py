@@ -35,7 +35,7 @@ class LeftOut(NamedTuple):
 
     @property
     def written(self) -> tuple[int, ...]:
-        """As a state and a receipt say it: nothing, if there are none."""
+        """The numbers for a state or a receipt; none if no rows were left out."""
         return tuple(self) if self.rows else ()
 
 
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
         steps: batches of the epoch up to there, on each rank; None if that is not known.
         fault: the weight of what came too often up to there, less that of what was lost.
         share: rows, and their weight, that this rank has delivered, if the place is its alone.
-        batch_size: of that rank then.
+        batch_size: rows of that rank's batches then.
         again: rows of the epoch that were delivered before it was begun again.
     """
 
@@ -64,9 +64,9 @@ class Share(NamedTuple):
 
     Attributes:
         rank: the rank.
-        num_replicas: of so many.
-        rows: that it has delivered.
-        batch_size: of its batches.
+        num_replicas: the number of ranks.
+        rows: rows that it has delivered.
+        batch_size: rows of its batches.
     """
 
     rank: int = 0
@@ -88,7 +88,7 @@ class State:
         left: positions that come next, if batches behind them came early.
         share: what the rank that saved it has delivered alone; None if the place holds for all ranks.
         proof: the weight of what was delivered; None if it is not known.
-        extra: what a loader says besides.
+        extra: further fields of a loader.
     """
 
     version: int
@@ -133,7 +133,7 @@ class State:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], only_place: bool = False) -> State:
-        """The state that a dict is.
+        """The state that a dict describes.
 
         Args:
             state: what `to_dict` returned, here or in any other process.
@@ -151,7 +151,7 @@ class State:
         return cls(**known, pins=pins, extra=extra, **_read_more(state))
 
     def check_same(self, mine: Mapping[str, Any]) -> None:
-        """Raises StateError if it is of another order than one that says this of itself.
+        """Raises StateError if it is of another order than the one that `mine` describes.
 
         Args:
             mine: `length`, `seed`, `fingerprint` and the pins.
@@ -193,7 +193,7 @@ class State:
 
     @property
     def entry(self) -> Entry:
-        """Where an epoch is entered that continues from here."""
+        """The entry of an epoch that continues from here."""
         share = self.share or Share()
         place = Place(self.epoch, self.position, self.left, (share.rank, share.num_replicas))
         if self.share is not None and share.num_replicas > 1:
@@ -204,7 +204,7 @@ class State:
 
 
 def _check_place(state: Any) -> None:
-    """Raises StateError unless a state says a place of an order."""
+    """Raises StateError unless a state names a place of an order."""
     if not isinstance(state, Mapping) or not set(KEYS) <= set(state):
         if isinstance(state, Mapping) and "sampler" in state:
             raise StateError(
@@ -249,7 +249,7 @@ def _read_more(state: Mapping[str, Any]) -> dict[str, Any]:
         left_out = LeftOut(*(state.get("left_out") or ()))
         counts = (*alone, again, *left_out, 0 if steps is None else steps)
         is_sound = all(map(is_count, counts)) and alone.rank < alone.num_replicas and alone.batch_size > 0
-        # Those left are of the rows that are not delivered.
+        # Positions that are left are not delivered yet.
         num_left, world = sum(map(len, left)), alone.num_replicas
         is_sound = is_sound and (world > 1 or state["position"] + num_left <= state["length"])
         is_sound = is_sound and not (left and left[-1].stop > state["position"] + world * (num_left + 1))

@@ -1,4 +1,4 @@
-"""The road out: a dataset as rows by number."""
+"""A dataset as rows by number."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ else:
 __all__ = ["ColumnsRef", "DataRef", "SlicedRef", "VersionRef"]
 
 Ints = npt.NDArray[np.int64]
-_LOOKS = 10  # at a version that others convert again and again
-_TEXT = 100  # bytes of a ragged value, where nobody knows
+_LOOKS = 10  # attempts, at a version that others keep converting
+_TEXT = 100  # bytes of a ragged value, where they are not known
 
 
 class _Numbers(Protocol):
@@ -52,7 +52,7 @@ class _Numbers(Protocol):
 
 
 class _Told:
-    """An attribute that a DataRef has if its `info` says it, and that a subclass may set."""
+    """An attribute that a DataRef has if its `info` holds it, and that a subclass may set."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -111,7 +111,7 @@ class DataRef(ABC, Generic[RowT]):
 
     @property
     def info(self) -> Json:
-        """What is known of the dataset beside its rows, as JSON data; a copy, `{}` if nothing is.
+        """What is known of the dataset besides its rows, as JSON data; a copy, `{}` if nothing is.
 
         `classes`, `class_to_idx` and `features`, where it has them, are attributes too.
         """
@@ -132,7 +132,7 @@ class DataRef(ABC, Generic[RowT]):
 
     @cached_property
     def readahead(self) -> ReadAhead | None:
-        """What reads rows ahead of loaders and samplers; None if the size of a row is not known."""
+        """What reads rows ahead for loaders and samplers; None if the size of a row is not known."""
         return ReadAhead(self.row_bytes) if self.row_bytes else None
 
     @overload
@@ -188,7 +188,7 @@ class DataRef(ABC, Generic[RowT]):
         if not len(numbers):
             return numbers
         length = len(self)
-        # Unsigned, a negative number is a huge one: one pass tells that nothing needs a closer look.
+        # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
         if int(numbers.view(np.uint64).max()) < length:
             return numbers
         low, high = int(numbers.min()), int(numbers.max())
@@ -260,7 +260,7 @@ class SlicedRef(DataRef[RowT]):
 
     @property
     def row_bytes(self) -> int:
-        """Of the whole."""
+        """Bytes of an average row of the whole."""
         return self.whole.row_bytes
 
     @cached_property
@@ -273,7 +273,7 @@ class SlicedRef(DataRef[RowT]):
 
     @property
     def file_starts(self) -> Ints:
-        """Of the whole, as far as the slice goes; equal runs for a slice that goes backwards."""
+        """The whole's, as far as the slice goes; equal runs for a slice that goes backwards."""
         if self.rows.step < 0:
             return super().file_starts
         first = -((self.rows.start - self.whole.file_starts) // self.rows.step)
@@ -281,7 +281,7 @@ class SlicedRef(DataRef[RowT]):
 
     @property
     def fingerprint(self) -> str | None:
-        """Of the whole and the slice."""
+        """A name for the content, made of the whole's and the slice."""
         if self.whole.fingerprint is None:
             return None
         text = f"{self.whole.fingerprint} {self.rows.start} {self.rows.stop} {self.rows.step}"
@@ -289,12 +289,12 @@ class SlicedRef(DataRef[RowT]):
 
     @property
     def schema(self) -> Schema | None:
-        """Of the whole."""
+        """The whole's schema."""
         return self.whole.schema
 
     @property
     def info(self) -> Json:
-        """Of the whole."""
+        """The whole's info."""
         return self.whole.info
 
     def __repr__(self) -> str:
@@ -327,14 +327,14 @@ class _SlicePrefetch:
 
 
 class ColumnsRef(DataRef):
-    """Rows over columns that lie where they always were, such as arrays in memory or in a file of any format.
+    """Rows over columns that stay where they are, such as arrays in memory or in a file of any format.
 
     Args:
-        name: what this is, for people.
+        name: what this is, for messages.
         schema: what a row looks like.
         length: number of rows N.
         columns: for each column of the schema, a function of row numbers (B,) that gives those rows.
-        remade: a function and its arguments that make this DataRef anew, by which it pickles.
+        remade: a function and its arguments that make this DataRef anew, for pickling.
     """
 
     is_thread_safe = True
@@ -364,7 +364,7 @@ class ColumnsRef(DataRef):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of an average row, as far as its schema tells."""
+        """Bytes of an average row, as far as its schema says."""
         return sum(column.row_bytes if not column.is_ragged else _TEXT for column in self._schema.columns)
 
     @property
@@ -374,7 +374,7 @@ class ColumnsRef(DataRef):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A name for the content, told by its look, its length and 64 rows spread over it."""
+        """A name for the content, made of its schema, its length and 64 rows spread over it."""
         found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
         rows = np.unique(np.linspace(0, len(self) - 1, min(64, len(self))).astype(np.int64))
         if len(rows):
@@ -428,11 +428,11 @@ class VersionRef(DataRef):
 
     @cached_property
     def readahead(self) -> ReadAhead:
-        """Has pages read and files downloaded before their rows are taken."""
+        """What reads pages and downloads files before their rows are taken."""
         return ReadAhead(self.row_bytes, self._version)
 
     def download(self, progress: bool | None = None) -> None:
-        """Brings all files of a version in a store now, with a progress bar.
+        """Downloads all files of a version in a store now, with a progress bar.
 
         Raises:
             ValueError: they are more than the cache may keep.
@@ -441,7 +441,7 @@ class VersionRef(DataRef):
         self.where.bring_all(self.manifest, progress)
 
     def open(self) -> Reader:
-        """Maps the files, unless that has been done in this process; whoever has them open keeps them."""
+        """Maps the files, unless this process has done so; readers that have them open keep them."""
         return self._version.open()
 
     @property
@@ -525,7 +525,7 @@ def _reopened(where: Files, fingerprint: str, verify: bool) -> VersionRef:
 
 
 def _manifest_of(where: Files, fingerprint: str) -> Manifest:
-    """The manifest there is now; NotFoundError if it is of other rows."""
+    """The present manifest; NotFoundError if it is of other rows."""
     manifest = Manifest.from_bytes(where.manifest())
     if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
         raise NotFoundError(f"{where.name} has been overwritten since this DataRef was made; fetch it again")

@@ -1,7 +1,7 @@
 """The files of a version that are open: where the blocks of each part of each column lie.
 
 Note 72. When too many files are open, a new shelf begins.
-It begins with the files used last, and readers of the old one finish there.
+It begins with the files used last; readers of the old one finish on that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Opened", "Part", "Shelf"]
 
 Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
-_DECODED_BYTES = 256 * 2**20  # kept of one version, shared between its compressed columns
+_DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum
 
 
@@ -33,7 +33,7 @@ class Opened(NamedTuple):
     """A file that is mapped, and where the parts of its columns lie."""
 
     file: MappedFile
-    extents: Sequence[Extent]  # of each part
+    extents: Sequence[Extent]  # for each part
     names: Sequence[str]  # of the parts
     is_checked: bool = False  # whole, by this process, a moment ago
 
@@ -69,7 +69,7 @@ class _Stored:
     def __init__(self, part: int, stride: int, memory: Memory) -> None:
         self.checks = Checks()
         self._memory = memory
-        # Of each block: where it lies, its checksum, and where those of its units lie, if it has any.
+        # For each block: where it lies, its checksum, and where its units' checksums lie, if it has any.
         self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
         self._part = part
         self._stride = stride
@@ -110,7 +110,7 @@ class _Stored:
         if not len(units):
             return
         nth, low, size = self.checks.places(units, blocks)
-        # Files are not told apart: in a shuffle, every unit of a batch may be in another one.
+        # Not file by file: in a shuffle, every unit of a batch may be in another one.
         expected = self._crcs.take(blocks)
         told = self._crc_addresses.take(blocks)
         some = np.flatnonzero(told)
@@ -151,7 +151,7 @@ class Part:
 
     Attributes:
         items: rows; for the values of a ragged column, elements. Numbered as in `Numbering`.
-        stored: nothing in it leads back here: a mapped file is let go of as soon as nobody reads it.
+        stored: it does not refer back here: a mapped file is released as soon as nobody reads it.
         warmth: whether it comes from disk.
     """
 
@@ -194,7 +194,7 @@ class Part:
             self.items.append(starts, int(extent.starts[-1]), addresses[:, None])
 
     def ends(self, rows: Ints, blocks: Ints, empty: Empty) -> tuple[Ints, Ints] | None:
-        """Of offsets: first and last element of each row; None if they point outside their block."""
+        """First and last element of each row, for offsets; None if they point outside their block."""
         assert isinstance(self.items, Mapped), "no format compresses offsets"
         begin = self.items.addresses(rows, blocks)
         following = begin + 8 >= self.stored.addresses.take(blocks) + self.stored.nbytes.take(blocks)
@@ -213,7 +213,7 @@ class Part:
     def _apart(
         self, rows: Ints, blocks: Ints, begin: Ints, following: npt.NDArray[np.bool_], empty: Empty
     ) -> Ints:
-        """(2, N) the offsets of each row and the next, where some of the next are in the following block."""
+        """(2, N) the offsets of each row and of the next, if some of the next are in the following block."""
         assert isinstance(self.items, Mapped)
         end, after = begin + 8, blocks[following] + 1
         end[following] = self.stored.addresses[after]
@@ -232,7 +232,7 @@ class Part:
         return 2 * len(starts) > len(items)
 
     def _reach(self, items: Ints, blocks: Ints, last: Ints | None) -> tuple[Ints, Ints]:
-        """Where in memory that begins and ends which must be read for these items."""
+        """Where the memory begins and ends that must be read for these items."""
         if isinstance(self.items, Decoded):
             wanted = self.items.absent(blocks)
             starts = self.stored.addresses.take(wanted)
@@ -294,7 +294,7 @@ class Shelf:
 
     def _place(self, number: int, slot: int) -> None:
         self.shifts[number] = slot * Numbering.RUN - self._file_starts[number]
-        self.slots[number] = slot  # last: now threads find it
+        self.slots[number] = slot  # last: from now on threads find it
 
     @property
     def num_open(self) -> int:
@@ -309,14 +309,14 @@ class Shelf:
             for part in column:
                 part.append(slot, opened, self._verify)
         self._place(number, slot)
-        self._files[number] = opened  # last: now threads believe that it is open
+        self._files[number] = opened  # last: from now on threads take it as open
 
     def files(self) -> dict[int, Opened]:
         """The open files by their numbers."""
         return dict(self._files)
 
     def scatter(self) -> None:
-        """Rows come in no order: the kernel shall not read what follows them."""
+        """Notes that rows come in no order, so that the kernel does not read what follows them."""
         if self._num_scattered < len(self._files):
             for opened in tuple(self._files.values())[self._num_scattered :]:
                 scatter(opened.file.data)

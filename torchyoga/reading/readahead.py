@@ -27,7 +27,7 @@ _PAGE = 4096
 _STEP_BYTES = 16 * 2**20  # of rows that a sampler hands out between two announcements
 _READ_BYTES = 3 * 2**20
 _MOST_BATCHES = 16
-# Where other processes read, it cannot be seen here whether they wait: it is found out anew after so many
+# Where other processes read, it cannot be seen here whether they wait: that is found out after so many
 _PROBE = 64  # windows
 _PROBE_OF_SAMPLER = 8  # steps
 
@@ -60,12 +60,12 @@ class Prefetch(Protocol):
 
         Args:
             order: row numbers in the order in which they will be taken, some at a time.
-            progress: how many rows the iteration has given by now; None when it is over.
+            progress: how many rows the iteration has given so far; None when it is over.
         """
 
 
 def batches_per_read(batch_bytes: int) -> int:
-    """How many batches of this size to read at once, for every read has a fixed cost."""
+    """How many batches of this size to read at once, because every read has a fixed cost."""
     return min(_MOST_BATCHES, max(1, _READ_BYTES // max(1, batch_bytes)))
 
 
@@ -80,7 +80,7 @@ _NOTHING = _Taken(0, ())
 
 
 class ReadAhead:
-    """Reads the rows of one DataRef ahead of those that want them.
+    """Reads the rows of one DataRef before they are wanted.
 
     Args:
         row_bytes: bytes of an average row; 0 if that is not known: then each batch is read by itself.
@@ -91,9 +91,9 @@ class ReadAhead:
         self.row_bytes = row_bytes
         self.prefetch = prefetch
         self._wanted: list[int] = []  # what a sampler hands out; compared by identity first, which is fast
-        self._numbers = np.empty(0, np.int64)  # the same
+        self._numbers = np.empty(0, np.int64)  # the same numbers
         self._next = 0  # the index of the number after those that were asked for
-        self._announced = {False: 0, True: 0}  # how many numbers were, without the values and with them
+        self._announced = {False: 0, True: 0}  # how many numbers: without the values, with them
         self._steps = 0
         self._taken = _NOTHING
 
@@ -113,10 +113,10 @@ class ReadAhead:
             self.prefetch.follow(order, progress)
 
     def batches_of_read(self, num_rows: int) -> int:
-        """How many batches of so many rows to read at once; one, where it is not known what a row has."""
+        """How many batches of so many rows to read at once; one, where the size of a row is not known."""
         return batches_per_read(self.row_bytes * num_rows) if self.row_bytes else 1
 
-    # -- for what reads batch after batch
+    # -- for readers of batch after batch
 
     def announced(self, windows: Iterable[Ints], read_here: bool = True) -> Iterator[Ints]:
         """The windows of rows, in order; some of those that follow have been announced.
@@ -168,14 +168,14 @@ class ReadAhead:
             with contextlib.suppress(CorruptError, OSError):
                 self.prefetch.announce(rows, values)
 
-    # -- for a sampler, whose rows somebody else takes
+    # -- for a sampler, whose rows are taken elsewhere
 
     def handed_out(self, wanted: list[int], numbers: Ints) -> Iterator[list[int]]:
         """Row numbers as a sampler hands them out, in steps; those that follow are read ahead.
 
         Args:
             wanted: the numbers, which `rows` will be asked for.
-            numbers: the same, as an array.
+            numbers: the same numbers, as an array.
         """
         self._wanted, self._numbers = wanted, numbers
         self._next = self._steps = 0
@@ -192,7 +192,7 @@ class ReadAhead:
     def rows(self, indices: list[int], take: Callable[[Ints], Sequence[Row]]) -> Sequence[Row] | None:
         """The rows of these numbers if a sampler has handed them out next, else None.
 
-        Anything else that is asked for comes not from here, so a wrong guess costs a comparison and no more.
+        Any other rows do not come from here, so a wrong guess costs a comparison and no more.
         """
         start, taken = self._next, self._taken
         stop = start + len(indices)
@@ -225,10 +225,10 @@ class ReadAhead:
             self._announced[values] = first
 
     def _approach(self, start: int, stop: int) -> None:
-        """The numbers between these indices are about to be handed out."""
+        """Notes that the numbers between these indices are about to be handed out."""
         if self.prefetch is None or not start or self._next:
             return  # whoever reads here is ahead of this
-        # Somebody else reads, such as a worker process of torch's DataLoader.
+        # Another process reads, such as a worker of torch's DataLoader.
         if self._steps % _PROBE_OF_SAMPLER == 0:
             self.prefetch.probe()
         self._steps += 1
@@ -238,6 +238,6 @@ class ReadAhead:
             self._announce(self._numbers[start:stop], values=True)
 
     def _find(self, indices: list[int]) -> None:
-        """Continues behind a batch that began in the numbers before these."""
+        """Continues after a batch that began in the numbers before these."""
         if self._next == 0 and indices and indices[-1] in self._wanted[: len(indices)]:
             self._next = self._wanted.index(indices[-1]) + 1

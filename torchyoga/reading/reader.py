@@ -31,13 +31,13 @@ Ints = npt.NDArray[np.int64]
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
-_MOST_BRINGS = 20  # of a file that other processes keep deleting
-_LOOK_SHARE = 8  # of the open files, so many new ones until those that are gone are looked for
+_MOST_BRINGS = 20  # downloads of a file that other processes keep deleting
+_LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
 
 
 class Reader:
-    """Reads rows of some files of one schema; a file is opened, and brought if it is far, when a row of it is
-    first wanted.
+    """Reads rows of some files of one schema; a file is opened, and downloaded if it is remote, when a row of
+    it is first wanted.
 
     What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
@@ -71,7 +71,7 @@ class Reader:
         self._shelf: Shelf | None = None
         self._used = np.zeros(len(self.files), np.int64)  # when each file was last read
         self._reads = 0
-        self._num_new = 0  # files opened since those that are gone were looked for
+        self._num_new = 0  # files opened since deleted ones were looked for
         self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
         self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
         self._pool = BufferPool()
@@ -81,7 +81,7 @@ class Reader:
     def map_all(self) -> None:
         """Maps every file, up to as many as may be open: what is mapped stays readable if it is deleted.
 
-        Files that would have to be brought are left where they are.
+        Files that would have to be downloaded are left where they are.
         """
         if self.where.is_far:
             return
@@ -99,7 +99,7 @@ class Reader:
             return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
         try:
             if self.is_cold and self._announced.pop(_name(rows), _UNKNOWN) is _UNKNOWN:
-                for values in (False, True):  # so that they come all at once
+                for values in (False, True):  # so that they are all read at once
                     self.announce(rows, values)
                 self._announced.pop(_name(rows), None)
             return self._taken(rows)
@@ -109,7 +109,7 @@ class Reader:
             raise
 
     def _throw_away(self, error: CorruptError) -> None:
-        """Deletes the copy of a far file that is damaged, so that it is brought again."""
+        """Deletes the damaged copy of a remote file, so that it is downloaded again."""
         for number, file in list(self._mapped.items()):
             if file.path in str(error):
                 with self._lock, contextlib.suppress(OSError):
@@ -126,7 +126,7 @@ class Reader:
         before = usage()
         found = self._block(*self._ready(rows))
         if usage().faults > before.faults:
-            for warmth in self._warmth:  # which of them it was, advice will tell
+            for warmth in self._warmth:  # advice will show which of them it was
                 warmth.after_fault()
         return found
 
@@ -192,11 +192,11 @@ class Reader:
         return False
 
     def announce(self, rows: Ints, values: bool) -> None:
-        """Asks the kernel to have these rows ready; what is known to be in memory is left out.
+        """Asks the kernel to make these rows ready; what is known to be in memory is left out.
 
         Args:
             rows: as they will be taken.
-            values: True for the values of ragged columns, whose places must be there first; else all others.
+            values: True for the values of ragged columns, whose offsets must come first; else all others.
 
         Raises:
             CorruptError: a file is missing, cut or damaged.
@@ -225,7 +225,7 @@ class Reader:
                 self._announced.pop(next(iter(self._announced)), None)
 
     def _is_missing(self, rows: Ints) -> bool:
-        """True if files of these rows are to be brought first; whoever knows the whole order sees to that."""
+        """True if files of these rows must be downloaded first, which is left to `follow`."""
         if not self.where.is_far:
             return False
         shelf = self._shelf
@@ -241,7 +241,7 @@ class Reader:
     # -- opening
 
     def _ready(self, rows: Ints) -> tuple[Shelf, Ints]:
-        """What the rows are read from, and what they are called there."""
+        """The shelf that the rows are read from, and their numbers there."""
         shelf = self._shelf
         if len(self.files) == 1:
             shelf = shelf or self._open([0])
@@ -275,7 +275,7 @@ class Reader:
             missing = [number for number in numbers if shelf is None or shelf.slots[number] < 0]
             if shelf is not None and not missing:
                 return shelf
-            # What is read along with them is used as well, and shall not make room for them.
+            # Files read along with them are in use as well, and must not make room for them.
             self.where.note_use(self.files[number] for number in numbers if number not in missing)
             new = {number: self._opened(number) for number in missing}
             if len(self.files) <= self._most_open and not self.where.is_far:
@@ -300,7 +300,7 @@ class Reader:
             return shelf
 
     def _gone(self, shelf: Shelf) -> set[int]:
-        """Open files that were deleted since, to make room: who still has them mapped keeps their space.
+        """Open files that were deleted since, to make room: while they are mapped, their space is not freed.
 
         They are looked for once an eighth of the open ones is new, else opening one would cost more the more
         are open.
@@ -320,11 +320,11 @@ class Reader:
                 try:
                     new[number] = self._opened(number)
                 except (CorruptError, OSError):
-                    continue  # whoever wants a row of it will hear of it
+                    continue  # raised when a row of it is wanted
                 wanted -= 1
 
     def _kept(self, shelf: Shelf, numbers: Iterable[int], num_new: int) -> dict[int, Opened]:
-        """The files that stay open: all, or if those are too many, what was used last."""
+        """The files that stay open: all, or if those are too many, the ones used last."""
         files = shelf.files()
         most = self._most_open - num_new
         if len(files) > most:
@@ -352,7 +352,7 @@ class Reader:
                 except CorruptError:
                     if not self.where.is_far:
                         raise
-                    # Deleted again, to make room for another; or somebody has changed its size.
+                    # Deleted again, to make room for another; or its size was changed.
                     self.where.forget(entry)
             raise RemoteError(
                 f"{self.where.name}: {entry.name} was deleted {_MOST_BRINGS} times before it was opened; "
@@ -389,16 +389,16 @@ class Reader:
                 opened.check_all()
                 self._compare_checks(opened, entry)
             except RemoteError:
-                raise  # that tells nothing of the files
+                raise  # that says nothing about the files
             except (CorruptError, OSError) as error:
                 problems.append(f"{entry.name}: {error}")
         return problems
 
     def _compare_checks(self, opened: Opened, entry: FileEntry) -> None:
-        """Raises CorruptError unless the rows of a file are those that the manifest's checks are of."""
+        """Raises CorruptError unless the rows of a file are those that the manifest's checks cover."""
         total = sum(nbytes for nbytes, _ in entry.checks)
         if not total or _have_checks(opened, entry):
-            return  # however many rows of nothing it says there are
+            return  # rows without bytes have nothing to compare
         shelf = Shelf(self.schema, np.array([0, entry.rows]), {0: opened}, False, self._warmth)
         step = max(1, _CHECKED_BYTES * entry.rows // total)
         found = [(0, 0)] * len(opened.names)
@@ -421,10 +421,10 @@ _UNKNOWN = object()
 
 
 def _have_checks(opened: Opened, entry: FileEntry) -> bool:
-    """True if the blocks, whose own checksums were compared, make up the manifest's checks as they lie."""
+    """True if the blocks, whose own checksums were compared, combine to the manifest's checks as they are."""
     for name, extent, (nbytes, crc) in zip(opened.names, opened.extents, entry.checks, strict=True):
         if name.endswith("/offsets") or extent.decode is not None:
-            return False  # what is checked is not what lies there
+            return False  # what is checked is not what is stored
         sizes, crcs = extent.nbytes[:, None], extent.crcs[:, None].astype(np.uint32)
         if int(sizes.sum()) != nbytes or (nbytes and int(crc32_of_all(crcs, sizes)[0]) != crc):
             return False
@@ -432,7 +432,7 @@ def _have_checks(opened: Opened, entry: FileEntry) -> bool:
 
 
 def _name(rows: Ints) -> tuple[int, int, int]:
-    """What an announcement is known by."""
+    """A key of an announcement."""
     return int(rows[0]), int(rows[-1]), len(rows)
 
 

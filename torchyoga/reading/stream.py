@@ -53,7 +53,7 @@ def read_batches(source: RandomAccess[RowT], batches: Iterable[Ints]) -> Iterato
         except Exception:
             if len(window.ends) == 1:
                 raise
-            # One of them fails: those before it are delivered all the same.
+            # One of them fails: those before it are delivered nevertheless.
             for alone in window.apart():
                 yield source.take(alone.numbers)
             continue
@@ -68,7 +68,7 @@ class Window(NamedTuple):
     """Some batches that are read at once."""
 
     numbers: Ints
-    ends: list[int]  # of each batch
+    ends: list[int]  # for each batch
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
@@ -131,7 +131,7 @@ class Stream(Generic[RowT]):
 
     Attributes:
         source: what the rows are read from.
-        cursor: where it stands; whoever takes rows of this stream past it reports there.
+        cursor: where it stands; code that takes rows without the stream reports there.
     """
 
     def __init__(self, source: RandomAccess[RowT], options: OrderOptions) -> None:
@@ -160,7 +160,7 @@ class Stream(Generic[RowT]):
 
     def _rows(self, made: int) -> Iterator[RowT]:
         iteration, _held = self._iterating(1, False, made)
-        iteration.steps_before = None  # rows are no steps
+        iteration.steps_before = None  # rows are not steps
         for rows in read_batches(self.source, self._numbers(iteration, _WINDOW)):
             for row in rows:
                 self._deliver(iteration)
@@ -191,7 +191,7 @@ class Stream(Generic[RowT]):
         return iteration, held
 
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
-        """An iteration that begins now, for whoever reads its rows and says with `finish` that they count."""
+        """An iteration that begins now, for code that reads its rows and calls `finish` if they count."""
         iteration = self.cursor.iteration(batch_size, drop_last, made=made)
         readahead = _readahead_of(self.source)
         if readahead is not None:
@@ -199,7 +199,7 @@ class Stream(Generic[RowT]):
         return iteration
 
     def finish(self, iteration: Iteration) -> None:
-        """All rows of an iteration count as delivered, unless the stream has moved on since it began."""
+        """Counts all rows of an iteration as delivered, unless the stream has moved on since it began."""
         cursor = self.cursor
         if iteration.generation == cursor.generation and iteration.start == cursor.begin(
             iteration.batch_size, iteration.drop_last

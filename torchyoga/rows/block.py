@@ -37,13 +37,13 @@ class Runs(Protocol):
     nbytes: npt.NDArray[np.int64]
 
     def slice(self, start: int, stop: int) -> Runs:
-        """Some of them."""
+        """The runs start..stop-1."""
 
     def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
         """Writes each into `out` where `starts` says; one after the other by default."""
 
     def texts(self) -> list[bytes]:
-        """Each as bytes."""
+        """Each run as bytes."""
 
 
 class Data:
@@ -53,9 +53,9 @@ class Data:
     entries of `shapes[i]` (N, ndim) that are not -1, where the column keeps shapes.
 
     Args:
-        values: or None, if they are still where they lie: then `runs`, which are copied when they are wanted.
+        values: all values; or None, if they still lie in `runs` and are copied when they are wanted.
         runs: the values of each row of a ragged column.
-        dtype: of the values in the runs.
+        dtype: dtype of the values in the runs.
         empty: makes memory for the copies.
     """
 
@@ -92,7 +92,7 @@ class Data:
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """Of the values."""
+        """The dtype of the values."""
         dtype = self._dtype if self._values is None else self._values.dtype
         assert dtype is not None
         return dtype
@@ -181,7 +181,7 @@ class Block:
         return sum(data.nbytes for data in self.data)
 
     def checked(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes of each part of each column that a manifest's checks are of: for offsets, the lengths."""
+        """The bytes of each part of each column that a manifest's checks cover: for offsets, the lengths."""
         for column, data in zip(self.schema.columns, self.data, strict=True):
             for name in column.parts:
                 # Offsets depend on where blocks end; the lengths of rows do not.
@@ -219,46 +219,46 @@ class RowTuple(tuple):  # type: ignore[type-arg]
 
 
 class RowList(list):  # type: ignore[type-arg]
-    """A list row, likewise."""
+    """A list row; see `RowTuple`."""
 
 
 class RowDict(dict):  # type: ignore[type-arg]
-    """A dict row, likewise."""
+    """A dict row; see `RowTuple`."""
 
 
 class RowArray(np.ndarray):
-    """A row that is an array itself, likewise."""
+    """A row that is an array itself; see `RowTuple`."""
 
 
 class RowTensor(torch.Tensor):
-    """A row that is a tensor itself, likewise."""
+    """A row that is a tensor itself; see `RowTuple`."""
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
 
 
 class RowInt(int):
-    """A row that is a number itself, likewise."""
+    """A row that is a number itself; see `RowTuple`."""
 
 
 class RowFloat(float):
-    """A row that is a number itself, likewise."""
+    """A row that is a number itself; see `RowTuple`."""
 
 
 class RowStr(str):
-    """A row that is text itself, likewise."""
+    """A row that is text itself; see `RowTuple`."""
 
     __slots__ = ()
 
 
 class RowBytes(bytes):
-    """A row that is bytes itself, likewise."""
+    """A row that is bytes itself; see `RowTuple`."""
 
 
 _MARKED = {int: RowInt, float: RowFloat, str: RowStr, bytes: RowBytes}
 
 
 class RowNamed:
-    """Mixed into a namedtuple row, likewise."""
+    """Mixed into a namedtuple row; see `RowTuple`."""
 
 
 ROW_TYPES: tuple[type, ...] = (RowTuple, RowList, RowDict, RowArray, RowTensor, RowNamed, *_MARKED.values())
@@ -479,10 +479,10 @@ def _data(column: Column, arrays: list[Array]) -> Data:
 
 
 def block_of(rows: Sequence[Row], schema: Schema | None = None) -> Block:
-    """Rows as a block; of `schema`, or of what they show.
+    """Rows as a block, with `schema` or the one that they show.
 
     Raises:
-        SchemaError: a row does not fit; named by its place among these.
+        SchemaError: a row does not fit; the message gives its index.
     """
     if isinstance(rows, Rows):
         return rows.block
@@ -518,7 +518,7 @@ def interleaved(
     """The rows of several blocks of the same schema as one block; at least one block.
 
     Args:
-        blocks: each with the places at which its rows are to come; all places together are 0..N-1.
+        blocks: each with the places that its rows are to take; all places together are 0..N-1.
         empty: makes memory for so many bytes.
 
     Example:

@@ -29,13 +29,13 @@ _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Batch:
     """What `default_collate` gives for these rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
-        # Somebody has picked the rows out of their batch; they are ordinary rows then.
+        # The rows were picked out of their batch; they are ordinary rows then.
         return default_collate([plain_row(row) for row in batch])
     return _nested(batch.block, partial(_collate_column, num_rows=len(batch)))
 
 
 def _nested(block: Block, leaf: Callable[[Column, Data, bool], Batch]) -> Batch:
-    """The nesting of the rows over what `leaf` makes of each column; told whether it lies in a dict."""
+    """The nesting of the rows over `leaf(column, data, in_dict)` of each column."""
     columns = iter(zip(block.schema.columns, block.data, strict=True))
     return _assembled(block.schema.tree, lambda in_dict: leaf(*next(columns), in_dict))
 
@@ -60,13 +60,13 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
         values = data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
         return _tensor(values, _bits_dtype(column))
     listed = leaf_values(column, data, num_rows)
-    # Inside a tuple default_collate hands on the tuples that zip() makes, inside a dict lists.
+    # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
     return default_collate(batch)
 
 
 def _bits_dtype(column: Column) -> torch.dtype | None:
-    """The dtype of tensors that NumPy may only know as bits; None for what is no tensor."""
+    """The dtype of tensors that NumPy may only know as bits; None for other values."""
     return getattr(torch, column.dtype) if column.kind == "tensor" else None
 
 
@@ -98,7 +98,7 @@ class Collation:
         self._keys = schema.tree.keys if schema.tree.kind == "dict" and leaves else None
 
     def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
-        """The batches of the rows from each place to another."""
+        """A batch of the rows between each two bounds."""
         if not self._is_simple:
             # The rows of a leaf may be of a type that default_collate does not ask us about.
             collate: Callable[[Batch], Batch] = (
@@ -165,7 +165,7 @@ def padded(padding: float = 0) -> Callable[[Sequence[Row]], Batch]:
     Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
 
     Args:
-        padding: what rows are filled up with; ValueError when a batch comes whose values cannot be that.
+        padding: what rows are filled up with; ValueError at a batch whose values cannot be that.
 
     Example:
         >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
@@ -196,7 +196,7 @@ def fill_value(column: Column, padding: float) -> Batch:
     """The padding as a value of the column, as it is stored.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the column cannot hold it.
     """
     dtype = _bits_dtype(column) or _torch_dtype(column)
     try:
@@ -205,12 +205,12 @@ def fill_value(column: Column, padding: float) -> Batch:
     except (RuntimeError, OverflowError, TypeError):
         fits = False
     if not fits:
-        raise ValueError(f"padding={padding!r} is no value of column {column.name!r}, which is of {dtype}")
+        raise ValueError(f"padding={padding!r} is not a value of column {column.name!r}, which is of {dtype}")
     return value.view(_torch_dtype(column)).numpy()[()]  # its bits, where NumPy has no such type
 
 
 def _torch_dtype(column: Column) -> torch.dtype:
-    """Torch's name of what the column is stored as."""
+    """The torch dtype that the column is stored as."""
     return torch.from_numpy(np.empty(0, column.storage)).dtype
 
 
@@ -230,7 +230,7 @@ def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
 
 
 def _block_of(rows: Sequence[Row]) -> Block:
-    """Rows of any dataset as a block; those of one dimension are ragged, even if all happen to be as long."""
+    """Rows of any dataset as a block; those of one dimension are ragged, even if all are equally long."""
     if not rows:
         raise ValueError("a batch of no rows cannot be collated")
     plain = [plain_row(row) for row in rows]

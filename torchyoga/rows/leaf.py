@@ -23,7 +23,7 @@ __all__ = [
     "storage_dtype",
 ]
 
-# Of a row: NumPy has 64, before its version 2 it had 32, and rows side by side are one more.
+# Of a row: NumPy allows 64 (32 before its version 2), and a block of rows has one more.
 MOST_DIMENSIONS = 31 if np.__version__.startswith("1.") else 63
 _LARGEST_ROW = 2**40  # bytes
 
@@ -95,7 +95,7 @@ def _is_plain_dtype(text: str) -> bool:
 
 
 def is_too_large(itemsize: int, shape: Iterable[int]) -> bool:
-    """True for rows of this shape that no machine holds; zeros count as ones, as in NumPy's own limits."""
+    """True if no machine can hold rows of this shape; zeros count as ones, as in NumPy's own limits."""
     return itemsize * prod(max(extent, 1) for extent in shape) >= _LARGEST_ROW
 
 
@@ -172,8 +172,8 @@ def _encode_tensor(value: torch.Tensor) -> Leaf:
         raise SchemaError("a tensor on the device 'meta' has no values to keep; make it on another device")
     if value.requires_grad:
         raise SchemaError(
-            "a tensor that requires grad cannot be kept, for its gradients would be lost; keep its values: "
-            ".detach()"
+            "a tensor that requires grad cannot be kept, because its gradients would be lost; keep its "
+            "values: .detach()"
         )
     _refuse_size(value.dtype.itemsize, tuple(value.shape))
     value = value.cpu().resolve_conj().resolve_neg()
@@ -213,11 +213,11 @@ def decode(kind: str, dtype: str, array: Array) -> Row:
 
 
 def as_text(data: bytes) -> str:
-    """What `encode` made of a text, as text; CorruptError if it is none."""
+    """The text that `encode` was given; CorruptError if the bytes are not UTF-8."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise CorruptError(f"a text is no UTF-8: {error}; remove the version and build it again") from error
+        raise CorruptError(f"a text is not UTF-8: {error}; remove the version and build it again") from error
 
 
 def _type_name(cls: type) -> str:

@@ -1,7 +1,7 @@
 """What a row looks like: names, dtypes and shapes of its leaves, and how they nest.
 
 Note 14. A namedtuple is looked up among loaded modules, never imported.
-It is made alike if its class is not there.
+If its class is not loaded, one with the same fields is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from .. import compound  # noqa: F401  # loaded, so that rows of its classes are of them
+from .. import compound  # noqa: F401  # loaded, so that rows of its classes find them
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
 from . import leaf as leaves
@@ -62,9 +62,10 @@ class Column:
             )
         if self.shape is not None and (len(self.shape) != self.ndim or min(self.shape, default=0) < 0):
             raise ValueError(
-                f"column {self.name!r}: the shape {self.shape} has not {self.ndim} dimensions of 0 or more"
+                f"column {self.name!r}: the shape {self.shape} does not have {self.ndim} dimensions of at "
+                "least 0"
             )
-        most = leaves.MOST_DIMENSIONS + self.is_ragged  # whose rows never lie side by side
+        most = leaves.MOST_DIMENSIONS + self.is_ragged  # ragged rows never lie side by side
         if leaves.is_too_large(self.storage.itemsize, self.shape or ()) or not 0 <= self.ndim <= most:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
         if self.shape is None and self.ndim == 0:
@@ -120,12 +121,12 @@ class Node:
     type_name: str = ""  # of a namedtuple: "module:qualname"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Without what is computed once: a class made alike has no home to be pickled by.
+        # Without what is computed once: a class made here cannot be pickled by name.
         return Node, (self.kind, self.keys, self.children, self.type_name)
 
     @cached_property
     def row_type(self) -> Any:
-        """The namedtuple class that went in if its module is loaded, else one made alike. Never imports."""
+        """The namedtuple class that went in if its module is loaded, else one like it. Never imports."""
         module, _, qualname = self.type_name.partition(":")
         found: Any = sys.modules.get(module)
         for part in qualname.split("."):
@@ -191,8 +192,8 @@ class Node:
 def _are_fields(fields: tuple[object, ...]) -> bool:
     """True for what `namedtuple` takes as names of fields or, with `rename=True`, gives to them.
 
-    It runs a line of source with these names in it. Python's compiler reads them normalized, so they must be
-    names then: not twice the same, no keyword, and nothing with an underscore in front, as its own have.
+    It runs a line of source with these names in it. Python's compiler normalizes them, so they must be
+    names after that: all different, no keywords, and without an underscore in front, as its own have.
     """
     if not all(type(field) is str and field.isidentifier() for field in fields):
         return False
@@ -207,7 +208,7 @@ def _made_alike(name: str, fields: tuple[str, ...]) -> Any:
     make: Any = namedtuple  # typed for literals only
     name = name if name.isidentifier() and not iskeyword(name) else "Row"
     cls: Any = make(name, fields, rename=True)  # which leaves names like `_1` as they are
-    # The class has no home to be pickled by, so its rows are pickled as their parts.
+    # The class cannot be pickled by name, so its rows are pickled as their parts.
     cls.__reduce__ = lambda self: (_remake, (name, fields, tuple(self)))
     return cls
 
@@ -218,7 +219,7 @@ def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> A
 
 @dataclass(frozen=True)
 class Schema:
-    """The look of every row of a dataset: its columns, in order, and how they nest.
+    """What every row of a dataset looks like: its columns, in order, and how they nest.
 
     Example:
         >>> schema = Schema.of({"image": np.zeros((8, 8), np.uint8), "label": 3})
@@ -254,7 +255,7 @@ class Schema:
         names = _leaf_names(tree)
         unknown = set(ragged) - set(names)
         if unknown:
-            raise SchemaError(f"ragged={sorted(unknown)} are no columns of the row; its columns are {names}")
+            raise SchemaError(f"ragged={sorted(unknown)} are not columns of the row; its columns are {names}")
         return Schema(
             tree,
             tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True)),
@@ -277,7 +278,7 @@ class Schema:
         """The schema that `to_json` described.
 
         Raises:
-            CorruptError: it describes none.
+            CorruptError: it does not describe a schema.
         """
         try:
             if len(data["columns"]) > 2 * MAX_COLUMNS:
@@ -308,7 +309,7 @@ def _a(cls: type, value: Row) -> Any:
 def column_of(name: str, leaf: Leaf, ragged: bool) -> Column:
     """The column that holds leaves like this one."""
     if ragged or leaves.is_ragged_kind(leaf.kind):
-        # A 0-d row has no length to be told by, so such a column keeps shapes.
+        # A length does not describe a 0-d row, so such a column keeps shapes.
         return Column(name, leaf.kind, leaf.dtype, None, leaf.array.ndim or 2)
     return Column(name, leaf.kind, leaf.dtype, leaf.array.shape, leaf.array.ndim)
 

@@ -18,11 +18,11 @@ def mapped(
 ) -> Batch:
     """The dicts, lists, tuples and namedtuples of a batch, over what `change` makes of each leaf.
 
-    Of other classes than those, an object is a leaf. What is in a batch twice is so in the result.
+    An object of any other class is a leaf. What is in a batch twice is twice in the result.
 
     Args:
         batch: any nesting.
-        change: of a leaf.
+        change: called with each leaf.
         is_leaf: asked of each namedtuple; those for which it says so are leaves, too.
 
     Raises:
@@ -41,7 +41,7 @@ def _made(
     is_leaf: Callable[[tuple[Row, ...]], bool],
     containers: dict[int, Row],
 ) -> Batch:
-    """The same of a part; `containers` are made already, by the identity of what they are made from."""
+    """`mapped` of a part; `containers` are those made already, by the identity of what they are made from."""
     # No function within another: it would hold itself, and so the batch until the garbage collector comes.
     cls = type(node)
     is_named = isinstance(node, tuple) and hasattr(cls, "_fields")

@@ -8,6 +8,6 @@ from ..process.buffers import Array
 
 __all__ = ["Array", "Batch", "Json", "Row"]
 
-Row: TypeAlias = Any  # of a user's dataset: arrays, tensors, numbers, text, and what nests them
+Row: TypeAlias = Any  # a row of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows
-Json: TypeAlias = dict[str, Any]  # an object of JSON: plain data, which whoever reads it checks
+Json: TypeAlias = dict[str, Any]  # a JSON object: plain data, checked by whoever reads it

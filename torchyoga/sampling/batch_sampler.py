@@ -85,7 +85,7 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         """The rows of batch `step` (from 0) of an epoch begun at its start, of all ranks: those behind a loss
         spike.
 
-        Rank r's own are every `num_replicas`-th from r on. Rows that `pad` repeats are there twice.
+        Rank r's own are every `num_replicas`-th from r on. Rows that `pad` repeats come twice.
         """
         return self.sampler.indices.rows_in_step(step, self.batch_size, self.drop_last, epoch)
 
@@ -98,7 +98,7 @@ class BatchIterator(Iterator[list[int]]):
         self._made = batch_sampler.sampler.indices.clock()
         self._iteration: Iteration | None = None
         self._batches: Iterator[npt.NDArray[np.int64]] = iter(())
-        self._done = 0  # batches that the caller will throw away, for it has done them before
+        self._done = 0  # batches that the caller will throw away, as it has done them before
 
     def __next__(self) -> list[int]:
         iteration, source, indices = self._iteration, self._source, self._source.sampler.indices
@@ -149,4 +149,4 @@ class BatchIterator(Iterator[list[int]]):
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Does nothing."""

@@ -1,10 +1,10 @@
-"""Somebody's sampler: what it draws from, where it stands, and the indices of an epoch as it draws them.
+"""A user's own sampler: what it draws from, where it stands, and the indices of an epoch as it draws them.
 
 Note 58. A sampler that says where it stands is asked before its last batch, not after it.
 At the end of an epoch such a state may mean the end, or the beginning of the next one; one batch drawn again
-tells. A state that does not change within an epoch says nothing, and the epoch is drawn again from its start.
+shows which. A state that does not change within an epoch says nothing: the epoch is drawn from its start.
 
-Note 59. An interrupted generator is at its end for Python.
+Note 59. To Python, an interrupted generator has ended.
 That would look like the end of the epoch. So whatever is raised while a sampler draws makes it begin again
 and draw to the same place.
 """
@@ -49,9 +49,9 @@ __all__ = [
     "numbers",
 ]
 
-END = object()  # in place of a batch that an epoch has not
+END = object()  # in place of a batch that an epoch does not have
 _MOST_PARTS = 8  # samplers within samplers
-_WITHIN = ("sampler", "batch_sampler", "_sampler")  # what they are called there
+_WITHIN = ("sampler", "batch_sampler", "_sampler")  # the attributes that hold them
 _LATE = 16  # states of a sampler are kept for so many batches that were delivered
 _DRAWN_AT_ONCE = (WeightedRandomSampler, SubsetRandomSampler, RandomSampler)  # when their iteration begins
 _LISTS = (list, tuple, range, np.ndarray, torch.Tensor, SequentialSampler)
@@ -86,7 +86,7 @@ class Start(NamedTuple):
 
 
 class Foreign:
-    """A sampler, or batch sampler, of which nothing is known but what it says and has.
+    """A sampler, or batch sampler, of which nothing is known but its attributes and what it gives.
 
     Args:
         sampler: gives indices, or batches of them if `is_batches`.
@@ -144,7 +144,7 @@ class Foreign:
 
     @property
     def size(self) -> int | None:
-        """Indices of a batch, as far as that is known."""
+        """Indices of a batch, if that is known."""
         size = getattr(self.sampler, "batch_size", None) if self.batch_size is None else self.batch_size
         return size if type(size) is int and not self.is_single else None
 
@@ -156,7 +156,7 @@ class Foreign:
     @property
     def is_drawn_at_once(self) -> bool:
         """True if all of an epoch is drawn when its first index is asked for."""
-        # RandomSampler asks a generator of the user's whenever it needs more.
+        # RandomSampler asks the user's generator whenever it needs more.
         sampler = self.sampler
         return type(sampler) in _DRAWN_AT_ONCE and (
             type(sampler) is not RandomSampler or sampler.generator is None
@@ -211,7 +211,7 @@ class Foreign:
         """Gives the generators these states.
 
         Raises:
-            StateError: there are others.
+            StateError: the sampler has other generators.
         """
         mine = {
             f"{path}{name}": generator
@@ -227,7 +227,7 @@ class Foreign:
             put_back(mine[name], states[name])
 
     def kept(self, iterator: Any) -> dict[str, Any]:
-        """What the sampler says of where it stands: at the start of an epoch, or within an iteration."""
+        """What the sampler says about where it stands: at the start of an epoch, or within an iteration."""
         if iterator is not None:
             parts = {"sampler": self.sampler, "iterator": iterator}
         elif _is_stateful(self.sampler):
@@ -237,7 +237,7 @@ class Foreign:
         return {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
 
     def take(self, kept: Mapping[str, Any], iterator: Any) -> None:
-        """Makes the sampler, or its iterator, stand where it has said.
+        """Puts the sampler, or its iterator, back to where it said it stood.
 
         Raises:
             StateError: it has no such part.
@@ -256,7 +256,7 @@ class Foreign:
             part.load_state_dict(deepcopy(state))
 
     def tell(self, epoch: int) -> None:
-        """Tells the sampler, and those in it, which epoch it is."""
+        """Calls `set_epoch` of the sampler, and of those in it."""
         self.is_being_told = True
         try:
             for _, part in self.parts():
@@ -294,7 +294,7 @@ class Drawing:
         foreign: the sampler.
         epoch: the epoch.
         start: what its drawing begins with; None for an epoch that was never drawn.
-        shared: makes what all code shares as the sampler has it when the epoch begins.
+        shared: sets what all code shares to what the sampler has when the epoch begins.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Drawing:
         self.has_ended = self.is_stateful = False
         self.end: Start | None = None  # what the next epoch begins with
         self.expected: int | None = None  # batches of the epoch, as the sampler says
-        self._batches: dict[int, Any] = {}  # that were drawn and are still to be delivered
+        self._batches: dict[int, Any] = {}  # drawn and still to be delivered
         self._place = Place(epoch, 0)  # up to which they were delivered
         self._marks: deque[Start] = deque()  # where the sampler said that it stood
         self._iterator: Any = None
@@ -317,7 +317,7 @@ class Drawing:
         self._own: OwnGenerators | None = None
 
     def open(self) -> Start:
-        """Makes the sampler's iterator, and says what it begins with."""
+        """Makes the sampler's iterator, and returns what it begins with."""
         with self._apart(begins=True):
             self._open()
         return self.start
@@ -343,20 +343,20 @@ class Drawing:
         for number in [number for number in self._batches if not self._is_to_come(number)]:
             del self._batches[number]
         while len(self._marks) > 2 and self._marks[2].number < first - _LATE:
-            del self._marks[1]  # the first tells whether they move at all
+            del self._marks[1]  # the first shows whether they move at all
 
     def start_at(self, first: int) -> Start:
-        """From where on to draw again to come to batch `first`."""
+        """Where to begin drawing again to come to batch `first`."""
         # Whether the epoch goes on after a batch shows when the sampler has given it and is asked again: one
         # that is at its end may begin anew when it is loaded.
         found = [mark for mark in list(self._marks) if mark.number < first]
-        # A state that does not move within an epoch says nothing of where it stands.
+        # A state that does not move within an epoch does not say where the sampler stands.
         if not found or pickle.dumps(found[-1].kept) == pickle.dumps(found[0].kept):
             return self.start
         return found[-1]
 
     def tell(self) -> None:
-        """Tells the sampler once more which epoch this is."""
+        """Calls `set_epoch` of the sampler once more."""
         with self._apart():
             self._foreign.tell(self.start.epoch)
 
@@ -381,7 +381,7 @@ class Drawing:
             self._is_first = False
             self._mark()
         if self.drawn == self.expected:
-            # So that the state after its last batch is of the next epoch. Errors are for whoever asks for it.
+            # So that the state after its last batch is of the next epoch. Asking for it raises the error.
             with contextlib.suppress(SamplerError):
                 self._draw()
 
@@ -389,7 +389,7 @@ class Drawing:
         try:
             return self._foreign.read(self._iterator)
         except StopIteration:
-            # A state of the end of an epoch makes some samplers give nothing, once, as torchdata has it.
+            # A state of the end of an epoch makes some samplers give nothing, once, as torchdata's do.
             if not self._may_be_over or self.drawn:
                 raise
         self._may_be_over = False
@@ -429,7 +429,7 @@ class Drawing:
 
     @contextlib.contextmanager
     def _apart(self, begins: bool = False) -> Iterator[None]:
-        """Meanwhile the sampler may draw, and what all code shares is as the sampler has it."""
+        """Lets the sampler draw meanwhile, with what all code shares set to what the sampler has."""
         if begins:
             self._own, self._is_first = self._shared() if self._foreign.draws else None, True
         own = self._own if self._is_first or not self._foreign.is_drawn_at_once else None
@@ -437,8 +437,8 @@ class Drawing:
             with contextlib.nullcontext() if own is None else own.in_place():
                 yield
         except BaseException as error:
-            # Nobody knows where the iterator stands now, and a generator would be at its end: another begins,
-            # and draws again.
+            # It is not known where the iterator stands now, and a generator would be at its end: another
+            # begins, and draws again.
             self._iterator = None
             if isinstance(error, Exception):
                 raise SamplerError(error) from error
@@ -461,7 +461,7 @@ def as_keys(batch: Any) -> Keys:
 
 
 def as_rows(batch: Any) -> npt.NDArray[Any]:
-    """A batch as numbers of rows; as what it is if that is something else, which a DataRef will refuse."""
+    """A batch as numbers of rows; unchanged if it is something else, which a DataRef refuses."""
     found = batch.numpy() if isinstance(batch, torch.Tensor) else np.asarray(as_keys(batch).whole)
     if found.ndim == 1 and (found.dtype.kind in "iu" or not found.size):
         return found.astype(np.int64, copy=False)
@@ -477,9 +477,9 @@ def _is_stateful(part: Any) -> bool:
 
 
 class SetEpoch:
-    """`set_epoch` of a sampler that others follow: they are told, too.
+    """`set_epoch` of a sampler that others follow: theirs is called, too.
 
-    For trainers and loops call that of the sampler which they know.
+    Trainers and loops call that of the sampler which they know.
     """
 
     def __init__(self, own: Callable[[int], Any]) -> None:
@@ -487,7 +487,7 @@ class SetEpoch:
         self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __call__(self, epoch: int) -> None:
-        """Tells the sampler, and who follows it."""
+        """Calls that of the sampler, and of those that follow it."""
         self.own(epoch)
         for follower in tuple(self.followers):
             follower.set_epoch(epoch)

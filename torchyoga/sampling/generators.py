@@ -1,4 +1,4 @@
-"""Somebody's generators of random numbers into JSON, and back."""
+"""Users' generators of random numbers into JSON, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..errors import StateError
 
 __all__ = ["generators_of", "put_back", "written"]
 
-_MOST_BYTES = 2**16  # of a state
+_MOST_BYTES = 2**16  # of a generator's state
 
 
 def generators_of(owner: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a loader takes indices from and reports to: an order, or anybody's sampler."""
+"""What a loader takes indices from and reports to: an order, or any sampler."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["Indices", "are_skipped", "drawn_seed"]
 
 
 class Reporting(Protocol):
-    """An iteration that tells the cursor how far it is."""
+    """An iteration that reports to the cursor how far it is."""
 
     def report(self) -> None:
-        """Tells the cursor."""
+        """Reports to the cursor."""
 
 
 class Indices(ABC):
     """The indices of every epoch on this rank, and the account of those that were delivered.
 
     Attributes:
-        dataset: what the indices are for.
+        dataset: the dataset that the indices are for.
         cursor: where all of it stands.
         ranks: which of how many ranks this process is.
         latest: the iteration that has moved last, if the cursor does not know of it yet.
-        seed_rows: what its loader was told, for one that is made anew around it.
+        seed_rows: its loader's argument, for a loader that is made anew around it.
     """
 
     def __init__(self, dataset: Any, cursor: Cursor, ranks: Ranks) -> None:
@@ -75,12 +75,12 @@ class Indices(ABC):
 
     @property
     def may_repeat(self) -> bool:
-        """True if an epoch may give a row twice on purpose, as anybody's sampler may."""
+        """True if an epoch may give a row twice on purpose, as users' samplers may."""
         return False
 
     @property
     def is_dealt_by_nobody(self) -> bool:
-        """True if all of several ranks get the same batches, as far as anybody says."""
+        """True if all of several ranks get the same batches, as far as that is known."""
         return False
 
     @property
@@ -90,7 +90,7 @@ class Indices(ABC):
 
     @property
     def order(self) -> str:
-        """How rows are ordered, for people."""
+        """How rows are ordered, for messages."""
         return self.name
 
     def __str__(self) -> str:
@@ -117,9 +117,9 @@ class Indices(ABC):
         """An iteration that begins now.
 
         Args:
-            batch_size: of its batches.
-            drop_last: likewise.
-            in_order: likewise.
+            batch_size: rows of its batches.
+            drop_last: whether it leaves out a shorter last batch.
+            in_order: False if its batches may come in any order.
             made: `clock` when its iterator was made, if that is known.
             looked_at: True if nothing of it counts.
         """
@@ -130,11 +130,11 @@ class Indices(ABC):
 
     @abstractmethod
     def rows(self, iteration: Iteration) -> Iterator[Any]:
-        """The same indices, one by one."""
+        """The indices of an iteration, one by one."""
 
     @abstractmethod
     def firsts(self, iteration: Iteration) -> Iterator[int]:
-        """For each of these batches a number of the epoch that is not another batch's, on any rank."""
+        """A number for each of these batches that no other batch of the epoch has, on any rank."""
 
     @abstractmethod
     def num_steps(self, batch_size: int, drop_last: bool) -> int:
@@ -149,7 +149,7 @@ class Indices(ABC):
         """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
 
     def settle(self) -> None:
-        """Tells the cursor how far the iteration that has moved last is."""
+        """Reports to the cursor how far the iteration is that has moved last."""
         if self.latest is not None:
             self.latest.report()
 

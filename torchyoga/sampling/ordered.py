@@ -25,7 +25,7 @@ __all__ = ["Begun", "OrderedIndices"]
 
 
 class Handing(Protocol):
-    """One iterator over single rows, which nobody counts: it knows itself how many it has handed out."""
+    """One iterator over single rows, which nothing counts: it knows itself how many it has handed out."""
 
     over: bool
     reported: int
@@ -36,10 +36,10 @@ class Handing(Protocol):
 
     @property
     def is_held(self) -> bool:
-        """True if somebody may ask it for more."""
+        """True if it may be asked for more."""
 
     def report(self) -> None:
-        """Tells the cursor."""
+        """Reports to the cursor."""
 
     def stop(self) -> None:
         """Hands out nothing more."""
@@ -120,7 +120,7 @@ class OrderedIndices(Indices):
         self._warn_of_trainers()
         cursor.fix_seed()
         if is_one_of_several():
-            cursor.take_seed(0)  # it was drawn before this process was told of the others
+            cursor.take_seed(0)  # it was drawn before this process knew of the others
         begun = cursor.iteration(batch_size, drop_last, in_order, made)
         begun.may_be_left = is_evaluated()
         cursor.warn_of_rows_left_out(begun)
@@ -137,7 +137,7 @@ class OrderedIndices(Indices):
         return batches(self.cursor.order, iteration.shard, iteration.start, size, drop_last)
 
     def rows(self, iteration: Iteration) -> Iterator[int]:
-        """The same rows, one by one."""
+        """The rows of an iteration, one by one."""
         for found in chunks(self.cursor.order, iteration.shard, iteration.start):
             yield from found.tolist()
 
@@ -164,14 +164,14 @@ class OrderedIndices(Indices):
         return iteration.rows_in_last_step
 
     def settle(self) -> None:
-        """Tells the cursor how far the iteration that has moved last is."""
+        """Reports to the cursor how far the iteration is that has moved last."""
         for handing in self.running:
             # When several iterators run at once, every one but the first reports each step and records the
             # others' positions. Only the first can therefore be out of date.
             if handing.taken != handing.reported:
                 handing.reported = handing.taken
                 self.latest = handing
-        # What nobody holds will not move again.
+        # An iterator that nobody holds will not move again.
         self.running = [handing for handing in self.running if not handing.over and handing.is_held]
         super().settle()
 
@@ -184,7 +184,7 @@ class OrderedIndices(Indices):
             )
 
     def _warn_of_trainers(self) -> None:
-        """Tells what cannot be made right from here."""
+        """Warns of what cannot be made right from here."""
         told = ""
         if is_read_by_accelerate():
             told = (
@@ -221,7 +221,7 @@ class OrderedIndices(Indices):
             warn_user(
                 "torch's DataLoader with worker processes asks its sampler for rows before it delivers them, "
                 "and this state counts them all; count the steps of your loop and save "
-                "sampler.state_after(steps, batch_size), or take torchyoga.DataLoader"
+                "sampler.state_after(steps, batch_size), or use torchyoga.DataLoader"
             )
         return self.cursor.state_dict()
 

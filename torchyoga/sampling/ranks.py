@@ -1,4 +1,4 @@
-"""torch.distributed -> which of how many ranks this process is, and what the others have to say."""
+"""torch.distributed -> which of how many ranks this process is, and what the others report."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Ranks:
         return _in_accelerators_mesh() or (dist.get_world_size(), dist.get_rank())
 
     def check_alone(self) -> None:
-        """Warns, once, if there are other processes but nobody has said which rank this is."""
+        """Warns, once, if there are other processes but nothing says which rank this is."""
         processes = os.environ.get("WORLD_SIZE", "1")
         if not self.follows or self._has_warned or processes == "1" or self.now() != (1, 0):
             return
@@ -78,7 +78,7 @@ class Ranks:
 
 
 def is_one_of_several() -> bool:
-    """True in a job of several processes, whatever each has been told of its rank."""
+    """True in a job of several processes, whatever ranks they were given."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size() > 1
     return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
@@ -100,7 +100,7 @@ def _in_group(group: Any) -> tuple[int, int]:
 
 
 def _in_accelerators_mesh() -> tuple[int, int] | None:
-    """The same in the data-parallel dimensions of Accelerate's mesh, if it has others, too."""
+    """`_in_group` for the data-parallel dimensions of Accelerate's mesh, if it has others, too."""
     mesh = accelerate_mesh()
     if mesh is None or mesh.get_coordinate() is None:
         return None
@@ -123,7 +123,7 @@ def _in_mesh(shape: Sequence[int], coordinate: Sequence[int] | None) -> tuple[in
 
 
 def gathered(message: Mapping[str, Any], group: Any = None) -> list[dict[str, Any]]:
-    """What each process of a group (all, by default) has to say, by one collective.
+    """The message of each process of a group (all, by default), by one collective.
 
     Raises:
         StateError: a message is too long.
@@ -138,15 +138,15 @@ def gathered(message: Mapping[str, Any], group: Any = None) -> list[dict[str, An
         device = torch.device("cuda", torch.cuda.current_device())
     table = torch.zeros((dist.get_world_size(group), _MESSAGE_BYTES), dtype=torch.uint8, device=device)
     table[dist.get_rank(group), : len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
-    dist.all_reduce(table, group=group)  # the others left zeros there
+    dist.all_reduce(table, group=group)  # the others left zeros in its place
     found = [json.loads(bytes(row).rstrip(b"\0")) for row in table.cpu().numpy()]
     if 0 in found:
-        raise StateError(f"rank {found.index(0)} has too much to say: more than {_MESSAGE_BYTES} bytes")
+        raise StateError(f"rank {found.index(0)}'s message is larger than {_MESSAGE_BYTES} bytes")
     return found
 
 
 def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
-    """Raises StateError unless all ranks are there, and at the same place.
+    """Raises StateError unless all ranks are present, and at the same place.
 
     Args:
         messages: receipts or states, with rank and num_replicas, by process.

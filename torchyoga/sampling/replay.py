@@ -1,6 +1,6 @@
 """A foreign sampler's iteration, which can be drawn again: any sampler, with what can be promised.
 
-Nobody but such a sampler knows which rows come next. So a state says which epoch it is and how many batches
+Only such a sampler knows which rows come next. So a state says which epoch it is and how many batches
 of it were delivered, and whoever continues draws as many indices again, without reading a row. That gives the
 same ones because all that a sampler draws from is known: `random`, NumPy and torch are seeded from (seed,
 epoch) while it draws, and the generators it has of its own are in the state.
@@ -41,7 +41,7 @@ _SAME = ("sampler", "batch_size", "drop_last", "num_replicas", "length", "finger
 
 
 def is_plain(sampler: Any, dataset: Any) -> bool | None:
-    """What `shuffle=` says as well as one of torch's samplers: False in order, True at random; else None."""
+    """The `shuffle=` that one of torch's samplers amounts to: False in order, True at random; else None."""
     if type(sampler) is SequentialSampler:
         is_random = False
     elif type(sampler) is RandomSampler and not sampler.replacement and sampler.generator is None:
@@ -54,12 +54,12 @@ def is_plain(sampler: Any, dataset: Any) -> bool | None:
 def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | None:
     """A sampler of ours as it is, torch's DistributedSampler as one of ours; None for any other.
 
-    Only exact types: what a subclass does nobody knows. The sampler of ours follows `set_epoch` of the other.
+    Only exact types: what a subclass does is not known. The sampler of ours follows `set_epoch` of the other.
 
     Args:
-        sampler: anybody's.
-        dataset: what it is for.
-        **options: what `ResumableSampler` is to take from the loader.
+        sampler: any sampler.
+        dataset: the dataset it is for.
+        **options: arguments of `ResumableSampler` from the loader.
     """
     if isinstance(sampler, ResumableSampler):
         return sampler if type(sampler).__iter__ is ResumableSampler.__iter__ else None
@@ -87,12 +87,12 @@ class Replay(Indices):
     business. Drawing is done by the training loop's thread, when a batch is asked for.
 
     Args:
-        dataset: what the indices are for.
+        dataset: the dataset that the indices are for.
         foreign: the sampler.
         seed: what `random`, NumPy and torch are seeded from; None to draw it.
         ranks: which of how many this process is.
         draws_from: the generator that gives the seed; torch's global one by default.
-        fingerprint: of the dataset.
+        fingerprint: the dataset's.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class Replay(Indices):
 
     @property
     def may_repeat(self) -> bool:
-        """True: nobody knows what the sampler gives."""
+        """True: it is not known what the sampler gives."""
         return True
 
     @property
     def is_dealt_by_nobody(self) -> bool:
-        """True if all of several ranks get the same batches, as far as anybody says."""
+        """True if all of several ranks get the same batches, as far as that is known."""
         return self.num_replicas > 1 and not self._foreign.is_dealt
 
     def num_steps(self, batch_size: int, drop_last: bool) -> int:
@@ -161,7 +161,7 @@ class Replay(Indices):
         return self._foreign.num_steps()
 
     def most_steps(self, batch_size: int, drop_last: bool, state: Any) -> int:
-        """The same, for all epochs and whatever state will be loaded."""
+        """`num_steps`, for all epochs and whatever state will be loaded."""
         return self._foreign.num_steps()
 
     def begin(
@@ -198,7 +198,7 @@ class Replay(Indices):
             yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
 
     def rows(self, iteration: Iteration) -> Iterator[Any]:
-        """The same, as the sampler gives it."""
+        """What the sampler gives, unchanged."""
         for number in numbers(iteration.start):
             _drawing(iteration).forget(iteration.place)
             found = _drawing(iteration).batch(number)
@@ -208,9 +208,9 @@ class Replay(Indices):
             yield found
 
     def firsts(self, iteration: Iteration) -> Iterator[int]:
-        """For each of these batches a number that no other batch of the epoch has, on any rank.
+        """A number for each of these batches that no other batch of the epoch has, on any rank.
 
-        Those that follow it, one for each of the batch's rows, are no other's either.
+        Nor has any other the numbers that follow it, one for each of the batch's rows.
         """
         world, rank = self.ranks.now()
         return ((number * world + rank) << _PLACES for number in numbers(iteration.start))
@@ -222,7 +222,7 @@ class Replay(Indices):
     # -- states
 
     def set_epoch(self, epoch: int) -> None:
-        """See `ResumableSampler.set_epoch`. The sampler is told when the epoch begins."""
+        """See `ResumableSampler.set_epoch`. The sampler's own is called when the epoch begins."""
         if self._foreign.is_being_told:
             return
         super().set_epoch(epoch)
@@ -263,7 +263,7 @@ class Replay(Indices):
         return state
 
     def _start_of(self, epoch: int, first: int, drawing: Drawing | None, late: bool) -> Start:
-        """From where on an epoch is to be drawn again to come to its batch number `first`."""
+        """Where an epoch is to be drawn again from, to come to its batch number `first`."""
         if drawing is not None and drawing.start.epoch == epoch:
             return drawing.start_at(first)
         if self._start is not None and self._start.epoch == epoch:
@@ -290,7 +290,7 @@ class Replay(Indices):
 
         Raises:
             StateError: it is of another sampler, batch size, dataset, number of ranks or seed, or damaged.
-                `strict=False` takes its epoch and batches all the same.
+                `strict=False` takes its epoch and batches nevertheless.
         """
         start = self._checked(state, strict)
         found = {
@@ -394,11 +394,11 @@ class Replay(Indices):
         check_same(gathered(mine, group), self.ranks.is_alone)
 
     def receipt(self) -> NoReturn:
-        """Raises StateError: nobody knows which rows an epoch should have."""
+        """Raises StateError: it is not known which rows an epoch should have."""
         self._refuse("receipt")
 
     def prove(self, group: Any = None) -> NoReturn:
-        """Raises StateError: nobody knows which rows an epoch should have."""
+        """Raises StateError: it is not known which rows an epoch should have."""
         self._refuse("prove")
 
     def rows_in_step(self, step: int, batch_size: int, drop_last: bool, epoch: int | None) -> NoReturn:
@@ -412,7 +412,7 @@ class Replay(Indices):
     def _refuse(self, what: str) -> NoReturn:
         raise StateError(
             f"{what}() needs to know the order of the rows, but {self.name} decides which come, and may give "
-            "a row never or twice; it is there for loaders that shuffle by themselves, or a ResumableSampler"
+            "a row never or twice; use a loader that shuffles by itself, or a ResumableSampler"
         )
 
     # -- drawing
@@ -433,7 +433,7 @@ class Replay(Indices):
                 or _drawing(iteration).batch(next(numbers(iteration.start))) is not END
             ):
                 break
-            # The state was saved before anybody knew that this was the end of the epoch.
+            # The state was saved before it was known that this was the end of the epoch.
             cursor.resize(_drawing(iteration).drawn)
             again = cursor.iteration(1, False, in_order, made)
             if again.start == iteration.start:
@@ -479,7 +479,7 @@ class Replay(Indices):
         return self._foreign.is_stateful or (self._drawing is not None and self._drawing.is_stateful)
 
     def _fit(self, drawing: Drawing) -> None:
-        """Tells the cursor how long the epoch is, as far as that is known."""
+        """Sets the epoch's length in the cursor, as far as it is known."""
         if drawing is not self._drawing:
             return
         expected = drawing.expected
@@ -507,20 +507,20 @@ class Replay(Indices):
 
 
 def _followed(sampler: Any, follower: Any) -> None:
-    """From now on `set_epoch` of a sampler is that of its follower, too."""
+    """Makes `set_epoch` of a sampler call that of its follower, too."""
     if isinstance(sampler, ResumableSampler):
-        return  # it has its own account, and is told by its follower
+        return  # it has its own account, and its follower calls it
     own = sampler.set_epoch
     if type(own) is not SetEpoch:
         own = SetEpoch(own)
         try:
             sampler.set_epoch = own
-        except AttributeError:  # it has no room for that; the loader's own set_epoch is there
+        except AttributeError:  # it has no room for that; the loader has a set_epoch of its own
             return
     own.followers.add(follower)
 
 
 def _drawing(iteration: Iteration) -> Drawing:
-    """Where the indices of an iteration are drawn."""
+    """The drawing that gives the indices of an iteration."""
     assert isinstance(iteration.source, Drawing)
     return iteration.source

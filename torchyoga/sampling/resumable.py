@@ -18,16 +18,16 @@ class Resumable(ABC):
     @property
     @abstractmethod
     def _account(self) -> Indices:
-        """Where it is counted what was handed out."""
+        """The account of what was handed out."""
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. There is no need to call it: epochs advance by themselves.
 
         Another epoch than the one under way begins at its start. The one under way begins again where this
         process began it: after `load_state_dict` at its place, and with no batch if none is left there. But
-        an iterator that goes on goes on: trainers may say late which epoch it is. If the first call after
-        `load_state_dict` has a smaller one, the trainer counts from 0 again: it is taken to mean the epoch
-        under way, with a warning, and later calls count on from there.
+        a running iterator goes on: trainers may call this late. If the first call after `load_state_dict`
+        has a smaller epoch, the trainer counts from 0 again: it is taken to mean the epoch under way, with a
+        warning, and later calls count on from there.
         """
         self._account.set_epoch(epoch)
 
@@ -40,7 +40,7 @@ class Resumable(ABC):
 
         Raises:
             StateError: it is of another dataset, length, seed or kind of shuffle, or damaged. `strict=False`
-                takes its epoch and position all the same.
+                takes its epoch and position nevertheless.
         """
         self._account.load_state_dict(state, strict)
 

@@ -27,7 +27,7 @@ class RowIterator(chain[int]):
     """One iteration of a sampler, at the speed of `itertools.chain` over lists.
 
     Nothing counts the rows: a list iterator knows how much it has left. So whoever wants to know where
-    the iteration stands asks, and compares with what it was before.
+    the iteration stands asks it, and compares with what it said before.
     """
 
     handed: Handed
@@ -76,7 +76,7 @@ class Handed:
         indices, cursor = self.indices, self.indices.cursor
         size, ahead, tasks = batches_of_torch()
         self._iteration = iteration = indices.begin(progress=self._progress())
-        iteration.steps_before = None  # it hands out rows, and others make batches of them
+        iteration.steps_before = None  # it hands out rows; others make batches of them
         iteration.hold(self.iterator())
         iteration.first_rows, iteration.asked = size * (1 + ahead), tasks
         indices.begun = Begun(iteration, tasks, self.settled)
@@ -100,7 +100,7 @@ class Handed:
         self.stop()
 
     def _watched(self, handed: Iterator[int]) -> Iterator[int]:
-        """The same rows, telling the sampler of each."""
+        """The same rows, reporting each to the sampler."""
         for row in handed:
             for other in self.indices.running:
                 other.reported = other.taken
@@ -113,7 +113,7 @@ class Handed:
 
     @property
     def is_held(self) -> bool:
-        """True if somebody holds the iterator."""
+        """True if the iterator is still held."""
         return self.iterator() is not None
 
     @property
@@ -134,7 +134,7 @@ class Handed:
         return self._iteration
 
     def report(self) -> None:
-        """Tells the cursor."""
+        """Reports to the cursor."""
         iteration = self.settled()
         if iteration is not None and not self.over:
             iteration.report()

@@ -1,4 +1,4 @@
-"""The order as a sampler of torch's: resumable, elastic, the same rows as a stream of the same seed."""
+"""The order as a torch sampler: resumable, elastic, the same rows as a stream of the same seed."""
 
 from __future__ import annotations
 
@@ -193,13 +193,13 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
 
 
 class ShuffledSampler(ResumableSampler, RandomSampler):  # type: ignore[override]
-    """What a loader makes of `shuffle`: trainers ask whether a loader's sampler is a RandomSampler."""
+    """A loader's sampler if it shuffles: trainers ask whether it is a RandomSampler."""
 
     replacement, generator = False, None
 
 
 class SequenceSampler(ResumableSampler, SequentialSampler):  # type: ignore[override]
-    """What a loader makes of `shuffle=False`: trainers ask whether its sampler is a SequentialSampler."""
+    """A loader's sampler with `shuffle=False`: trainers ask whether it is a SequentialSampler."""
 
 
 def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
@@ -208,5 +208,5 @@ def kind_for(shuffle: Shuffle | None) -> type[ResumableSampler]:
 
 
 def in_sequence(sampler: SequentialSampler) -> ResumableSampler:
-    """The same rows in the same order, as Lightning's overfit_batches wants it."""
+    """A sampler of the same rows in the same order, for Lightning's overfit_batches."""
     return SequenceSampler(len(sampler), shuffle=False)

@@ -72,7 +72,7 @@ def row_seeds(seed: int, epoch: int, rows: Ints) -> list[int]:
 
 
 def batch_seeds(seed: int, epoch: int, positions: Ints) -> list[int]:
-    """The seed, likewise, of each of the batches that begin at these positions (B,) of an epoch's order."""
+    """The seed, in 0..2**63-1, of each batch that begins at one of these positions (B,) of an epoch."""
     return _mixed(_key("batch", seed, epoch), positions)
 
 
@@ -95,7 +95,7 @@ def _key(kind: str, seed: int, epoch: int) -> int:
 def _mixed(key: int, numbers: Ints) -> list[int]:
     """SplitMix64 from a key on, at these places (Steele, Lea and Flood, OOPSLA 2014); 63 bits of each.
 
-    For `torch.tensor(torch.initial_seed())`, which people write, fails on more.
+    No more, because `torch.tensor(torch.initial_seed())`, which people write, would fail.
     """
     found = numbers.astype(np.uint64)
     found *= np.uint64(0x9E3779B97F4A7C15)
@@ -109,7 +109,7 @@ def _mixed(key: int, numbers: Ints) -> list[int]:
 def seeder() -> Callable[[int], None]:
     """A function that seeds `random`, NumPy and torch, whatever generators they have now.
 
-    torch and NumPy get other halves of the seed: they have the same generator, and would give the same bits.
+    torch and NumPy get different halves of the seed: with the same generator they would give the same bits.
     """
     seed_python, seed_numpy = random.seed, _numpy_seeder()
     seed_torch = torch.default_generator.manual_seed  # of rows made on a CPU; `torch.manual_seed` asks more
@@ -128,7 +128,7 @@ def _numpy_seeder() -> Callable[[int], Any]:
         return np.random.seed
 
     def seed_other(seed: int) -> None:
-        # `np.random.seed` refuses the generator that somebody has put in place, and it shall stay there.
+        # `np.random.seed` refuses a generator that a user has put in place, and that must stay.
         np.random.set_state({**kind(seed).state, "has_gauss": 0, "gauss": 0.0})
 
     return seed_other
@@ -136,7 +136,7 @@ def _numpy_seeder() -> Callable[[int], Any]:
 
 @contextlib.contextmanager
 def generators_put_back() -> Iterator[None]:
-    """Meanwhile `random`, NumPy and torch may be seeded and drawn from: they come back as they were."""
+    """Lets `random`, NumPy and torch be seeded and drawn from, and puts them back as they were."""
     states = random.getstate(), np.random.get_state(legacy=False), torch.default_generator.get_state()
     try:
         yield
@@ -147,20 +147,20 @@ def generators_put_back() -> Iterator[None]:
 
 
 class OwnGenerators:
-    """`random`, NumPy and torch as one iteration has them, which draws now and then while others draw, too.
+    """The `random`, NumPy and torch generators of one iteration, which draws now and then between others.
 
     Args:
-        seed: of all three, in 0..2**63-1.
+        seed: the seed of all three, in 0..2**63-1.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._numpy = np.random.MT19937(0)
-        self._states: tuple[Any, Any] | None = None  # of the others, once they were in place
+        self._states: tuple[Any, Any] | None = None  # of the other two, once they were in place
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Meanwhile they are what everybody draws from; those of before are put back after it."""
+        """Makes them what all code draws from meanwhile; those of before are put back after it."""
         states = random.getstate(), torch.default_generator.get_state()
         # NumPy's is exchanged as it is, at a fifth of the cost of its state. But that forgets a number which
         # it had drawn in advance.
@@ -186,13 +186,13 @@ class OwnGenerators:
 
 
 class Seeding(NamedTuple):
-    """What of a loader is seeded.
+    """Which parts of a loader are seeded.
 
     Attributes:
         rows: True if each row is.
         batches: True if the collate function is, for each batch.
         is_here: True if rows are made in the training loop's process, whose own random numbers are kept.
-        by_place: True if a row is seeded by its place in the epoch, for it may come there more than once.
+        by_place: True if a row is seeded by its place in the epoch, as it may come more than once.
     """
 
     rows: bool
@@ -205,7 +205,7 @@ class Seeding(NamedTuple):
         return batch_seeds(seed, epoch, np.array(positions)) if self.batches else None
 
     def meanwhile(self) -> AbstractContextManager[None]:
-        """The time in which rows and batches are made; the generators are put back after it."""
+        """A context to make rows and batches in; the generators are put back after it."""
         if self.is_here and (self.rows or self.batches):
             return generators_put_back()
         return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""What trainers do that no interface says: told by who is calling, and by Accelerate's own state.
+"""What trainers do that no interface says: seen from who is calling, and from Accelerate's own state.
 
 Note 37. A loader is prepared for Accelerate already.
 `prepare` would replace it by one whose place is lost. Under Accelerate it deals runs of rows, one to each
@@ -57,7 +57,7 @@ def batches_of_torch() -> tuple[int, int, Mapping[int, Any]]:
 
 
 def is_sharded_by_caller() -> bool:
-    """True if Accelerate's BatchSamplerShard asks: it deals whole batches to the ranks by itself."""
+    """True if the caller is Accelerate's BatchSamplerShard, which itself deals whole batches to the ranks."""
     if "accelerate.data_loader" not in sys.modules:
         return False
     shard = sys.modules["accelerate.data_loader"].BatchSamplerShard
@@ -74,7 +74,7 @@ def is_accelerate_asking() -> bool:
 
 
 def num_skipped() -> int:
-    """How many of the first batches Accelerate's SkipBatchSampler will throw away, if it is what asks."""
+    """How many of the first batches Accelerate's SkipBatchSampler will throw away, if it is the caller."""
     if "accelerate.data_loader" not in sys.modules:
         return 0
     for frame in _callers():
@@ -85,7 +85,7 @@ def num_skipped() -> int:
 
 
 def is_skipping_batches() -> bool:
-    """True if Accelerate's skip_first_batches asks a loader of what it is to make another one."""
+    """True if Accelerate's skip_first_batches reads a loader to make another one of it."""
     frame: FrameType | None = sys._getframe(2)
     for _ in range(2):  # before Python 3.12 a comprehension has a frame of its own
         if frame is not None and frame.f_code.co_name == "skip_first_batches":
@@ -118,7 +118,7 @@ def is_planning_epochs() -> bool:
 
 
 def left_by_lightning(loader: Any) -> tuple[Any, Any]:
-    """The states that Lightning's fit has read and not given to the loaders, and the one for this loader.
+    """The states that Lightning's fit has read but not given to the loaders, and the one for this loader.
 
     After a run that began with a checkpoint of the end of an epoch, it takes every later checkpoint for one
     of the end of an epoch, and loads no states (seen with Lightning 2.6.6).
@@ -135,15 +135,15 @@ def left_by_lightning(loader: Any) -> tuple[Any, Any]:
 
 
 def seen_by_lightning(batch_sampler: Any) -> tuple[Any, Any]:
-    """A batch sampler out of what Lightning's predict puts around it; and that, which wants to be told, or
-    None."""
+    """A batch sampler without the wrapper of Lightning's predict; and that wrapper, which wants to see each
+    batch, or None."""
     if type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper":
         return batch_sampler._batch_sampler, batch_sampler
     return batch_sampler, None
 
 
 def is_read_by_accelerate() -> bool:
-    """True if a loader of Accelerate's own asks."""
+    """True if the caller is a loader of Accelerate's own."""
     loaders = ("DataLoaderShard", "DataLoaderDispatcher")
     return "accelerate.data_loader" in sys.modules and any(
         frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ in loaders
@@ -171,7 +171,7 @@ def is_only_looked_at() -> bool:
 
 
 def is_evaluated() -> bool:
-    """True if Keras evaluates or predicts: after as many steps as it is told, anew from the first batch."""
+    """True if Keras evaluates or predicts: for as many steps as given, each time from the first batch."""
     return "keras" in sys.modules and any(
         frame.f_code.co_name in ("evaluate", "predict") and _module_of(frame).startswith("keras.")
         for frame in _callers()
@@ -181,7 +181,7 @@ def is_evaluated() -> bool:
 def is_keras_building() -> bool:
     """True if Keras, in whatever thread, takes a batch to build a model with it.
 
-    For data that TensorFlow's threads ask for while Keras waits.
+    It is for data that TensorFlow's threads ask for while Keras waits.
     """
     names = ("_maybe_symbolic_build", "_symbolic_build")
     return any(frame.f_code.co_name in names for frames in _frames_of_keras() for frame in frames)
@@ -190,7 +190,7 @@ def is_keras_building() -> bool:
 def epochs_without_length() -> int:
     """Epochs that a Keras fit under way, in whatever thread, plans over data that does not say its length.
 
-    Keras takes the length of the first for that of all. 0 if there is no such fit.
+    Keras takes the length of the first for the length of all. 0 if there is no such fit.
     """
     for frames in _frames_of_keras():
         found = next((frame for frame in frames if "epoch_iterator" in frame.f_locals), None)
@@ -205,7 +205,7 @@ def epochs_without_length() -> int:
 def told_by_keras() -> tuple[bool, bool] | None:
     """Whether Keras trains on an epoch that it begins or ends here, and whether it has used all of it.
 
-    None if it is not Keras that begins or ends one.
+    None if the caller is not Keras.
     """
     epochs: Any = None
     for frame in _callers():

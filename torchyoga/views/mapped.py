@@ -35,14 +35,14 @@ from .row_map import RowMap
 __all__ = ["MappedRef", "flattened", "info_of"]
 
 Ints = npt.NDArray[np.int64]
-_ASKED = ("classes", "class_to_idx", "features")  # of a dataset, by scripts
+_ASKED = ("classes", "class_to_idx", "features")  # what scripts ask of a dataset
 
 
 class MappedRef(DataRef):
     """Rows of some DataRefs, in any order; each batch is read from each of them at once.
 
     Args:
-        sources: what the rows are of.
+        sources: what the rows come from.
         rows: the rows, as numbers of the rows of all sources laid end to end.
     """
 
@@ -129,7 +129,7 @@ class MappedRef(DataRef):
 
     @property
     def info(self) -> Json:
-        """What all sources say alike."""
+        """What is the same in all sources' info."""
         return _agreed([info_of(source) for source in self.sources])
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
     """For each source that has some of these rows: its index, where among them they are, its own numbers.
 
     Args:
-        numbers: of the rows of all sources laid end to end.
+        numbers: row numbers in all sources laid end to end.
         starts: (sources + 1,) the number of each source's first row, and that of all rows.
     """
     if len(starts) == 2:
@@ -197,7 +197,7 @@ class _Prefetches:
 
 
 class _InTurn(Iterator[Ints]):
-    """An iterator that several threads may share something with."""
+    """An iterator that several threads take turns with."""
 
     def __init__(self, found: Iterator[Ints], lock: threading.Lock) -> None:
         self._found = found
@@ -215,8 +215,8 @@ class _Part:
         self._order = order
         self._start, self._stop = start, stop
         self._progress = progress
-        self._given = 0  # of those that came before the places kept
-        self._places: deque[Ints] = deque()  # in the whole order
+        self._given = 0  # rows given before the places kept
+        self._places: deque[Ints] = deque()  # places in the whole order
 
     def __iter__(self) -> Iterator[Ints]:
         before = 0
@@ -241,8 +241,8 @@ def flattened(dataset: object) -> DataRef | None:
     """A dataset as one DataRef: a DataRef itself, or torch's Subset and ConcatDataset over DataRefs.
 
     What `random_split` gives is a Subset. They may be nested. The rows are read by blocks then, and not one
-    after the other. A subclass keeps its own way to make rows: for it this is None, as for all else. So it is
-    for indices that are not plain numbers of rows that there are: torch decides what comes of them.
+    after the other. A subclass keeps its own way to make rows: for it this is None, as for all else, and
+    for indices that are not plain numbers of existing rows: torch decides what they give.
 
     Example:
         >>> from torch.utils.data import ConcatDataset, Subset
@@ -267,8 +267,8 @@ def flattened(dataset: object) -> DataRef | None:
 def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
     """What a dataset says of itself, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features`.
 
-    Of torch's Subset it is that of the dataset inside; of a ConcatDataset what all of its parts say. What
-    JSON does not have, and what cannot be asked for, is left out; `left_out` is given the reasons, by name.
+    For torch's Subset it is that of the dataset inside; for a ConcatDataset what all its parts have alike.
+    What JSON does not have, and what cannot be read, is left out; `left_out` is given the reasons, by name.
     `features` is what its `to_dict` gives.
     """
     reasons: dict[str, str] = {} if left_out is None else left_out
@@ -283,7 +283,7 @@ def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
         try:
             value: Any = getattr(dataset, name, None)
             value = value.to_dict() if name == "features" and hasattr(value, "to_dict") else value
-        except Exception as error:  # whatever somebody's property raises
+        except Exception as error:  # whatever a user's property raises
             reasons[name] = f"{type(error).__name__}: {error}"[:200]
             continue
         if value is not None and (name != "features" or isinstance(value, Mapping)):
@@ -300,7 +300,7 @@ def _plain_or_nothing(name: str, info: object, reasons: dict[str, str]) -> Json:
 
 
 def _agreed(infos: Sequence[Json]) -> Json:
-    """What all of them hold."""
+    """What all of them have alike."""
     first, *others = infos or [{}]
     return {
         name: value
@@ -309,7 +309,7 @@ def _agreed(infos: Sequence[Json]) -> Json:
     }
 
 
-# What was made of which datasets, and of which parts of them: for indices are costly to read, and may change.
+# What was made of which datasets and parts of them: indices are costly to read, and may change.
 _known: weakref.WeakKeyDictionary[object, tuple[list[object], DataRef | None]] = weakref.WeakKeyDictionary()
 
 
@@ -330,13 +330,13 @@ def _made_of(dataset: object) -> list[object] | None:
 
 
 def _is_taken(ref: DataRef) -> bool:
-    """True if the rows are those that `take` gives, whoever asks."""
+    """True if every way to ask for rows gives those of `take`."""
     kind = type(ref)
     return kind.__getitem__ is DataRef.__getitem__ and kind.__getitems__ is DataRef.__getitems__
 
 
 def _kept(part: object) -> object:
-    """A part as it is now, whatever becomes of it."""
+    """A part as it is now, even if it changes later."""
     if isinstance(part, (list, np.ndarray)):
         return part.copy()  # of a list not the numbers themselves, so comparing it is quick
     return part.clone() if isinstance(part, torch.Tensor) else part
@@ -357,7 +357,7 @@ def _is_same(kept: object, now: object) -> bool:
 
 
 def _flattened(dataset: object) -> DataRef | None:
-    """The same anew."""
+    """What `flattened` returns, made anew."""
     sources: dict[int, tuple[DataRef, int]] = {}  # by identity: where its rows begin
     rows = _row_map(dataset, sources)
     if rows is None:
@@ -375,7 +375,7 @@ def _flattened(dataset: object) -> DataRef | None:
 def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:
     """The rows of a dataset in those of all sources end to end; None if it has no plain row numbers.
 
-    Sources that are not there yet are added.
+    Sources that are not in it yet are added.
     """
     if type(dataset) is Subset:
         whole = _row_map(dataset.dataset, sources)
@@ -390,7 +390,7 @@ def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap
     if type(dataset) is SlicedRef:
         whole = _row_map(dataset.whole, sources)
         return None if whole is None else whole.chosen(dataset.rows)
-    assert isinstance(dataset, DataRef)  # as all that this is asked for is made of them
+    assert isinstance(dataset, DataRef)  # everything that comes here is made of DataRefs
     if id(dataset) not in sources:
         sources[id(dataset)] = dataset, sum(len(source) for source, _ in sources.values())
     start = sources[id(dataset)][1]
@@ -417,7 +417,7 @@ def _numbers(indices: Any, length: int) -> range | Ints | None:
         return None
     if int(found.min()) < -length or int(found.max()) >= length:
         return None
-    numbers = found.astype(np.int64)  # a copy: what is given may change
+    numbers = found.astype(np.int64)  # a copy: the argument may change
     return np.where(numbers < 0, numbers + length, numbers) if int(numbers.min()) < 0 else numbers
 
 

@@ -16,8 +16,8 @@ __all__ = ["RowMap"]
 Ints = npt.NDArray[np.int64]
 Piece = range | Ints
 
-_CHUNK = 65536  # rows looked at at once, so that a pass over all of them takes no memory
-_LONG_RUN = 16  # rows of a file that come one after the other: fewer are not worth heeding
+_CHUNK = 65536  # rows handled at once, so that a pass over all of them takes no memory
+_LONG_RUN = 16  # rows of a file that come one after the other: fewer are not worth it
 
 
 class RowMap:
@@ -85,7 +85,7 @@ class RowMap:
         return found
 
     def chosen(self, numbers: Piece) -> RowMap:
-        """The map of a view over this view, of these of its rows: still one step."""
+        """The map of a view over these rows of this view: still one step."""
         if not isinstance(numbers, range):
             return RowMap([self.rows(numbers)])
         return RowMap(list(self._cut(numbers)))
@@ -94,7 +94,7 @@ class RowMap:
         """The pieces of a range of rows."""
         bounds = list(zip(self._starts.tolist(), self._starts[1:].tolist(), self.pieces, strict=False))
         for start, stop, piece in bounds if numbers.step > 0 else reversed(bounds):
-            # Of a range that goes through the piece, those numbers that lie in it come one after the other.
+            # Where a range passes through the piece, its numbers in the piece come one after the other.
             first, last = sorted(_crossings(numbers, np.array([start, stop])).tolist())
             within = numbers[first:last]
             if len(within):
@@ -173,7 +173,7 @@ def _continued(one: range, other: range) -> range | None:
 
 
 def _crossings(numbers: range, bounds: Ints) -> Ints:
-    """For each bound, how many numbers of a range come before they cross it: reach it, or fall below it."""
+    """For each bound, how many numbers of a range come before one reaches it, or falls below it."""
     if numbers.step > 0:
         counts = -((numbers.start - bounds) // numbers.step)
     else:
