@@ -160,6 +160,8 @@ class Storage:
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was published.
             SchemaError: a row does not fit; names row, column, expected and found.
             TypeError: `data` is nothing that rows can be read from; or `info` is none of JSON's.
             ValueError: `info` is too long, or nests too deep.
@@ -253,6 +255,7 @@ class Storage:
                 the function does not take these arguments.
             ExistsError: by a call: the version was made with other arguments; or, with `stale="error"`, by
                 other code, or by nobody knows what.
+            BusyError: by a call: others still build it after `timeout` seconds.
 
         Example:
             >>> @storage.cacheable("powers-{exponent}", "1.0")
@@ -295,6 +298,8 @@ class Storage:
         Raises:
             NotFoundError: it is not published.
             ExistsError: `to` is published already.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was published.
             CorruptError: it is damaged. Nothing is published.
 
         Example:
@@ -339,6 +344,8 @@ class Storage:
             NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
                 the new one is copied.
             ExistsError: another version of that name is there, and `overwrite` is False.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was published.
             CorruptError: a file is damaged here. Nothing is published there.
             RemoteError: a store cannot be reached or written.
             OSError: the disk is full.
@@ -386,6 +393,8 @@ class Storage:
 
         Raises:
             NotFoundError: it is not published.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was removed.
             RemoteError: the store cannot be reached or written.
         """
         self._store.remove(id, version, self.timeout)

@@ -158,7 +158,7 @@ def test_files_that_others_take_away_are_not_published(
 
     monkeypatch.setattr(Remote, "create", create_late)
     if how == "cleaned":
-        with pytest.raises(errors.YogaError, match=r"were removed from .* while it was published"):
+        with pytest.raises(errors.LostError, match=r"were removed from .* while it was published"):
             first.submit(OURS, "a", "1")
         assert machine("other").list() == []
         first.submit(OURS, "a", "1")
@@ -269,7 +269,7 @@ def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there
     monkeypatch.setattr(Remote, "delete", delete_late)
     try:
         first.submit(OURS, "a", "1")
-    except errors.YogaError:
+    except errors.LostError:
         first.submit(OURS, "a", "1")
     finally:
         go.set()

@@ -32,7 +32,7 @@ from typing import BinaryIO
 
 import filelock
 
-from ..errors import RemoteError, YogaError
+from ..errors import BusyError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
 
@@ -140,7 +140,8 @@ class Cache:
             OSError: the disk is full, and nothing is left here that could be deleted; or the folder cannot be
                 written.
             YogaError: there are links in it.
-            RemoteError: another process downloads it, and nothing has come for ten minutes; or others delete
+            BusyError: another process downloads it, and nothing has come for ten minutes.
+            RemoteError: others delete
                 it again and again.
         """
         self._is_there("parts", key)
@@ -346,7 +347,7 @@ class Cache:
                 if found != size:
                     size, moved = found, now
                 if now - moved > _LONGEST_STANDSTILL:
-                    raise RemoteError(
+                    raise BusyError(
                         f"another process downloads {what}, but nothing has come for {now - moved:.0f} s; "
                         f"stop it (it holds {lock.lock_file})"
                     ) from None
@@ -366,7 +367,7 @@ class Cache:
         try:
             self._acquire(lock, seconds)
         except filelock.Timeout:
-            raise RemoteError(f"{lock.lock_file} is held by another process; stop that one") from None
+            raise BusyError(f"{lock.lock_file} is held by another process; stop that one") from None
         try:
             yield
         finally:

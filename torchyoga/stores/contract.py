@@ -101,7 +101,7 @@ class Versions(ABC):
         """Holds the writer's lock of a version; waits while another holds it.
 
         Raises:
-            YogaError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
+            BusyError: it was still held after `timeout` seconds; says by whom. Less than 0 waits as long
                 as it takes.
         """
 
@@ -126,6 +126,7 @@ class Versions(ABC):
 
         Raises:
             ExistsError: another has published it since it was staged.
+            LostError: others took the work over and removed its files; nothing was published.
         """
 
     @abstractmethod

@@ -28,7 +28,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from ..errors import CorruptError, ExistsError, RemoteError, YogaError
+from ..errors import CorruptError, ExistsError, LostError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..versions.location import MANIFEST, Folder
@@ -278,7 +278,7 @@ class Mirror(Versions):
                 return
             last.check()
             self._remote.delete_seen(name, tag)
-        raise YogaError(
+        raise LostError(
             f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean or "
             "by remove; nothing was published, submit it again"
         )
