@@ -1,9 +1,11 @@
-"""What all tests share: deterministic hypothesis runs, and the real digits."""
+"""What all tests share: deterministic hypothesis runs, sound versions at the end, and the real digits."""
 
 from __future__ import annotations
 
 import gzip
 import multiprocessing
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,50 @@ import pytest
 from hypothesis import settings
 from torch.utils.data import Dataset
 
+from torchyoga.errors import CorruptError
+from torchyoga.stores.checking import check
+from torchyoga.stores.local import Store
+from torchyoga.versions.location import MANIFEST
+from torchyoga.versions.manifest import is_like_manifest
+from torchyoga.versions.names import decoded
+
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("torchyoga")
 
 # Workers and programs that are forked from a server import nothing for seconds.
 multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
+
+
+@pytest.fixture
+def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Checks every version that the test has left under its `tmp_path`, as `Storage.check` does.
+
+    A file asks for it for all its tests with `pytest.mark.usefixtures`; tests that damage one on purpose
+    are marked `damages`.
+    """
+    if "tmp_path" not in request.fixturenames or request.node.get_closest_marker("damages"):
+        yield
+        return
+    folder: Path = request.getfixturevalue("tmp_path")  # asked for here, so that it is there to the end
+    yield
+    for id, version, root in versions_under(folder):
+        try:
+            check(Store(root), id, version)
+        except CorruptError as error:
+            pytest.fail(f"the test has left a damaged version, and is not marked `damages`: {error}", False)
+
+
+def versions_under(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """The id, the version and the root of each manifest in a folder; links are not followed."""
+    for outer, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        path = Path(outer)
+        id, version = decoded(path.parent.name), decoded(path.name)
+        if MANIFEST in names and id is not None and version is not None:
+            manifest = path / MANIFEST
+            if manifest.is_file() and is_like_manifest(manifest.read_bytes()):
+                yield id, version, path.parent.parent
+
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -220,8 +221,10 @@ def test_the_public_names() -> None:
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)
     assert set(errors.__all__) == {
+        "BusyError",
         "CorruptError",
         "ExistsError",
+        "LostError",
         "NotFoundError",
         "RemoteError",
         "SchemaError",
@@ -237,11 +240,24 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
         errors.ExistsError: (FileExistsError,),
         errors.CorruptError: (ValueError,),
         errors.StateError: (ValueError,),
+        errors.BusyError: (TimeoutError,),
+        errors.LostError: (RuntimeError,),
+        errors.RemoteError: (OSError,),
     }
+    assert {error.__name__ for error in parents} == set(errors.__all__) - {"YogaError"}
     for error, builtins in parents.items():
         assert issubclass(error, (errors.YogaError,))
         assert all(issubclass(error, builtin) for builtin in builtins)
         assert str(error("asked, found, do")) == "asked, found, do"
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    for text in (errors.__doc__ or "", (PACKAGE.parent / "docs" / "errors.md").read_text()):
+        drawn = dict(re.findall(r"(?:-- |\| `)(\w+Error)(?:` \| | \()([\w, `]+?)(?: \||\))", text))
+        assert drawn.keys() == set(errors.__all__) - {"YogaError"}
+        for name, builtins in drawn.items():
+            parents = [parent.__name__ for parent in getattr(errors, name).__bases__]
+            assert re.findall(r"\w+", builtins) == parents[1:], name
 
 
 def test_importing_loads_no_optional_framework() -> None:

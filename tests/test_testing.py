@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import uuid
 from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,17 @@ import pytest
 import torch
 
 import torchyoga
-from torchyoga.testing import assert_rows_equal, check_export, check_source
+from torchyoga.errors import BusyError, CorruptError
+from torchyoga.reading.readahead import ReadAhead
+from torchyoga.rows.schema import Schema
+from torchyoga.stores.cache import Cache
+from torchyoga.stores.contract import Seen
+from torchyoga.stores.local import Store
+from torchyoga.stores.objects import Remote
+from torchyoga.stores.remote import Mirror
+from torchyoga.testing import assert_rows_equal, check_dataref, check_export, check_source, check_store
+from torchyoga.versions.location import Folder
+from torchyoga.versions.manifest import Manifest
 
 Point = namedtuple("Point", "x y")
 Other = namedtuple("Other", "x y")
@@ -97,3 +110,442 @@ def test_an_export_that_is_not_the_stream_is_found() -> None:
         check_export(ref, forgets_the_last)
     with pytest.raises(AssertionError, match=r"'start_offset': 4\}, epoch 1: found 8 rows, expected 12"):
         check_export(ref, repeats_the_epoch)
+
+
+# -- a dataset
+
+
+class Numbers(torchyoga.DataRef[Any]):
+    """Arrays of two, by number; what is wrong with it is a subclass."""
+
+    is_thread_safe = True
+
+    def __len__(self) -> int:
+        return 40
+
+    def take(self, rows: np.ndarray) -> list[Any]:
+        return [np.array([row, row**2]) for row in rows.tolist()]
+
+    @property
+    def fingerprint(self) -> str | None:
+        return "numbers"
+
+    @property
+    def schema(self) -> Schema | None:
+        return Schema.of(np.arange(2))
+
+    @property
+    def row_bytes(self) -> int:
+        return 16
+
+
+class Shorter(Numbers):
+    def take(self, rows: np.ndarray) -> list[Any]:
+        return super().take(rows)[:20]
+
+
+class Sorted(Numbers):
+    def take(self, rows: np.ndarray) -> list[Any]:
+        return super().take(np.sort(rows))
+
+
+class Once(Numbers):
+    def take(self, rows: np.ndarray) -> list[Any]:
+        return super().take(np.array([*dict.fromkeys(rows.tolist())], np.int64))
+
+
+class SpoilsItsArgument(Numbers):
+    def take(self, rows: np.ndarray) -> list[Any]:
+        found = super().take(rows)
+        rows[:] = 0
+        return found
+
+
+class Reuses(Numbers):
+    """Its rows are views of one buffer."""
+
+    _buffer = np.zeros((1000, 2), np.int64)
+
+    def take(self, rows: np.ndarray) -> list[Any]:
+        for i, row in enumerate(super().take(rows)):
+            self._buffer[i] = row
+        return [*self._buffer[: len(rows)]]
+
+
+class Random(Numbers):
+    def take(self, rows: np.ndarray) -> list[Any]:
+        return [row + self._noise() for row in super().take(rows)]
+
+    def _noise(self) -> int:
+        return int(np.random.default_rng().integers(1000))
+
+
+class FailsForNothing(Numbers):
+    def take(self, rows: np.ndarray) -> list[Any]:
+        return super().take(np.array(rows.tolist() or [0]))
+
+
+class CountsFromTheFront(Numbers):
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(abs(index) if isinstance(index, int) else index)
+
+
+class WrapsAround(Numbers):
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index % len(self) if isinstance(index, int) else index)
+
+
+class IteratesBackwards(Numbers):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(super().take(np.arange(len(self))[::-1]))
+
+
+class StopsEarly(Numbers):
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(super().__iter__(), 30)
+
+
+class IgnoresSteps(Numbers):
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(slice(index.start, index.stop) if isinstance(index, slice) else index)
+
+
+class StartsInTheMiddle(Numbers):
+    @property
+    def file_starts(self) -> np.ndarray:
+        return np.array([10, 40])
+
+
+class EndsEarly(Numbers):
+    @property
+    def file_starts(self) -> np.ndarray:
+        return np.array([0, 10, 30])
+
+
+class GoesBack(Numbers):
+    @property
+    def file_starts(self) -> np.ndarray:
+        return np.array([0, 20, 10, 40])
+
+
+class AnotherNameEachTime(Numbers):
+    @property
+    def fingerprint(self) -> str:
+        return uuid.uuid4().hex
+
+
+class NamedByAddress(Numbers):
+    @property
+    def fingerprint(self) -> str:
+        return str(id(self))
+
+
+class NegativeBytes(Numbers):
+    @property
+    def row_bytes(self) -> int:
+        return -1
+
+
+class GivesItsInfoAway(Numbers):
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.given
+
+
+class SaysAnotherSchema(Numbers):
+    @property
+    def schema(self) -> Schema:
+        return Schema.of(np.arange(3))
+
+
+class HoldsAFile(Numbers):
+    def __init__(self) -> None:
+        self.open = (i for i in range(3))
+
+
+class ForgetsRows(Numbers):
+    def __init__(self, length: int = 40) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ForgetsRows, (39,)
+
+
+class ReadsAhead(Numbers):
+    def __init__(self, kind: type[ReadAhead]) -> None:
+        self.kind = kind
+
+    @property
+    def readahead(self) -> ReadAhead:  # type: ignore[override]
+        self.__dict__.setdefault("made", self.kind(16))
+        found: ReadAhead = self.__dict__["made"]
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReadsAhead, (self.kind,)
+
+
+class GuessesRows(ReadAhead):
+    def rows(self, indices: list[int], take: Any) -> Any:
+        return take(np.sort(np.array(indices, np.int64)))
+
+
+class HandsOutFewer(ReadAhead):
+    def handed_out(self, wanted: list[int], numbers: np.ndarray) -> Iterator[list[int]]:
+        yield wanted[:-1]
+
+
+class AnnouncesBackwards(ReadAhead):
+    def announced(self, windows: Iterable[np.ndarray], read_here: bool = True) -> Iterator[np.ndarray]:
+        return reversed([*windows])
+
+
+class NewReadAhead(Numbers):
+    @property
+    def readahead(self) -> ReadAhead:  # type: ignore[override]
+        return ReadAhead(16)
+
+
+class OneAtATime(Numbers):
+    """A take that another interrupts fails."""
+
+    def __init__(self) -> None:
+        self.is_taking = False
+
+    def take(self, rows: np.ndarray) -> list[Any]:
+        if self.is_taking:
+            raise RuntimeError("two at once")
+        self.is_taking = True
+        try:
+            return super().take(np.repeat(rows, 300))[::300]
+        finally:
+            self.is_taking = False
+
+
+BROKEN_REFS: list[tuple[Callable[[], torchyoga.DataRef[Any]], str]] = [
+    (Shorter, "take of 40 rows gave 20"),
+    (Sorted, "take, last row first: row 39: found"),
+    (Once, "take, with repeated rows: found 20 rows, expected 40"),
+    (SpoilsItsArgument, "changed the array of row numbers"),
+    (Reuses, "row 0, after others were taken"),
+    (Random, "take: row 0: found"),
+    (FailsForNothing, "take of nothing: found 1 rows, expected 0"),
+    (CountsFromTheFront, r"ref\[-40\] of 40 rows: IndexError"),
+    (WrapsAround, r"ref\[40\] raised no IndexError"),
+    (IteratesBackwards, "row 0 of the iteration"),
+    (StopsEarly, "the iteration gives another number of rows than 40"),
+    (IgnoresSteps, r"slice\(None, None, -1\)"),
+    (StartsInTheMiddle, "file_starts is"),
+    (EndsEarly, "file_starts is"),
+    (GoesBack, "file_starts is"),
+    (AnotherNameEachTime, "fingerprint is '.*', and then"),
+    (NamedByAddress, "pickled, its fingerprint is"),
+    (NegativeBytes, "row_bytes is -1"),
+    (GivesItsInfoAway, "info is not a copy"),
+    (SaysAnotherSchema, "the rows are not as schema says: row 0"),
+    (HoldsAFile, "it cannot be pickled"),
+    (ForgetsRows, "pickled, it has 39 rows, and 40 before"),
+    (lambda: ReadsAhead(GuessesRows), "rows (read ahead|not announced): row"),
+    (lambda: ReadsAhead(HandsOutFewer), "hands out other rows"),
+    (lambda: ReadsAhead(AnnouncesBackwards), "announces other windows"),
+    (NewReadAhead, "another object each time"),
+    (OneAtATime, "is_thread_safe, but in four threads: two at once"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), BROKEN_REFS, ids=[said for _, said in BROKEN_REFS])
+def test_a_dataset_that_breaks_a_rule_is_found(make: Callable[[], torchyoga.DataRef[Any]], said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_dataref(make())
+
+
+def test_datasets_keep_the_rules(tmp_path: Path) -> None:
+    storage = torchyoga.Storage(tmp_path)
+    ragged = storage.submit([{"n": i, "x": np.arange(i % 7)} for i in range(100)], "ragged", "1")
+    arrays = torchyoga.from_arrays({"x": np.arange(600).reshape(200, 3), "y": np.arange(200)})
+    for ref in (Numbers(), ragged, arrays, storage.submit([], "empty", "1")):
+        check_dataref(ref)
+        check_dataref(ref[3:-2])
+        check_dataref(ref[::-3][1:])
+
+
+# -- a store
+
+
+class UnsortedStore(Store):
+    def published(self) -> list[tuple[str, str]]:
+        return super().published()[::-1]
+
+
+class ForgetfulStore(Store):
+    def versions(self, id: str) -> list[str]:
+        return super().versions(id)[:1]
+
+
+class NeverEmptyStore(Store):
+    def seen(self, id: str, version: str) -> Seen:
+        return super().seen(id, version) or Seen(None)
+
+
+class UnlockedStore(Store):
+    @contextlib.contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        yield
+
+
+class OneLockStore(Store):
+    @contextlib.contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        with super().lock("all", "1", timeout):
+            yield
+
+
+class StoreThatKeepsLocks(Store):
+    """A lock whose holder failed stays."""
+
+    @contextlib.contextmanager
+    def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
+        if (self.root / "kept").exists():
+            raise BusyError("kept")
+        try:
+            with super().lock(id, version, timeout):
+                yield
+        except KeyError as error:
+            if type(error) is KeyError:  # no NotFoundError
+                (self.root / "kept").touch()
+            raise
+
+
+class StoreThatDrops(Store):
+    def publish(self, staging: Any, manifest: Manifest, progress: bool | None = None) -> Manifest:
+        found = super().publish(staging, manifest, progress)
+        (self.directory(manifest.id, manifest.version) / "manifest.json").unlink()
+        return found
+
+
+class OverwritesInPlace(Store):
+    """Puts new rows into the files of the old version."""
+
+    def publish(self, staging: Any, manifest: Manifest, progress: bool | None = None) -> Manifest:
+        found = self.find(manifest.id, manifest.version)
+        opened = (
+            [self.directory(manifest.id, manifest.version) / file.name for file in found.files]
+            if found
+            else []
+        )
+        for path in opened:
+            with open(path, "r+b") as file:
+                file.write(bytes(path.stat().st_size))
+        return super().publish(staging, manifest, progress)
+
+
+class SeesTheSame(Store):
+    def seen(self, id: str, version: str) -> Seen | None:
+        return None if super().seen(id, version) is None else Seen("same")
+
+
+class RefusesNothing(Store):
+    def refuse_existing(self, id: str, version: str) -> None:
+        pass
+
+
+class MismeasuresStore(Store):
+    def sizes(self, manifest: Manifest) -> dict[str, int]:
+        return {name: nbytes + 1 for name, nbytes in super().sizes(manifest).items()}
+
+
+class PublishesHalves(Store):
+    """A build that fails is published."""
+
+    def stage(self, id: str, version: str, replaces: Seen | None = None) -> Any:
+        found = super().stage(id, version, replaces)
+        if id == "new" and self.find(id, version) is None:
+            folder = self.directory(id, version)
+            folder.mkdir(parents=True, exist_ok=True)
+            text = self.read_manifest("a", "1")
+            assert text is not None
+            (folder / "manifest.json").write_bytes(text)
+        return found
+
+
+class CopiesNothing(Store):
+    def receive(
+        self, manifest: Manifest, held: Any, replaces: Seen | None = None, progress: bool | None = None
+    ) -> Manifest:
+        raise CorruptError("nothing came")
+
+
+class RemovesNothing(Store):
+    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+        self.manifest(id, version)
+
+
+class RemovesAll(Store):
+    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+        for other in [version, *self.versions(id)] if id == "new" else [version]:
+            super().remove(id, other, timeout)
+        if id == "new":
+            super().remove("a", "1")
+
+
+class CleansTooMuch(Store):
+    def clean(self, grace: float) -> list[str]:
+        for path in self.directory("a", "1").glob("*.mdb"):
+            path.unlink()
+        return []
+
+
+class CleansInNoOrder(Store):
+    def clean(self, grace: float) -> list[str]:
+        return ["b", "a", *super().clean(grace)]
+
+
+class GivesOneFolder(Store):
+    """Files of another version than the one that is asked for."""
+
+    def files(self, manifest: Manifest) -> Folder:
+        return Folder(self.where("a", "1"))
+
+
+BROKEN_STORES: list[tuple[type[Store], str]] = [
+    (UnsortedStore, "published: found"),
+    (ForgetfulStore, "versions of|published: found"),
+    (NeverEmptyStore, "a version that is not there was seen"),
+    (UnlockedStore, "a lock that is held: found held, expected a BusyError"),
+    (OneLockStore, "the lock of another version: found busy"),
+    (StoreThatKeepsLocks, "a lock whose holder failed is not free"),
+    (StoreThatDrops, "published"),
+    (OverwritesInPlace, "open while it was overwritten"),
+    (SeesTheSame, "looks as it did"),
+    (RefusesNothing, "publishing twice: expected ExistsError"),
+    (MismeasuresStore, "is not there whole|sizes: found"),
+    (PublishesHalves, "a build that failed"),
+    (CopiesNothing, "copying: .*nothing came"),
+    (RemovesNothing, "what was removed has a manifest"),
+    (RemovesAll, "copying: NotFoundError"),
+    (CleansTooMuch, "after clean: 'a' '1' is not there whole"),
+    (CleansInNoOrder, "in no order"),
+    (GivesOneFolder, "publishing: |is not there whole"),
+]
+
+
+@pytest.mark.parametrize(("kind", "said"), BROKEN_STORES, ids=[kind.__name__ for kind, _ in BROKEN_STORES])
+@pytest.mark.damages
+def test_a_store_that_breaks_a_rule_is_found(kind: type[Store], said: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_store(lambda: kind(tmp_path / "root"), tmp_path / "else")
+
+
+def test_a_directory_keeps_the_rules(tmp_path: Path) -> None:
+    check_store(lambda: Store(tmp_path / "root"), tmp_path / "else")
+
+
+def test_a_store_behind_a_url_keeps_the_rules(tmp_path: Path) -> None:
+    url, cache = f"memory://{uuid.uuid4().hex}/p", Cache(tmp_path / "cache", None)
+    check_store(lambda: Mirror(Remote(url, None), cache, 60.0), tmp_path / "else")

@@ -1,10 +1,26 @@
-"""One tree of errors: each says what was asked, what was found and what to do."""
+"""One tree of errors: each says what was asked, what was found and what to do.
+
+A class stands for what a handler would do; in brackets stand the builtins that it is, too.
+
+    YogaError                           only a person can help: move away what is in the way
+    |-- SchemaError (ValueError)        change the row, or the schema
+    |-- StateError (ValueError)         load another state, or make the dataset and the order that it is of
+    |-- NotFoundError (KeyError, FileNotFoundError)
+    |                                   build it, or ask for one of those that the message lists
+    |-- ExistsError (FileExistsError)   fetch what is published, or choose another version
+    |-- BusyError (TimeoutError)        wait longer, or stop the process that the message names
+    |-- LostError (RuntimeError)        call again, which finds what another has published since
+    |-- RemoteError (OSError)           repair the network or the permissions, then call again
+    `-- CorruptError (ValueError)       remove the version and build it again, or copy the file again
+"""
 
 from __future__ import annotations
 
 __all__ = [
+    "BusyError",
     "CorruptError",
     "ExistsError",
+    "LostError",
     "NotFoundError",
     "RemoteError",
     "SchemaError",
@@ -14,7 +30,11 @@ __all__ = [
 
 
 class YogaError(Exception):
-    """The root of every error that torchyoga raises itself."""
+    """The root of every error that torchyoga raises itself.
+
+    Raised itself where only a person can help: files or links of others lie where a version is to be, or a
+    build waits for itself.
+    """
 
 
 class SchemaError(YogaError, ValueError):
@@ -31,6 +51,17 @@ class NotFoundError(YogaError, KeyError, FileNotFoundError):
 
 class ExistsError(YogaError, FileExistsError):
     """That version is published already, and published versions never change."""
+
+
+class BusyError(YogaError, TimeoutError):
+    """Another process or thread held a lock, a lease or a file for too long; says which one."""
+
+
+class LostError(YogaError, RuntimeError):
+    """Others took the work over, or removed its files, for this process counted as dead.
+
+    The call has published and removed nothing.
+    """
 
 
 class CorruptError(YogaError, ValueError):

@@ -161,6 +161,8 @@ class Storage:
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was published.
             SchemaError: a row does not fit; names row, column, expected and found.
             TypeError: rows cannot be read from `data`; or `info` is not JSON data.
             ValueError: `info` is too long, or nests too deep.
@@ -255,6 +257,7 @@ class Storage:
                 or the function does not take these arguments.
             ExistsError: when called: the version was made with other arguments; or, with `stale="error"`, by
                 other code, or has no record of what made it.
+            BusyError: when called: other processes still build it after `timeout` seconds.
 
         Example:
             >>> @storage.cacheable("powers-{exponent}", "1.0")
@@ -298,6 +301,8 @@ class Storage:
         Raises:
             NotFoundError: it is not published.
             ExistsError: `to` is published already.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was published.
             CorruptError: it is damaged. Nothing is published.
 
         Example:
@@ -342,6 +347,8 @@ class Storage:
             NotFoundError: it is not published here, or was removed meanwhile. If it is overwritten meanwhile,
                 the new one is copied.
             ExistsError: `to` has another version of that name, and `overwrite` is False.
+            BusyError: other processes still build it after `timeout` seconds.
+            LostError: others took the work over, because this process was silent; nothing was published.
             CorruptError: a file is damaged here. Nothing is published there.
             RemoteError: a store cannot be reached or written.
             OSError: the disk is full.
@@ -389,6 +396,8 @@ class Storage:
 
         Raises:
             NotFoundError: it is not published.
+            BusyError: others still build it after `timeout` seconds.
+            LostError: others took the work over, as this process was silent; nothing was removed.
             RemoteError: the store cannot be reached or written.
         """
         self._store.remove(id, version, self.timeout)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from starts import FRESH_STARTS
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
+from torchyoga.errors import BusyError, CorruptError, NotFoundError, SchemaError
 from torchyoga.testing import assert_rows_equal, check_resume, check_source
 
 N = 37
@@ -450,7 +450,7 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path) -> None:
         assert writer.stdin is not None
         assert writer.stdout is not None
         assert writer.stdout.readline() == "open\n"
-        with pytest.raises(YogaError, match=r"x.h5 is open for writing .*close it in its writer first"):
+        with pytest.raises(BusyError, match=r"x.h5 is open for writing .*close it in its writer first"):
             yoga.from_hdf5(path, "x")
         writer.stdin.close()
         assert writer.wait(300) == 0

@@ -27,7 +27,7 @@ import torch
 from waiting import PATIENCE
 
 import torchyoga as yoga
-from torchyoga.errors import ExistsError, YogaError
+from torchyoga.errors import BusyError, ExistsError
 from torchyoga.versions.manifest import digest
 
 numbers = itertools.count()
@@ -736,7 +736,7 @@ def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:
     late.start()
     try:
         storage.timeout = 0
-        with pytest.raises(YogaError, match="'a' '1' is still being built by"):
+        with pytest.raises(BusyError, match="'a' '1' is still being built by"):
             rows()
     finally:
         late.cancel()

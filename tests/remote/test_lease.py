@@ -14,7 +14,7 @@ from machines import running
 from servers import S3
 from waiting import PATIENCE, eventually
 
-from torchyoga.errors import YogaError
+from torchyoga.errors import BusyError, LostError
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.objects import Remote
 
@@ -33,7 +33,7 @@ def test_one_after_the_other() -> None:
         with Lease(remote, "l", "work", 5, 0) as lease:
             lease.check()
             assert claims(remote) == [f"{number:08d}.json"]
-            with pytest.raises(YogaError, match=r"work is still held by process \d+ on .*, since .* 0 s"):
+            with pytest.raises(BusyError, match=r"work is still held by process \d+ on .*, since .* 0 s"):
                 Lease(remote, "l", "work", 5, 0).__enter__()
     assert claims(remote) == ["00000003.json"]
     assert list(remote.find("l")) == ["00000003.json"]
@@ -86,7 +86,7 @@ def test_who_is_silent_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_damaged_claim_counts_as_silent_after_a_while(text: bytes) -> None:
     remote = memory()
     remote.write("l/00000001.json", text)
-    with pytest.raises(YogaError, match="damaged"):
+    with pytest.raises(BusyError, match="damaged"):
         Lease(remote, "l", "work", 30, 0.1).__enter__()
     with Lease(remote, "l", "work", 1, 30):
         assert claims(remote) == ["00000002.json"]
@@ -120,7 +120,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
         waiter = Lease(remote, "l", "work", 2, PATIENCE)
         look = waiter._claims
         monkeypatch.setattr(waiter, "_claims", look_at_a_new_beat)
-        with pytest.raises(YogaError, match="still held by process"):
+        with pytest.raises(BusyError, match="still held by process"):
             waiter.__enter__()
         assert len(beats) == 16
         lease.check()
@@ -130,7 +130,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
 def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchyoga.stores.lease._NOTICE_SECONDS", 0.2)
     remote = memory()
-    with Lease(remote, "l", "work", 9, 0), pytest.raises(YogaError):
+    with Lease(remote, "l", "work", 9, 0), pytest.raises(BusyError):
         Lease(remote, "l", "work", 9, 1).__enter__()
     assert [record.levelno for record in caplog.records][:1] == [logging.WARNING]
     assert "waiting for process" in caplog.text
@@ -141,7 +141,7 @@ def test_a_holder_that_slept_hears_of_it() -> None:
     remote = memory()
     with Lease(remote, "l", "work", 1, 0) as lease:
         lease._stop.set()  # no sign of life any more
-        with Lease(remote, "l", "work", 1, 30), pytest.raises(YogaError, match="taken over by process"):
+        with Lease(remote, "l", "work", 1, 30), pytest.raises(LostError, match="taken over by process"):
             lease.check()
     assert claims(remote) == ["00000002.json"]  # the first did not touch what is another's
     assert json.loads(remote.read("l/00000002.json", 999))["given_up"] is True
@@ -177,7 +177,7 @@ def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) 
         late, looks = Lease(remote, "l", "work", 60, 0.3), iter([[1]])
         now = late._claims
         monkeypatch.setattr(late, "_claims", lambda: next(looks, None) or now())
-        with pytest.raises(YogaError, match="still held"):
+        with pytest.raises(BusyError, match="still held"):
             late.__enter__()
         holder.check()
         assert claims(remote) == ["00000003.json"]
@@ -196,7 +196,7 @@ def test_a_waiter_that_slept_takes_nobody_for_dead(monkeypatch: pytest.MonkeyPat
             return None if found is None else found + 100
 
         monkeypatch.setattr(remote, "now", asked_late)
-        with pytest.raises(YogaError, match="still held"):
+        with pytest.raises(BusyError, match="still held"):
             late.__enter__()
         holder.check()
 

@@ -22,7 +22,7 @@ import pytest
 from interleaved import ALL_FAULTS, Machine, Modelled, Stored, World, explored, modelled, tag_of
 
 from torchyoga import Storage
-from torchyoga.errors import ExistsError, NotFoundError, RemoteError, YogaError
+from torchyoga.errors import ExistsError, LostError, NotFoundError, RemoteError
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
 from torchyoga.stores.remote import Mirror
@@ -129,8 +129,8 @@ class Protocol:
             told = "done" if found is None else self._names[found.manifest.fingerprint]
         except (ExistsError, NotFoundError, RemoteError) as error:
             told = type(error).__name__
-        except YogaError as error:
-            told = "YogaError"
+        except LostError as error:
+            told = "LostError"
             if not re.search("were removed from|was taken over by", str(error)):
                 raise
         if not remote.is_conditional:
@@ -202,7 +202,7 @@ class Protocol:
         if world.now > self._begin + LEASE / 2 and not any(machine.faults for machine in world.machines):
             world.fail("nobody stood still, and it took long")
         for machine in world.machines:
-            if machine.outcome in ("ExistsError", "YogaError") and published == machine.name:
+            if machine.outcome in ("ExistsError", "LostError") and published == machine.name:
                 world.fail(f"{machine.name} was told {machine.outcome}, and has published its version")
             if machine.outcome != machine.name:
                 continue

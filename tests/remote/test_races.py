@@ -296,7 +296,7 @@ def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there
     monkeypatch.setattr(Remote, "delete", delete_late)
     try:
         first.submit(OURS, "a", "1")
-    except errors.YogaError:
+    except errors.LostError:
         first.submit(OURS, "a", "1")
     finally:
         go.set()

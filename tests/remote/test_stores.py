@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import shutil
@@ -26,6 +27,7 @@ import torchyoga as yoga
 from torchyoga import errors
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.downloads import Downloads
+from torchyoga.testing import check_store
 from torchyoga.versions.manifest import Manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -68,6 +70,12 @@ def storages(url: str, options: Any, folder: Path) -> Machine:
         )
 
     return on
+
+
+def test_a_store_keeps_the_rules_of_all_stores(machine: Machine, tmp_path: Path) -> None:
+    """Two machines act in turn."""
+    stores = itertools.cycle([machine("one")._store, machine("two")._store])
+    check_store(lambda: next(stores), tmp_path / "else")
 
 
 def same(ref: yoga.DataRef, rows: list[Any] = ROWS) -> bool:

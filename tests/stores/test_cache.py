@@ -21,7 +21,7 @@ from children import run_program, started, status_of_child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchyoga.errors import RemoteError, YogaError
+from torchyoga.errors import BusyError, RemoteError, YogaError
 from torchyoga.stores.cache import Cache, default_folder
 
 
@@ -233,7 +233,7 @@ def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.Mon
     thread.start()
     try:
         assert begun.wait(300)
-        with pytest.raises(RemoteError, match="is downloading the file, but nothing has arrived"):
+        with pytest.raises(BusyError, match="is downloading the file, but nothing has arrived"):
             cache.get(K, 1, stand_still, "the file")
     finally:
         end.set()

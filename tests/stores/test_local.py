@@ -28,7 +28,7 @@ import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.build import BuildOptions, build
-from torchyoga.errors import CorruptError, NotFoundError, YogaError
+from torchyoga.errors import BusyError, CorruptError, NotFoundError, YogaError
 from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.dataref import VersionRef
@@ -331,9 +331,9 @@ def test_a_lock_keeps_others_out_and_dies_with_its_holder(tmp_path: Path) -> Non
         message = (
             rf"'a' '1' is still being built by process {holder.pid} on .* since .*; wait longer, or stop"
         )
-        with pytest.raises(YogaError, match=message), store.lock("a", "1", timeout=0.05):
+        with pytest.raises(BusyError, match=message), store.lock("a", "1", timeout=0.05):
             pass
-        with pytest.raises(YogaError, match=message):
+        with pytest.raises(BusyError, match=message):
             store.remove("a", "1", timeout=0.05)
         with store.lock("a", "2", timeout=0), store.lock("b", "1", timeout=0):
             pass  # other versions are free

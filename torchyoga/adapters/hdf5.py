@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5p, h5t
 
-from ..errors import CorruptError, NotFoundError, SchemaError, YogaError
+from ..errors import BusyError, CorruptError, NotFoundError, SchemaError
 from ..formats.hdf5_filters import Pipeline, require_filters
 from ..mapped.gather import Bytes, MappedFile, Memory, address_of
 from ..mapped.items import Decoded, Items, Mapped
@@ -62,7 +62,7 @@ def from_hdf5(
             say); or lie in another file (external links and storage, which are never followed); or need a
             filter that is not installed.
         CorruptError: it is not an HDF5 file, or is cut.
-        YogaError: another process has it open for writing.
+        BusyError: another process has it open for writing.
 
     Example:
         >>> import h5py
@@ -120,7 +120,7 @@ def _opened(place: Path) -> Any:
     try:  # its writer lets others read; they see the rows present now
         return h5py.File(place, "r", swmr=True, locking="best-effort")
     except OSError as error:
-        raise YogaError(
+        raise BusyError(
             f"{place} is open for writing ({error}); close it in its writer first, or write it in SWMR mode"
         ) from error
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError, RemoteError
+from ..errors import BusyError, CorruptError, RemoteError
 from ..files.checksum import crc32_of_all
 from ..formats.contract import Format, check_extents, format_named
 from ..mapped.gather import MappedFile
@@ -388,7 +388,7 @@ class Reader:
                         del self._mapped[number]
                 opened.check_all()
                 self._compare_checks(opened, entry)
-            except RemoteError:
+            except (BusyError, RemoteError):
                 raise  # that says nothing about the files
             except (CorruptError, OSError) as error:
                 problems.append(f"{entry.name}: {error}")

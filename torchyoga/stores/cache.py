@@ -33,7 +33,7 @@ from typing import BinaryIO
 
 import filelock
 
-from ..errors import RemoteError, YogaError
+from ..errors import BusyError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
 
@@ -141,8 +141,8 @@ class Cache:
             OSError: the disk is full, and nothing is left in the cache that could be deleted; or the folder
                 cannot be written.
             YogaError: there are links in the folder.
-            RemoteError: another process is downloading it, and nothing has arrived for ten minutes; or other
-                processes delete it again and again.
+            BusyError: another process is downloading it, and nothing has arrived for ten minutes.
+            RemoteError: other processes delete it again and again.
         """
         self._is_there("parts", key)
         for _ in range(_MOST_BRINGS):
@@ -347,7 +347,7 @@ class Cache:
                 if found != size:
                     size, moved = found, now
                 if now - moved > _LONGEST_STANDSTILL:
-                    raise RemoteError(
+                    raise BusyError(
                         f"another process is downloading {what}, but nothing has arrived for "
                         f"{now - moved:.0f} s; stop it (it holds {lock.lock_file})"
                     ) from None
@@ -367,7 +367,7 @@ class Cache:
         try:
             self._acquire(lock, seconds)
         except filelock.Timeout:
-            raise RemoteError(f"{lock.lock_file} is held by another process; stop that process") from None
+            raise BusyError(f"{lock.lock_file} is held by another process; stop that process") from None
         try:
             yield
         finally:

@@ -101,7 +101,7 @@ class Versions(ABC):
         """Holds the writer's lock of a version; waits while another holds it.
 
         Raises:
-            YogaError: it was still held after `timeout` seconds; names the holder. A negative timeout waits
+            BusyError: it was still held after `timeout` seconds; names the holder. A negative timeout waits
                 for ever.
         """
 

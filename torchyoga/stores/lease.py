@@ -30,7 +30,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from ..errors import RemoteError, YogaError
+from ..errors import BusyError, LostError, RemoteError
 from .objects import Remote
 
 __all__ = ["Lease"]
@@ -68,7 +68,7 @@ class Lease:
             if there is none.
 
     Raises:
-        YogaError: another process still held it after `timeout`; says which, and since when.
+        BusyError: another process still held it after `timeout`; says which, and since when.
         RemoteError: the store cannot be reached or written.
     """
 
@@ -117,11 +117,11 @@ class Lease:
                 _log.warning("%s: other builders will wait %.0f s: %s", self._what, self._seconds, failure)
 
     def check(self) -> None:
-        """Raises YogaError if another holder has taken over, because this one gave no sign of life."""
+        """Raises LostError if another holder has taken over, because this one gave no sign of life."""
         claim = self._later()
         if claim is not None:
             self._is_lost = True
-            raise YogaError(
+            raise LostError(
                 f"{self._what} was taken over by {claim.holder}, because this process gave no "
                 f"sign of life for {self._seconds:.0f} s; let that process finish"
             )
@@ -172,7 +172,7 @@ class Lease:
                 seen = claim.beat, time.monotonic()
             waited = time.monotonic() - started
             if waited >= self._timeout:
-                raise YogaError(
+                raise BusyError(
                     f"{self._what} is still held by {claim.holder} after {waited:.0f} s of waiting; wait "
                     "longer (timeout=), or stop that process"
                 )

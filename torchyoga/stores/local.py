@@ -22,7 +22,7 @@ from typing import Any
 
 import filelock
 
-from ..errors import CorruptError, YogaError
+from ..errors import BusyError, CorruptError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
 from ..process.progress import progress_bar
@@ -139,7 +139,12 @@ class Store(Versions):
 
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
-        """Holds the writer's lock, which the kernel frees when its holder dies."""
+        """Holds the writer's lock, which the kernel frees when its holder dies.
+
+        Raises:
+            BusyError: another still held it after `timeout` seconds.
+            YogaError: this very call holds it.
+        """
         name = f".locks/{_folder(id, version)}"
         here = os.getpid(), threading.get_ident(), str(self.root / name)
         if here in _HELD:
@@ -160,7 +165,7 @@ class Store(Versions):
                 waited = time.monotonic() - started
                 holder = self._told(f"{name}.holder") or "another process"
                 if 0 <= timeout <= waited:
-                    raise YogaError(
+                    raise BusyError(
                         f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; "
                         "wait longer, or stop that process"
                     ) from None

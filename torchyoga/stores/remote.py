@@ -28,7 +28,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from ..errors import CorruptError, ExistsError, RemoteError, YogaError
+from ..errors import CorruptError, ExistsError, LostError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..versions.location import MANIFEST, Folder
@@ -279,7 +279,7 @@ class Mirror(Versions):
             if last.deleter <= lease.number and not self._is_torn(published):
                 return published
             if not tries:
-                raise YogaError(
+                raise LostError(
                     f"files of {id!r} {version!r} were removed from {self.name} each time it was published, "
                     "by clean or by remove; submit it again with overwrite=True when nobody does that"
                 )
