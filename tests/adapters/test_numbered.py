@@ -91,7 +91,7 @@ def test_the_arrays_are_what_numpy_has_of_the_rows(tmp_path: Path) -> None:
 
 def test_a_sample_needs_rows() -> None:
     assert sample_of(yoga.from_arrays(np.arange(100))).num_rows == 64
-    with pytest.raises(ValueError, match="there are no rows"):
+    with pytest.raises(ValueError, match="the dataset is empty"):
         sample_of(yoga.from_arrays(np.arange(0)))
 
 

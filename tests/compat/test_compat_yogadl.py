@@ -120,7 +120,7 @@ def test_keys_of_a_ref_of_ones_own() -> None:
     assert yogadl.non_sequential_shard(keys, 1, 3) == keys[1::3]
     with pytest.raises(ValueError, match=r"shard_index must be in 0..2, found 3"):
         yogadl.shard_keys(keys, 3, 3)
-    with pytest.raises(ValueError, match="2 keys do not give 3 shards one each"):
+    with pytest.raises(ValueError, match="2 keys are too few for 3 shards"):
         yogadl.shard_keys(keys[:2], 0, 3, drop_shard_remainder=True)
     shuffled = yogadl.shuffle_keys(keys.copy(), 5)
     assert sorted(shuffled) == keys != shuffled == yogadl.shuffle_keys(keys.copy(), 5)

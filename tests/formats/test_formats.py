@@ -402,7 +402,7 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
             with pytest.raises(CorruptError, match=r"fingerprint is not that of|do not cover the bytes"):
                 ask("a", "1")
     resealed(path, forge(shape=[0]))
-    with pytest.raises(CorruptError, match="x/values are not of as many bytes as its rows have"):
+    with pytest.raises(CorruptError, match="x/values do not cover the bytes that its rows have"):
         storage.fetch("a", "1")
     # All made anew, it is another dataset, and says so.
     resealed(path, forge(dtype="<i4"))

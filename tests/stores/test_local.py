@@ -934,7 +934,7 @@ def test_a_build_within_itself_is_an_error_at_once(tmp_path: Path) -> None:
         return storage.submit([1, 2], "a", "1")
 
     with pytest.raises(
-        YogaError, match="'a' '1' is being built by this very call, which would wait for itself"
+        YogaError, match="'a' '1' is being built by this same call, which would wait for itself"
     ):
         rows()
     assert list(storage.submit([1], "a", "1")) == [1]
