@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -401,6 +402,22 @@ def test_a_thread_reads_so_many_batches_ahead_and_no_more(prefetch: int) -> None
         assert loader.state_dict()["position"] == 2 * step
     assert ref.threads == ({"MainThread", "torchyoga-ahead"} if prefetch else {"MainThread"})
     eventually(lambda: len(ref.read) >= 2 * (11 + prefetch))
+
+
+def test_an_iterator_that_is_left_takes_its_thread_along() -> None:
+    def threads() -> int:
+        return sum(thread.name == "torchyoga-ahead" for thread in threading.enumerate())
+
+    gc.collect()
+    eventually(lambda: not threads())
+    iterator = iter(yoga.DataLoader(Slow(), batch_size=2))
+    for _ in range(5):
+        next(iterator)
+        time.sleep(0.02)  # the training step
+    assert threads() == 1
+    del iterator
+    gc.collect()
+    eventually(lambda: not threads())
 
 
 def test_a_ref_that_does_not_say_so_is_read_by_the_users_thread() -> None:

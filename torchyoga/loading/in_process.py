@@ -22,6 +22,34 @@ from .plan import EpochIndices
 __all__ = ["InProcess", "has_accelerator", "rows_of"]
 
 
+class _Reading:
+    """Reads windows of batches. It leads to no iterator, so a thread that reads ahead keeps none alive."""
+
+    def __init__(self, source: DataRef, collate: Any, pins: bool) -> None:
+        self.source = source
+        self.batches = Collating(collate)
+        self.is_plain = is_ours(collate)  # a user's function runs in the user's thread
+        self._pins = pins and has_accelerator()
+
+    def window(self, window: Window) -> list[Any]:
+        """The batches of a window, or what became of them."""
+        try:
+            rows = rows_of(self.source, window.numbers)
+            if not self.is_plain:
+                return self.batches.parts(rows, window)
+            found = self.batches.of(rows, window)
+            return [self.pinned(batch) for batch in found] if self._pins else found
+        except Exception as error:
+            if len(window.ends) == 1:
+                return [Failure(error)]
+        # One of them fails: the others are delivered nevertheless.
+        return [self.window(alone)[0] for alone in window.apart()]
+
+    def pinned(self, batch: Any) -> Any:
+        """A batch in pinned memory, if that was asked for."""
+        return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
 class InProcess(Iterator[Any]):
     """The batches of a DataRef, read by this process; many small ones at once, and ahead if there is time."""
 
@@ -35,17 +63,14 @@ class InProcess(Iterator[Any]):
         num_ahead: int,
     ) -> None:
         assert plan.iteration is not None
-        self._source = source
+        self._reading = reading = _Reading(source, collate, pins)
         self._seeding = seeding
-        self._batches = Collating(collate)
-        self._pins = pins and has_accelerator()
-        self._is_plain = is_ours(collate)  # a user's function runs in the user's thread
         self._seed, self._epoch = plan.indices.cursor.order.seed, plan.epoch
         self._firsts = plan.indices.firsts(plan.iteration)
         windows = plan.windows(plan.iteration)
-        tasks = (Task(partial(self._window, window), len(window.ends)) for window in windows)
+        tasks = (Task(partial(reading.window, window), len(window.ends)) for window in windows)
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
-        may_be_ahead = self._source.is_thread_safe and plan.indices.is_known_ahead
+        may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
         self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0)
         self._read: list[Any] = []  # last first
 
@@ -55,32 +80,15 @@ class InProcess(Iterator[Any]):
         found, first = self._read.pop(), next(self._firsts)
         if type(found) is Failure:
             raise BatchError(found.error)
-        if self._is_plain:
+        if self._reading.is_plain:
             return found
         try:
             with self._seeding.meanwhile():
                 seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
-                (batch,) = self._batches.of_parts([found], seeds)
-            return self._pinned(batch)
+                (batch,) = self._reading.batches.of_parts([found], seeds)
+            return self._reading.pinned(batch)
         except Exception as error:
             raise BatchError(error) from error
-
-    def _window(self, window: Window) -> list[Any]:
-        """The batches of a window, or what became of them."""
-        try:
-            rows = rows_of(self._source, window.numbers)
-            if not self._is_plain:
-                return self._batches.parts(rows, window)
-            found = self._batches.of(rows, window)
-            return [self._pinned(batch) for batch in found] if self._pins else found
-        except Exception as error:
-            if len(window.ends) == 1:
-                return [Failure(error)]
-        # One of them fails: the others are delivered nevertheless.
-        return [self._window(alone)[0] for alone in window.apart()]
-
-    def _pinned(self, batch: Any) -> Any:
-        return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
 
 
 def has_accelerator() -> bool:
