@@ -571,7 +571,7 @@ def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
         make_keras_dataset([1], 4)
     with pytest.raises(ValueError, match="found rows of 4 parts"):
         make_keras_dataset(storage.submit([(1, 2, 3, 4)], "four", "1"), 1)
-    with pytest.raises(ValueError, match="there are no rows"):
+    with pytest.raises(ValueError, match="the dataset is empty"):
         make_keras_dataset(storage.submit([], "none", "1"), 1)
 
 

@@ -445,7 +445,7 @@ def test_refusals(ref: yoga.DataRef, tmp_path: Path) -> None:
         make_tf_dataset([1, 2])
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         make_tf_dataset(ref, 0)
-    with pytest.raises(ValueError, match="there are no rows"):
+    with pytest.raises(ValueError, match="the dataset is empty"):
         make_tf_dataset(storage.submit([], "none", "1"))
     with pytest.raises(SchemaError, match="column 'value': TensorFlow has no <M8"):
         make_tf_dataset(storage.submit([np.datetime64("2020-01-01")], "date", "1"))
