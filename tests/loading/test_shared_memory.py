@@ -24,7 +24,7 @@ from waiting import PATIENCE
 import torchyoga as yoga
 from torchyoga.loading import shared_memory as ring_module
 from torchyoga.loading.shared_memory import Parcel, Ring, packed
-from torchyoga.process.buffers import Place, address_of, held, placing
+from torchyoga.process.buffers import Slot, address_of, held, placing
 from torchyoga.rows.tree import mapped
 from torchyoga.testing import assert_rows_equal
 
@@ -69,7 +69,7 @@ def test_any_batch_crosses_as_it_is() -> None:
 def test_what_lies_in_the_slot_is_not_copied_and_what_does_not_fit_travels_by_itself() -> None:
     ring = Ring(1)
     slot = ring.send()
-    place = Place(ring.slots[slot][:4096])
+    place = Slot(ring.slots[slot][:4096])
     with placing(place):
         inside = place.empty(256)
     assert inside is not None

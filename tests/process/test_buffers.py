@@ -10,7 +10,7 @@ import pytest
 import torch
 from children import status_of_child
 
-from torchyoga.process.buffers import BufferPool, Place, address_of, counts_can_be_trusted, held, placing
+from torchyoga.process.buffers import BufferPool, Slot, address_of, counts_can_be_trusted, held, placing
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
@@ -72,7 +72,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 
 def test_a_place_is_handed_out_first() -> None:
-    pool, place = BufferPool(), Place(np.empty(3 * SIZE, np.uint8))
+    pool, place = BufferPool(), Slot(np.empty(3 * SIZE, np.uint8))
     with placing(place):
         found = [pool.empty(SIZE) for _ in range(4)]
     inside = [0 <= address_of(each) - address_of(place.memory) < place.memory.size for each in found]

@@ -31,7 +31,7 @@ import torch
 from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..process.buffers import Place, address_of, counts_can_be_trusted, held
+from ..process.buffers import Slot, address_of, counts_can_be_trusted, held
 from ..rows.tree import mapped
 
 __all__ = ["Parcel", "Ring", "packed"]
@@ -99,12 +99,12 @@ class Ring:
         place = slot % len(self.slots)
         return self.slots[place] if self._numbers[place] == slot else None
 
-    def place(self, slot: int) -> Place | None:
+    def place(self, slot: int) -> Slot | None:
         """Where a worker is to put a batch; None if it cannot reach the slot."""
         if self.memory(slot) is None:
             self._look_again()
         memory = self.memory(slot)
-        return None if memory is None else Place(memory)
+        return None if memory is None else Slot(memory)
 
     def give_up_held(self) -> None:
         """Never uses slots again that are still held; others take their places when they are wanted."""
@@ -289,7 +289,7 @@ class Parcel:
         return Parcel, (self._ring, self._slot, self._batch)
 
 
-def packed(batch: Any, ring: int, slot: int, place: Place | None) -> Any:
+def packed(batch: Any, ring: int, slot: int, place: Slot | None) -> Any:
     """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit.
 
     Whatever is not an ordinary tensor or array of numbers travels as torch sends it, and so do tensors that
@@ -330,7 +330,7 @@ def _has_bytes(tensor: torch.Tensor) -> bool:
     )
 
 
-def _spots(leaves: dict[int, Any], place: Place) -> dict[int, _Spot]:
+def _spots(leaves: dict[int, Any], place: Slot) -> dict[int, _Spot]:
     """Where in the slot leaves lie now, by their keys: those that arrive as they were from there."""
     start = address_of(place.memory)
     found: dict[int, _Spot] = {}

@@ -21,7 +21,7 @@ import numpy as np
 __all__ = [
     "Array",
     "BufferPool",
-    "Place",
+    "Slot",
     "address_of",
     "counts_can_be_trusted",
     "fresh",
@@ -81,7 +81,7 @@ def _counts_tell() -> bool:
     return [*found, *held(probe)] == [False, True, True, True, False]
 
 
-class Place:
+class Slot:
     """A run of memory that is handed out as buffers, one after the other."""
 
     def __init__(self, memory: Array) -> None:
@@ -97,7 +97,7 @@ class Place:
         return self.memory[start : self.used]
 
 
-_place: Place | None = None
+_place: Slot | None = None
 
 
 def is_placing() -> bool:
@@ -106,7 +106,7 @@ def is_placing() -> bool:
 
 
 @contextlib.contextmanager
-def placing(place: Place) -> Iterator[None]:
+def placing(place: Slot) -> Iterator[None]:
     """Within the `with` statement all pools of this process hand out memory of `place`, while some is left.
 
     It is for a process of one thread, such as a worker that fills shared memory.
