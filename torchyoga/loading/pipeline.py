@@ -148,7 +148,7 @@ class Pipeline:
             inner.generator.manual_seed(seed)
             return inner
         plan.ring = self._new_ring(loader)
-        more: dict[str, Any] = {} if plan.is_single else {"batch_sampler": plan}
+        more: dict[str, Any] = {"batch_sampler": plan}
         if plan.is_single:
             more = {"batch_size": None, "sampler": plan}
         if loader.num_workers:

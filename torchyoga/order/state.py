@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
 
-__all__ = ["Entry", "LeftOut", "State", "written"]
+__all__ = ["Entry", "LeftOut", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards")
@@ -203,6 +203,14 @@ class State:
         return Entry(place, self.steps, fault, again=self.again)
 
 
+def without_keys(state: object, keys: Sequence[str]) -> StateError:
+    """The error that says which keys were expected of a state, and which it has."""
+    found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
+    return StateError(
+        f"expected a state with the keys {list(keys)}, found {found}; pass what state_dict() gave"
+    )
+
+
 def _check_place(state: Any) -> None:
     """Raises StateError unless a state names a place of an order."""
     if not isinstance(state, Mapping) or not set(KEYS) <= set(state):
@@ -211,10 +219,7 @@ def _check_place(state: Any) -> None:
                 f"the state is of the sampler {state['sampler']}, which decided which rows came; load it "
                 "into a torchyoga.DataLoader with such a sampler"
             )
-        found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-        raise StateError(
-            f"expected a state with the keys {list(KEYS)}, found {found}; pass what state_dict() gave"
-        )
+        raise without_keys(state, KEYS)
     for key in ("version", "epoch", "position", "length"):
         if not is_count(state[key]):
             raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")

@@ -22,6 +22,7 @@ from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
 from ..order.iteration import Iteration
 from ..order.shard import Shard
+from ..order.state import without_keys
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from .foreign import END, Drawing, Foreign, SamplerError, SetEpoch, Start, as_keys, as_rows, numbers
@@ -318,10 +319,7 @@ class Replay(Indices):
                     f"the state counts rows of an order of torchyoga's, but here {self.name} decides which "
                     "rows come; load it into a loader without this sampler"
                 )
-            found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-            raise StateError(
-                f"expected a state with the keys {list(_KEYS)}, found {found}; pass what state_dict() gave"
-            )
+            raise without_keys(state, _KEYS)
         for key in ("version", "epoch", "steps", "length"):
             if type(state[key]) is not int or not 0 <= state[key] < UNKNOWN:
                 raise StateError(f"the state's {key} must be an int of at least 0, found {state[key]!r}")

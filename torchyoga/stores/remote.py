@@ -229,15 +229,15 @@ class Mirror(Versions):
     ) -> Manifest:
         id, version = manifest.id, manifest.version
         sealed(manifest)
-        held, lease = opening(manifest, held), self._leases[id, version]
+        opened, lease = opening(manifest, held), self._leases[id, version]
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
         named = manifest.named_anew(build)
         folder = self._folder(id, version)
         there = self._remote.find(folder)
         self.refuse_foreign(id, version, there)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            entries = tuple(self._uploaded(folder, manifest.files, named.files, held, there, bar))
-        self._check_arrived(folder, manifest.files, named.files, held)
+            entries = tuple(self._uploaded(folder, manifest.files, named.files, opened, there, bar))
+        self._check_arrived(folder, manifest.files, named.files, opened)
         published = replace(named, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
         if not manifest.files and any(map(is_data_file, there)):
