@@ -10,6 +10,7 @@ import copy
 import itertools
 import json
 import pickle
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -283,10 +284,10 @@ def check_dataref(ref: DataRef[Row], most_rows: int = 200) -> None:
     _check_properties(ref, expected)
     _check_copy(ref, expected)
     _check_read_ahead(ref, expected)
-    if ref.is_thread_safe:
-        _check_threads(ref, expected)
     for number, row in zip(expected, kept, strict=True):
         assert_rows_equal(row, expected[number], f"row {number}, after others were taken")
+    if ref.is_thread_safe:
+        _check_threads(ref, expected)
 
 
 def _expect(is_so: bool, otherwise: str) -> None:
@@ -439,7 +440,12 @@ def _check_threads(ref: DataRef[Row], expected: dict[int, Row]) -> None:
         except BaseException as failure:
             failures.append(failure)
 
-    _run_all([threading.Thread(target=read, args=(seed,), daemon=True) for seed in range(4)])
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads that change places within a row, not after many
+    try:
+        _run_all([threading.Thread(target=read, args=(seed,), daemon=True) for seed in range(4)])
+    finally:
+        sys.setswitchinterval(switch_interval)
     if failures:
         raise AssertionError(f"is_thread_safe, but in four threads: {failures[0]}") from failures[0]
 
