@@ -14,7 +14,6 @@ import itertools
 import logging
 import secrets
 import time
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from .errors import CorruptError, RemoteError, SchemaError
-from .files.checksum import combine_crc32
+from .files.checksum import combine_crc32, crc32
 from .formats.contract import Writer, format_named
 from .process.progress import progress_bar
 from .reading.reader import Reader
@@ -318,7 +317,7 @@ class _Build:
         for check, name, array, crc in zip(self._checks, names, parts, crcs, strict=True):
             if name == "offsets":  # offsets depend on where blocks end; lengths do not
                 array = np.diff(array)
-                crc = zlib.crc32(array.tobytes())
+                crc = crc32(array.tobytes())
             check.add(array.nbytes, crc)
         self._file_rows += block.num_rows
         self.rows_done += block.num_rows

@@ -12,7 +12,6 @@ import json
 import pickle
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 from .build import BuildOptions
 from .caching.submission import submitted
 from .errors import BusyError, CorruptError, ExistsError, NotFoundError, SchemaError, YogaError
+from .files.checksum import crc32
 from .formats.contract import Format
 from .reading.dataref import DataRef
 from .reading.reader import Reader
@@ -166,7 +166,7 @@ def check_format(format: Format, directory: Path, compression: str | None = None
 def _compare_checksums(found: list[int], block: Block, where: str) -> None:
     names = [(i, name) for i, column in enumerate(block.schema.columns) for name in column.parts]
     for (i, name), crc in zip(names, found, strict=True):
-        if crc != zlib.crc32(block.data[i].part(name).tobytes()):
+        if crc != crc32(block.data[i].part(name).tobytes()):
             where = f"{where}, {block.schema.columns[i].name}/{name}"
             raise AssertionError(f"{where}: the checksum does not match the bytes")
 

@@ -1,15 +1,24 @@
-"""CRC-32 of a whole from the CRC-32s of its parts: a fingerprint that does not depend on where blocks end."""
+"""CRC-32: the checksum of all that is stored, and of a whole from those of its parts, wherever blocks end.
+
+Note 77. The CRC-32 is isal's where it is installed, else zlib's.
+The values are the same. isal computes 5 to 40 GB/s with the vector instructions of a processor, 784 bytes or
+megabytes at a time; Python's zlib makes 1 to 4.
+"""
 
 from __future__ import annotations
 
-import zlib
 from functools import lru_cache
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["combine_crc32", "crc32_of", "crc32_of_all"]
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # no wheel for this system; only slower
+    from zlib import crc32
+
+__all__ = ["combine_crc32", "crc32", "crc32_of", "crc32_of_all"]
 
 Crcs = npt.NDArray[np.uint32]
 
@@ -22,12 +31,12 @@ def crc32_of(file: BinaryIO) -> tuple[int, int]:
 
     Example:
         >>> import io
-        >>> crc32_of(io.BytesIO(b"data layer")) == (zlib.crc32(b"data layer"), 10)
+        >>> crc32_of(io.BytesIO(b"data layer")) == (crc32(b"data layer"), 10)
         True
     """
     crc = nbytes = 0
     while data := file.read(_READ_BYTES):
-        crc, nbytes = zlib.crc32(data, crc), nbytes + len(data)
+        crc, nbytes = crc32(data, crc), nbytes + len(data)
     return crc, nbytes
 
 

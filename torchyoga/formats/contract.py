@@ -11,7 +11,6 @@ own, and compressed chunks.
 from __future__ import annotations
 
 import importlib
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
+from ..files.checksum import crc32
 from ..mapped.checks import num_units, unit_bytes_of
 from ..mapped.gather import Bytes
 from ..rows.block import Block
@@ -133,7 +133,7 @@ def read_table(data: Bytes, index: Mapping[str, object]) -> Ints:
         raise CorruptError(f"the manifest's index entry is damaged: {dict(index)!r:.200}")
     offset, nbytes, crc = found
     blob = data[offset : offset + nbytes]
-    if blob.nbytes != nbytes or nbytes % 8 or zlib.crc32(blob.data) != crc:
+    if blob.nbytes != nbytes or nbytes % 8 or crc32(blob.data) != crc:
         raise CorruptError("the index of blocks inside the file is damaged")
     return np.frombuffer(blob.tobytes(), "<i8").astype(np.int64)
 

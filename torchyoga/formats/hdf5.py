@@ -29,7 +29,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from ..errors import CorruptError, SchemaError
-from ..files.checksum import combine_crc32
+from ..files.checksum import combine_crc32, crc32
 from ..mapped.checks import unit_bytes_of, unit_checksums
 from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
@@ -96,7 +96,7 @@ class Writer:
                 for part in parts:
                     array = data.part(part.name)
                     if part.name == "offsets":  # in the file they count from the file's beginning
-                        crcs.append(zlib.crc32(np.ascontiguousarray(array).data))
+                        crcs.append(crc32(np.ascontiguousarray(array).data))
                         part.add(np.asarray(array[min(1, part.num_items) :] + elements, "<i8"))
                     else:
                         crcs.append(part.add(array))
@@ -166,7 +166,7 @@ class Writer:
         return {
             "offset": index.id.get_offset() or 0,  # None if there are no chunks
             "nbytes": table.nbytes,
-            "crc32": zlib.crc32(table.tobytes()),
+            "crc32": crc32(table.tobytes()),
             "compression": self.compression,
             "units": {"offset": units.id.get_offset() or 0, "nbytes": units.nbytes},
         }
@@ -274,7 +274,7 @@ class _Part:
         while start < len(array):
             stop = min(len(array), start + self._chunk_items - self._num_waiting)
             piece = array[start:stop]
-            piece_crc = zlib.crc32(piece.data) if piece.nbytes else 0
+            piece_crc = crc32(piece.data) if piece.nbytes else 0
             crc = combine_crc32(crc, piece_crc, piece.nbytes)
             self._chunk_crc = combine_crc32(self._chunk_crc, piece_crc, piece.nbytes)
             self._waiting.append(piece)
@@ -354,7 +354,7 @@ class _Part:
             if self.compression is not None:
                 with HDF5_LOCK:
                     stored = self._dataset.id.read_direct_chunk(chunk.chunk_offset)[1]
-                nbytes, stored_crc = len(stored), zlib.crc32(stored)
+                nbytes, stored_crc = len(stored), crc32(stored)
             line += [chunk.byte_offset, nbytes, stored_crc, chunk.filter_mask, crc]
         return np.array(line, "<i8")
 
@@ -515,7 +515,7 @@ class _Decoder:
     def __call__(self, block: int, stored: Bytes, out: Bytes) -> None:
         self._pipeline.decode(stored, int(self._masks[block]), out)
         # HDF5 does not report a chunk that decompresses to less than it should.
-        if zlib.crc32(out[: int(self._nbytes[block])].data) != int(self._item_crcs[block]):
+        if crc32(out[: int(self._nbytes[block])].data) != int(self._item_crcs[block]):
             raise CorruptError("what it decompresses to does not match its checksum")
 
     @cached_property

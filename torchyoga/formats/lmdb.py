@@ -15,7 +15,6 @@ import ctypes
 import errno
 import os
 import shutil
-import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError
+from ..files.checksum import crc32
 from ..mapped.checks import unit_bytes_of, unit_checksums
 from ..mapped.gather import Bytes
 from ..rows.block import Block
@@ -82,7 +82,7 @@ class Writer:
                     )
                 )
         # One core copies and writes while another computes; both release Python's lock.
-        crcs = self._checksums.submit(lambda: [zlib.crc32(data.data) for _, data in parts])
+        crcs = self._checksums.submit(lambda: [crc32(data.data) for _, data in parts])
         units = self._checksums.submit(self._units_of, [data for _, data in parts])
         self._put(parts)
         self._rows.append(block.num_rows)
@@ -142,7 +142,7 @@ class Writer:
             self._env.sync(True)
         except lmdb.Error as error:
             raise _as_os_error(error, self._path, 0) from error
-        crc = zlib.crc32(index.data)
+        crc = crc32(index.data)
         return {"offset": offset, "nbytes": index.nbytes, "crc32": crc, "units": checks}
 
     def abort(self) -> None:

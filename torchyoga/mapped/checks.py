@@ -1,13 +1,13 @@
-"""Which stored bytes have been compared with their checksums, unit by unit, and the comparison."""
+"""Which stored bytes have been compared with their checksums, by block or by unit."""
 
 from __future__ import annotations
-
-import zlib
 
 import numpy as np
 import numpy.typing as npt
 
+from ..files.checksum import crc32
 from .items import appended
+from .marks import Marks
 
 __all__ = ["UNIT_BYTES", "Checks", "num_units", "unit_bytes_of", "unit_checksums"]
 
@@ -29,38 +29,85 @@ def unit_checksums(data: npt.NDArray[np.uint8], unit_bytes: int) -> npt.NDArray[
     """(units,) CRC-32 of each unit of a block."""
     view = data.data
     starts = range(0, len(view), unit_bytes)
-    return np.fromiter((zlib.crc32(view[i : i + unit_bytes]) for i in starts), "<u4", len(starts))
+    return np.fromiter((crc32(view[i : i + unit_bytes]) for i in starts), "<u4", len(starts))
 
 
 class Checks:
-    """The units of the blocks of one part of a column, over all open files, with a bit for each.
+    """The blocks of one part of a column, over all open files, and which of them have been compared.
 
-    A unit is a run of bytes of a block with its own checksum. It is compared when a process first reads an
-    item of it. Threads may mark units at once: a mark that gets lost only means another comparison.
+    A block has a checksum, and most have one for each of its units, runs of some 4 KiB: a block is done once
+    it was compared as a whole, by this process or one that shares its marks, or once all its units were.
+    Threads may mark at once: a mark that gets lost only means another comparison.
+
+    Args:
+        marks: shared with other processes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._done = np.zeros(0, np.bool_)  # of each block
+        self._cells = np.zeros(0, np.int64)  # where other processes mark it; -1 for nowhere
         self._bits = np.zeros(0, np.uint8)  # 1 for a unit that has been compared
         self._first = np.zeros(0, np.int64)  # the first unit of each block
+        self._counts = np.zeros(0, np.int64)  # units of each block
         self._sizes = np.zeros(0, np.int64)  # bytes of a unit in each block
+        self._unseen = np.zeros(0, np.int64)  # units of each block that are still to be compared, or fewer
         self._blocks = self._used = self._left = 0
         self.complete = True
 
-    def append(self, counts: Ints, unit_bytes: int, done: bool = False) -> None:
-        """Adds blocks of `counts` units each; `done` if they need not be compared."""
-        total = int(counts.sum())
-        bits = np.full(-(-total // 8), 255 if done else 0, np.uint8)
-        if total % 8:
-            bits[-1] |= 255 << total % 8 & 255  # bits beyond the last unit count as done
-        first = 8 * self._used + np.cumsum(counts) - counts
-        self._bits = appended(self._bits, self._used, bits)
-        self._sizes = appended(self._sizes, self._blocks, np.full(len(counts), unit_bytes))
-        self._first = appended(self._first, self._blocks, first)
+    def append(self, counts: Ints, unit_bytes: int, cells: Ints | None = None, done: bool = False) -> None:
+        """Adds blocks.
+
+        Args:
+            counts: (blocks,) units of each; a block of none is done.
+            unit_bytes: of each unit; the last one of a block may be shorter.
+            cells: (blocks,) where each is marked in the memory shared with others; -1 for nowhere.
+            done: they need not be compared.
+        """
+        total, used = int(counts.sum()), self._blocks
+        is_done = (counts == 0) | done
+        self._bits = appended(self._bits, self._used, np.zeros(-(-total // 8), np.uint8))
+        self._sizes = appended(self._sizes, used, np.full(len(counts), unit_bytes))
+        self._first = appended(self._first, used, 8 * self._used + np.cumsum(counts) - counts)
+        self._counts = appended(self._counts, used, counts)
+        self._unseen = appended(self._unseen, used, counts)
+        self._cells = appended(self._cells, used, np.full(len(counts), -1) if cells is None else cells)
+        self._done = appended(self._done, used, is_done)
         self._blocks += len(counts)
-        self._used += len(bits)
-        if not done:
-            self._left += total
-            self.complete = self.complete and not total
+        self._used += -(-total // 8)
+        left = int((~is_done).sum())
+        if left:
+            self._left += left
+            self.complete = False
+
+    def open(self, blocks: Ints) -> Ints:
+        """The blocks among these, each once, that are not done yet."""
+        left = blocks[~self._done.take(blocks)]
+        if not len(left):
+            return left
+        left = np.unique(left)
+        cells = self._cells.take(left)
+        seen = (cells >= 0) & self._marks.cells.take(np.maximum(cells, 0)).astype(np.bool_)
+        if not seen.any():
+            return left
+        self._close(left[seen])
+        return left[~seen]
+
+    def mark_blocks(self, blocks: Ints) -> None:
+        """Marks whole blocks as compared; each may appear only once."""
+        cells = self._cells.take(blocks)
+        self._marks.cells[cells[cells >= 0]] = 1
+        self._close(blocks)
+
+    def _close(self, blocks: Ints) -> None:
+        self._done[blocks] = True
+        self._left -= len(blocks)
+        if self._left <= 0:
+            # Two threads may both have counted the same block.
+            self._left = int((~self._done[: self._blocks]).sum())
+            self.complete = not self._left
+
+    # -- units
 
     def missing(self, blocks: Ints, low: Ints, high: Ints | None = None) -> tuple[Ints, Ints]:
         """The units between bytes `low` and `high` of these blocks that have not been compared yet.
@@ -83,7 +130,7 @@ class Checks:
                 blocks = np.repeat(blocks, counts)
                 before = np.repeat(np.cumsum(counts) - counts, counts)
                 units = np.repeat(units, counts) + np.arange(len(before)) - before
-        open_ = np.flatnonzero(~self._is_done(units))
+        open_ = np.flatnonzero(~self._is_done(units, blocks))
         if not len(open_):
             return units[:0], blocks[:0]
         found, where = np.unique(units[open_], return_index=True)
@@ -94,21 +141,26 @@ class Checks:
         nth, size = units - self._first.take(blocks), self._sizes.take(blocks)
         return nth, nth * size, size
 
-    def mark(self, units: Ints) -> None:
-        """Marks units as compared; each may appear only once."""
+    def mark(self, units: Ints, blocks: Ints) -> None:
+        """Marks units of these blocks as compared; each may appear only once."""
         np.bitwise_or.at(self._bits, units >> 3, (1 << (units & 7)).astype(np.uint8))
-        self._left -= len(units)
-        if self._left <= 0:
+        np.subtract.at(self._unseen, blocks, 1)
+        for block in np.unique(blocks[self._unseen.take(blocks) <= 0]).tolist():
             # Two threads may both have counted the same unit.
-            used = self._bits[: self._used]
-            self._left = int((used != 255).sum())
-            self.complete = not self._left
+            start = int(self._first[block])
+            seen = self._seen(np.arange(start, start + int(self._counts[block])))
+            self._unseen[block] = len(seen) - int(seen.sum())
+            if seen.all() and not self._done[block]:
+                self.mark_blocks(np.array([block]))
 
     def widened(self, blocks: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """Bytes `low` to `high` of these blocks, widened to whole units that have not been compared yet."""
         sizes = self._sizes.take(blocks)
-        done = self._is_done(self._first.take(blocks) + low // sizes)
+        done = self._is_done(self._first.take(blocks) + low // sizes, blocks)
         return np.where(done, low, low - low % sizes), np.where(done, high, high + -high % sizes)
 
-    def _is_done(self, units: Ints) -> npt.NDArray[np.bool_]:
+    def _is_done(self, units: Ints, blocks: Ints) -> npt.NDArray[np.bool_]:
+        return self._seen(units) | self._done.take(blocks)
+
+    def _seen(self, units: Ints) -> npt.NDArray[np.bool_]:
         return (self._bits.take(units >> 3) >> (units & 7).astype(np.uint8) & 1).astype(np.bool_)

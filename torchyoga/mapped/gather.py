@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
@@ -23,10 +22,11 @@ import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError
+from ..files.checksum import crc32
 from ..files.regular import open_regular
 from ..process.buffers import address_of, is_placing
 from ..rows.types import Array
-from .pages import mapped_bytes
+from .pages import Residency, mapped_bytes
 
 __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 
@@ -68,7 +68,9 @@ class MappedFile:
                 f"{path} is missing though its manifest names it; remove the version and build it again"
             ) from None
         try:
-            found = os.fstat(handle).st_size
+            about = os.fstat(handle)
+            found = about.st_size
+            self.identity = about.st_dev, about.st_ino, about.st_mtime_ns, found
             nbytes = found if nbytes is None else nbytes
             if found != nbytes or not nbytes:
                 raise CorruptError(
@@ -76,6 +78,7 @@ class MappedFile:
                     "remove the version and build it again"
                 )
             self.data: Bytes = mapped_bytes(handle, nbytes)
+            self.pages = Residency(handle, nbytes)
         finally:
             os.close(handle)
         self.path = path
@@ -83,7 +86,7 @@ class MappedFile:
 
     def checksum(self, offset: int, nbytes: int) -> int:
         """CRC-32 of a run of bytes."""
-        return zlib.crc32(self.data[offset : offset + nbytes].data)
+        return crc32(self.data[offset : offset + nbytes].data)
 
 
 class _Span:
@@ -257,7 +260,7 @@ class Memory:
     def checksums(self, addresses: Ints, nbytes: Ints) -> Iterator[int]:
         """CRC-32 of each run, computed as it is asked for."""
         span = self._range
-        read, crc32 = span.bytes.data, zlib.crc32
+        read = span.bytes.data
         places = addresses - span.low
         for start, stop in zip(places.tolist(), (places + nbytes).tolist(), strict=True):
             yield crc32(read[start:stop])

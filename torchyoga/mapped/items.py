@@ -143,11 +143,10 @@ class Items(ABC):
         """The memory of all addresses."""
 
     @abstractmethod
-    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
+    def _hold(self, blocks: Ints) -> Ints:
         """(all blocks, pieces) the address that item 0 would have if it belonged to the block.
 
-        Valid within `_turn`, and for the blocks of these items, or of those from each to before `last`.
-        (all blocks,) if items have one piece.
+        Valid within `_turn`, and for these blocks. (all blocks,) if items have one piece.
         """
 
     def blocks(self, items: Ints) -> Ints:
@@ -182,7 +181,7 @@ class Items(ABC):
                 return self._pick_in_turns(items, empty, offset, size)
         addresses = items * self.stride
         with self._turn:
-            origins = self._hold(items, blocks)
+            origins = self._hold(blocks)
             if self.pieces == 1:
                 addresses += origins.take(blocks)
             else:
@@ -211,20 +210,14 @@ class Items(ABC):
             empty: makes the array for the copies.
         """
         out = empty(int((last - first).sum()) * self.stride)
-        some = last > first
-        first, last = first[some], last[some]
-        if not len(first):
-            return out
-        blocks, ends = self.blocks(first), self.blocks(last - 1)
-        if not bool((blocks == ends).all()):
-            first, last, blocks = self._cut(first, last, blocks, ends)
+        first, last, blocks = self.pieces_of(first, last)
         done = 0
         for start in range(0, len(first), self._most_blocks):
             turn = slice(start, start + self._most_blocks)
             sizes = (last[turn] - first[turn]) * self.stride
             stop = done + int(sizes.sum())
             with self._turn:
-                origins = self._hold(first[turn], blocks[turn], last[turn])
+                origins = self._hold(blocks[turn])
                 addresses = first[turn] * self.stride + origins.take(blocks[turn])
                 self.memory.gather_runs(addresses, sizes, out[done:stop])
             done = stop
@@ -234,8 +227,13 @@ class Items(ABC):
         """The runs of `spans`, not copied; None if some are cut, or stay only while they are held."""
         return None
 
-    def _cut(self, first: Ints, last: Ints, blocks: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-        """These runs, cut where blocks end."""
+    def pieces_of(self, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
+        """The runs of `spans`, cut where blocks end, without empty ones: first, last and block of each."""
+        some = last > first
+        first, last = first[some], last[some]
+        blocks, ends = self.blocks(first), self.blocks(last - 1)
+        if bool((blocks == ends).all()):
+            return first, last, blocks
         counts = ends - blocks + 1
         run = np.repeat(np.arange(len(first)), counts)
         nth = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -251,20 +249,12 @@ class Mapped(Items):
     Args:
         pieces, stride: see `Items`.
         memory: holds them.
-        touch: called with items that are about to be read, their blocks, and the items to stop before.
     """
 
-    def __init__(
-        self,
-        pieces: int,
-        stride: int,
-        memory: Memory,
-        touch: Callable[[Ints, Ints, Ints | None], None] | None = None,
-    ) -> None:
+    def __init__(self, pieces: int, stride: int, memory: Memory) -> None:
         super().__init__(Numbering(), pieces, stride)
         self._memory = memory
         self._zero = np.zeros((0, pieces) if pieces > 1 else 0, np.int64)
-        self._touch = touch
 
     def append(self, starts: Ints, num_items: int, addresses: Ints) -> None:
         """Adds a run of items.
@@ -301,12 +291,9 @@ class Mapped(Items):
         blocks = self.blocks(first)
         if not self.numbering.end_within(blocks, last):
             return None
-        origins = self._hold(first, blocks, last)
-        return Runs(self._memory, first * self.stride + origins.take(blocks), (last - first) * self.stride)
+        return Runs(self._memory, self.addresses(first, blocks), (last - first) * self.stride)
 
-    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
-        if self._touch is not None:
-            self._touch(items, blocks, last)
+    def _hold(self, blocks: Ints) -> Ints:
         return self._zero
 
 
@@ -361,7 +348,7 @@ class Decoded(Items):
         found = np.unique(blocks)
         return found[self._slot_of.take(found * self.pieces) < 0]
 
-    def _hold(self, items: Ints, blocks: Ints, last: Ints | None = None) -> Ints:
+    def _hold(self, blocks: Ints) -> Ints:
         self._make_present(np.unique(blocks))
         return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
 

@@ -8,6 +8,10 @@ Advised rows do not fault, so faults cannot show when to stop; the count of bloc
 disk read can (`getrusage`). Where other threads read, one window in 64 is advised to find out. All ranges of
 a batch go out in one `process_madvise`, at half the cost of one call per row.
 
+Note 80. The kernel is asked whether a file is in memory only where it tells the truth.
+To those who may not write a file mincore says that all of it is there. cachestat, of Linux 6.5, is four times
+as fast and refuses instead; it needs a descriptor, so it is asked about whole files while they are opened.
+
 Note 24. Mappings are made by `mmap(2)` itself.
 Python's `mmap` keeps a file descriptor for each. Reading a mapped file beyond the end at which it was cut
 kills the process. So where other machines write, a file's size is looked up by its path before a batch, at
@@ -17,11 +21,13 @@ most once a second: a mapping has no descriptor to ask.
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import mmap
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +41,7 @@ except ImportError:  # Windows
 from ..errors import CorruptError
 
 __all__ = [
+    "Residency",
     "Thermometer",
     "Usage",
     "Watch",
@@ -73,12 +80,14 @@ def usage() -> Usage:
 class Thermometer:
     """Knows whether some data come from disk: they do while reading faults, or advice makes the disk read.
 
-    It begins cold. Advice that causes no reads for a few thousand rows makes it warm; a fault makes it cold
-    again, and if that happens soon, it takes longer to become warm the next time.
+    It begins cold. Files that are all in memory when they are opened make it warm, and advice that causes no
+    reads for a few thousand rows; a fault makes it cold again, and if that happens soon, it takes longer to
+    become warm the next time.
     """
 
     def __init__(self) -> None:
         self.cold = can_advise
+        self._has_read = False
         self._quiet = 0  # rows advised since advice last made the disk read
         self._patience = _PATIENCE
 
@@ -87,6 +96,14 @@ class Thermometer:
         if not self.cold:
             self.cold = can_advise
             self._quiet = self._patience
+
+    def after_opening(self, were_all: bool | None) -> None:
+        """Takes note of a file that was opened, and whether all of it was in memory then."""
+        if were_all and not self._has_read:
+            self.cold = False
+        elif were_all is False and not self.cold:
+            self.probe()
+        self._has_read = True
 
     def after_advice(self, before: Usage, rows: int) -> None:
         """Takes note of what advice about `rows` rows has caused since `before`."""
@@ -152,6 +169,56 @@ def mapped_bytes(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
     if _library is None or not hasattr(_library, "mmap"):
         return np.frombuffer(mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ), np.uint8)
     return np.asarray(_Mapping(descriptor, nbytes))
+
+
+class Residency:
+    """Which bytes of a mapped file are in memory, as far as the kernel tells this process.
+
+    Attributes:
+        were_all: all of them were, when the file was opened; None if that is not known.
+    """
+
+    def __init__(self, descriptor: int, nbytes: int) -> None:
+        self.were_all: bool | None = None
+        found = _pages_in_memory(descriptor, nbytes) if nbytes <= _MOST_COUNTED else None
+        if found is not None:
+            self.were_all = found >= -(-nbytes // mmap.PAGESIZE)
+        about = os.fstat(descriptor)
+        self._may_ask = _mincore is not None and os.geteuid() in (0, about.st_uid)
+
+    def are_there(self, address: int, nbytes: int) -> bool | None:
+        """True if all bytes from an address of the mapping on are; None if that cannot be known."""
+        if not self._may_ask:
+            return None
+        start = address & -mmap.PAGESIZE
+        count = -(-(address + nbytes - start) // mmap.PAGESIZE)
+        # One page tells of most blocks that are not there, in a thirtieth of the time.
+        return _are_there(start, 1) and _are_there(start, count)
+
+
+_MOST_COUNTED = 2**34  # bytes of a file whose pages are counted, in 40 ms
+
+
+def _pages_in_memory(descriptor: int, nbytes: int) -> int | None:
+    """How many pages of a file are in memory; None if the kernel does not say."""
+    global _can_count
+    if _library is None or not _can_count:
+        return None
+    span, counts = np.array([0, nbytes], np.uint64), np.zeros(5, np.uint64)
+    if _library.syscall(_CACHESTAT, descriptor, span.ctypes.data, counts.ctypes.data, 0, 0):
+        _can_count = ctypes.get_errno() != errno.ENOSYS
+        return None
+    return int(counts[0])
+
+
+_CACHESTAT = 451  # the same on every architecture of Linux that torch knows
+_can_count = sys.platform.startswith("linux")
+
+
+def _are_there(address: int, pages: int) -> bool:
+    found = np.zeros(pages, np.uint8)
+    assert _mincore is not None
+    return _mincore(address, pages * mmap.PAGESIZE, found.ctypes.data) == 0 and bool((found & 1).all())
 
 
 class Watch:
@@ -249,7 +316,16 @@ def _load() -> ctypes.CDLL | None:
     return library
 
 
+def _load_mincore() -> Callable[[int, int, int], int] | None:
+    if _library is None or not sys.platform.startswith("linux") or not hasattr(_library, "mincore"):
+        return None
+    _library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    found: Callable[[int, int, int], int] = _library.mincore
+    return found
+
+
 _library = _load()
+_mincore = _load_mincore()
 # With larger pages, these boundaries would not be page boundaries.
 can_advise = _library is not None and mmap.PAGESIZE <= PAGE
 _one_by_one = not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open")

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError
+from ..mapped.marks import Marks
 from ..order.by_file import Locality, Shuffle, equal_runs
 from ..order.options import OrderOptions
 from ..order.shard import Shard
@@ -396,8 +397,10 @@ class VersionRef(DataRef):
 
     is_thread_safe = True
 
-    def __init__(self, where: str | Files, manifest: Manifest, verify: bool = True) -> None:
-        self._version = _Version(Folder(where) if isinstance(where, str) else where, manifest, verify)
+    def __init__(
+        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
+    ) -> None:
+        self._version = _Version(Folder(where) if isinstance(where, str) else where, manifest, verify, marks)
 
     @property
     def where(self) -> Files:
@@ -465,7 +468,8 @@ class VersionRef(DataRef):
         return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopened, (self.where, self.manifest.fingerprint, self._version.verify)
+        version = self._version
+        return _reopened, (self.where, self.manifest.fingerprint, version.verify, version.marks)
 
 
 class _Version:
@@ -474,18 +478,25 @@ class _Version:
     A VersionRef and its `ReadAhead` share it, so that neither holds the other.
     """
 
-    def __init__(self, where: Files, manifest: Manifest, verify: bool) -> None:
+    def __init__(self, where: Files, manifest: Manifest, verify: bool, marks: Marks | None = None) -> None:
         self.where = where
         self.manifest = manifest
         self.verify = verify
+        # Made now: processes that are forked before the first row is read share it, too.
+        self.marks = marks or self._new_marks()
         self._reader: Reader | None = None
+
+    def _new_marks(self) -> Marks:
+        return Marks(tuple(file.nbytes for file in self.manifest.files) if self.verify else ())
 
     def open(self) -> Reader:
         """The reader of this process."""
         if self._reader is None:
             assert self.manifest.schema is not None, "only an empty dataset has no schema"
             for left in reversed(range(_LOOKS)):
-                reader = Reader(self.where, self.manifest.schema, self.manifest.files, self.verify)
+                reader = Reader(
+                    self.where, self.manifest.schema, self.manifest.files, self.verify, marks=self.marks
+                )
                 try:
                     reader.map_all()
                     break
@@ -495,6 +506,7 @@ class _Version:
                     if now.build == self.manifest.build or not left:
                         raise
                     self.manifest = now
+                    self.marks = self._new_marks()
             self._reader = reader
         return self._reader
 
@@ -520,8 +532,8 @@ class _Version:
             self.where.follow(self.manifest.files, files, progress)
 
 
-def _reopened(where: Files, fingerprint: str, verify: bool) -> VersionRef:
-    return VersionRef(where, _manifest_of(where, fingerprint), verify)
+def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks) -> VersionRef:
+    return VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
 
 
 def _manifest_of(where: Files, fingerprint: str) -> Manifest:

@@ -1,5 +1,10 @@
 """The files of a version that are open: where the blocks of each part of each column lie.
 
+Note 79. Whole blocks are checked where they are in memory, units where they come from disk.
+A whole block costs a hundredth of its units' calls, but reading 4 MiB for a row of a cold file would cost a
+hundred times as much as the row. A few rows of a large dataset shall not pay for whole blocks either: bytes
+checked in blocks are kept below a multiple of what was asked for.
+
 Note 72. When too many files are open, a new shelf begins.
 It begins with the files used last; readers of the old one finish on that.
 """
@@ -17,6 +22,7 @@ from ..formats.contract import Extent
 from ..mapped.checks import Checks, num_units
 from ..mapped.gather import Bytes, MappedFile, Memory
 from ..mapped.items import Decoded, Items, Mapped, Numbering, appended
+from ..mapped.marks import CELL, Marks
 from ..mapped.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
 from ..rows.schema import Schema
@@ -27,6 +33,9 @@ Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum
+# What may be checked in whole blocks: some at first, some for each row and byte that is read, and how much of
+# that is kept for a later read.
+_FIRST_CREDIT, _ROW_CREDIT, _BYTE_CREDIT, _MOST_CREDIT = 2**25, 2**13, 16, 2**26
 
 
 class Opened(NamedTuple):
@@ -36,6 +45,7 @@ class Opened(NamedTuple):
     extents: Sequence[Extent]  # for each part
     names: Sequence[str]  # of the parts
     is_checked: bool = False  # whole, by this process, a moment ago
+    first_cell: int = -1  # of its marks; -1 if it has none
 
     def check(self, part: int, block: int, nth: int = 0, low: int = 0, high: int = _WHOLE) -> None:
         """Raises CorruptError unless bytes `low` to `high` of a block, its nth unit, are what was written."""
@@ -66,9 +76,11 @@ class Opened(NamedTuple):
 class _Stored:
     """The blocks of one part of a column as they are stored, over all open files; checked when first read."""
 
-    def __init__(self, part: int, stride: int, memory: Memory) -> None:
-        self.checks = Checks()
+    def __init__(self, part: int, stride: int, memory: Memory, marks: Marks, warmth: Thermometer) -> None:
+        self.checks = Checks(marks)
         self._memory = memory
+        self._warmth = warmth
+        self._credit = _FIRST_CREDIT
         # For each block: where it lies, its checksum, and where its units' checksums lie, if it has any.
         self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
         self._part = part
@@ -89,42 +101,85 @@ class _Stored:
         self.nbytes = appended(self.nbytes, used, extent.nbytes)
         self._crcs = appended(self._crcs, used, extent.crcs)
         is_checked = opened.is_checked or not verify
+        cells = None
+        if opened.first_cell >= 0:
+            # Smaller blocks might share a cell with others.
+            cells = np.where(extent.nbytes >= CELL, opened.first_cell + extent.offsets // CELL, -1)
         if extent.units is None or extent.first_unit is None:
-            told = np.zeros(len(extent.offsets), np.int64)
-            self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, is_checked)
+            place = np.zeros(len(extent.offsets), np.int64)
+            self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, cells, is_checked)
         else:
-            told = address_of(extent.units) + 4 * extent.first_unit
-            self.checks.append(num_units(extent.nbytes, extent.unit_bytes), extent.unit_bytes, is_checked)
-        self._crc_addresses = appended(self._crc_addresses, used, told)
+            place = address_of(extent.units) + 4 * extent.first_unit
+            counts = num_units(extent.nbytes, extent.unit_bytes)
+            self.checks.append(counts, extent.unit_bytes, cells, is_checked)
+        self._crc_addresses = appended(self._crc_addresses, used, place)
 
-    def touch(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
-        """Checks the items, or those from each to before `last`, unless that has been done."""
-        if self.checks.complete:
+    def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
+        """Raises CorruptError unless the items of these blocks are what was written.
+
+        Args:
+            items: (N,) numbers of items.
+            blocks: (N,) the block of each.
+            last: (N,) items to stop before, if more than one is read from each on.
+        """
+        left = self.checks.open(blocks)
+        if not len(left):
             return
-        low = (items - self._starts.take(blocks)) * self._stride
-        high = None if last is None else (last - self._starts.take(blocks)) * self._stride
-        self.check(*self.checks.missing(blocks, low, high))
+        count = len(items) if last is None else int((last - items).sum())
+        affordable = self._credit + _ROW_CREDIT * len(items) + _BYTE_CREDIT * count * self._stride
+        self._credit = min(affordable, _MOST_CREDIT)
+        here = left[: int(np.cumsum(self.nbytes.take(left)).searchsorted(self._credit, "right"))]
+        here = here[[self._is_in_memory(block) for block in here.tolist()]] if len(here) else here
+        if len(here):
+            self._credit -= int(self.nbytes.take(here).sum())
+            self.check_blocks(here)
+        if len(here) < len(left):
+            low = (items - self._starts.take(blocks)) * self._stride
+            high = None if last is None else (last - self._starts.take(blocks)) * self._stride
+            self._check_units(*self.checks.missing(blocks, low, high))
 
-    def check(self, units: Ints, blocks: Ints) -> None:
-        """Checks these units of these blocks."""
+    def _is_in_memory(self, block: int) -> bool:
+        """True if reading a whole block will not wait for the disk, as far as can be known."""
+        file, within = self.file_of(block)
+        opened = self._opened[file]
+        offset, nbytes = int(opened.extents[self._part].offsets[within]), int(self.nbytes[block])
+        if nbytes < CELL:
+            return True  # reading it costs no more than reading a row of it
+        pages = opened.file.pages
+        if pages.were_all and not self._warmth.cold:
+            return True
+        found = pages.are_there(opened.file.address + offset, nbytes)
+        return not self._warmth.cold if found is None else found
+
+    def check_blocks(self, blocks: Ints) -> None:
+        """Checks these blocks, each given once, as a whole."""
+        found = self._memory.checksums(self.addresses.take(blocks), self.nbytes.take(blocks))
+        for i, (crc, expected) in enumerate(zip(found, self._crcs.take(blocks).tolist(), strict=True)):
+            if crc != expected:
+                self.checks.mark_blocks(blocks[:i])
+                file, within = self.file_of(int(blocks[i]))
+                self._opened[file].check(self._part, within)
+        self.checks.mark_blocks(blocks)
+
+    def _check_units(self, units: Ints, blocks: Ints) -> None:
         if not len(units):
             return
         nth, low, size = self.checks.places(units, blocks)
         # Not file by file: in a shuffle, every unit of a batch may be in another one.
         expected = self._crcs.take(blocks)
-        told = self._crc_addresses.take(blocks)
-        some = np.flatnonzero(told)
+        places = self._crc_addresses.take(blocks)
+        some = np.flatnonzero(places)
         if len(some):
-            found = self._memory.gather(told[some] + 4 * nth[some], 4, fresh)
-            expected[some] = found.view("<u4")
+            expected[some] = self._memory.gather(places[some] + 4 * nth[some], 4, fresh).view("<u4")
         starts = self.addresses.take(blocks) + low
         sizes = np.minimum(size, self.nbytes.take(blocks) - low)
-        for i, crc in enumerate(self._memory.checksums(starts, sizes)):
-            if crc != expected[i]:
-                self.checks.mark(units[:i])
+        found = self._memory.checksums(starts, sizes)
+        for i, (crc, right) in enumerate(zip(found, expected.tolist(), strict=True)):
+            if crc != right:
+                self.checks.mark(units[:i], blocks[:i])
                 file, within = self.file_of(int(blocks[i]))
                 self._opened[file].check(self._part, within, int(nth[i]), int(low[i]), int(low[i] + size[i]))
-        self.checks.mark(units)
+        self.checks.mark(units, blocks)
 
     def file_of(self, block: int) -> tuple[int, int]:
         """The place of the file of a block among the open ones, and its number there."""
@@ -134,8 +189,8 @@ class _Stored:
     def decode(self, block: int, piece: int, out: Bytes) -> None:
         """Writes the items of a block into `out`."""
         numbers = np.array([block])
-        if not self.checks.complete:
-            self.check(*self.checks.missing(numbers, np.zeros(1, np.int64)))
+        if not self.checks.complete and len(self.checks.open(numbers)):
+            self.check_blocks(numbers)
         file, within = self.file_of(block)
         extent, data = self._opened[file].extents[self._part], self._opened[file].file.data
         offset, nbytes = int(extent.offsets[within]), int(extent.nbytes[within])
@@ -155,12 +210,14 @@ class Part:
         warmth: whether it comes from disk.
     """
 
-    def __init__(self, number: int, name: str, size: int, warmth: Thermometer, memory: Memory) -> None:
+    def __init__(
+        self, number: int, name: str, size: int, warmth: Thermometer, memory: Memory, marks: Marks
+    ) -> None:
         self.number = number
         self.name = name
         self.size = size
         self.warmth = warmth
-        self.stored = _Stored(number, size, memory)
+        self.stored = _Stored(number, size, memory, marks, warmth)
         self.items: Items
         self._lows = self._highs = np.zeros(0, np.int64)
 
@@ -172,7 +229,7 @@ class Part:
             most = max(extent.block_bytes for extent in extents)
             self.items = Decoded(starts, lengths, 1, self.size, self.stored.decode, most, capacity)
         elif not any(extent.decode for extent in extents):
-            self.items = Mapped(1, self.size, memory, self.stored.touch)
+            self.items = Mapped(1, self.size, memory)
         else:
             raise CorruptError("some of the files are compressed and some are not; no writer does that")
         for slot, found in enumerate(opened):
@@ -193,6 +250,20 @@ class Part:
         if isinstance(self.items, Mapped):
             self.items.append(starts, int(extent.starts[-1]), addresses[:, None])
 
+    def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
+        """Raises CorruptError unless items, or those from each to before `last`, are what was written.
+
+        What is compressed is checked when it is decoded.
+        """
+        if not self.stored.checks.complete and isinstance(self.items, Mapped):
+            self.stored.check(items, blocks, last)
+
+    def check_runs(self, first: Ints, last: Ints) -> None:
+        """Checks runs of items, from each to before its `last`, wherever blocks end."""
+        if not self.stored.checks.complete and isinstance(self.items, Mapped):
+            first, last, blocks = self.items.pieces_of(first, last)
+            self.stored.check(first, blocks, last)
+
     def ends(self, rows: Ints, blocks: Ints, empty: Empty) -> tuple[Ints, Ints] | None:
         """First and last element of each row, for offsets; None if they point outside their block."""
         assert isinstance(self.items, Mapped), "no format compresses offsets"
@@ -201,8 +272,7 @@ class Part:
         if following.any():
             first, last = self._apart(rows, blocks, begin, following, empty)
         else:
-            if not self.stored.checks.complete:
-                self.stored.touch(rows, blocks, rows + 2)
+            self.check(rows, blocks, rows + 2)
             first, last = self.items.memory.gather(begin, 16, empty).view("<i8").reshape(-1, 2).T
         low = self._lows.take(blocks)
         # Compared before anything is added: hostile numbers must not wrap around.
@@ -217,9 +287,8 @@ class Part:
         assert isinstance(self.items, Mapped)
         end, after = begin + 8, blocks[following] + 1
         end[following] = self.stored.addresses[after]
-        if not self.stored.checks.complete:
-            self.stored.touch(rows, blocks, rows + np.where(following, 1, 2))
-            self.stored.touch(self.items.numbering.starts[after], after)
+        self.check(rows, blocks, rows + np.where(following, 1, 2))
+        self.check(self.items.numbering.starts[after], after)
         found = self.items.memory.gather(np.concatenate([begin, end]), 8, empty)
         return found.view("<i8").reshape(2, -1).astype(np.int64, copy=False)
 
@@ -265,6 +334,7 @@ class Shelf:
         files: Mapping[int, Opened],
         verify: bool,
         warmth: Sequence[Thermometer],
+        marks: Marks,
     ) -> None:
         opened = tuple(files.values())
         self._files = dict(files)
@@ -278,7 +348,7 @@ class Shelf:
         parts = enumerate(warmth)
         self.columns = tuple(
             tuple(
-                Part(number, name, size, found, self._memory)
+                Part(number, name, size, found, self._memory, marks)
                 for name, size in zip(column.parts, column.part_bytes, strict=True)
                 for number, found in [next(parts)]
             )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import BusyError, CorruptError, RemoteError
-from ..files.checksum import crc32_of_all
+from ..files.checksum import crc32, crc32_of_all
 from ..formats.contract import Format, check_extents, format_named
 from ..mapped.gather import MappedFile
 from ..mapped.items import Numbering
+from ..mapped.marks import Marks
 from ..mapped.pages import Thermometer, Watch, usage
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
@@ -54,11 +54,13 @@ class Reader:
         verify: bool = True,
         format_of: Callable[[str], Format] = format_named,
         most_open: int = _MOST_OPEN,
+        marks: Marks | None = None,
     ) -> None:
         self.where: Files = Folder(where) if isinstance(where, str) else where
         self.schema = schema
         self.files = tuple(files)
         self._verify = verify
+        self._marks = Marks([file.nbytes for file in self.files]) if marks is None else marks
         self._format_of = format_of
         self._most_open = most_open
         counts = np.array([file.rows for file in self.files], np.int64)
@@ -142,6 +144,7 @@ class Reader:
 
     def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> Array:
         assert column.shape is not None
+        part.check(items, blocks)
         found = part.items.pick(items, self._pool.empty, blocks=blocks)
         shape = (len(items), *column.shape)
         return found.view(column.storage).reshape(shape) if found.size else np.empty(shape, column.storage)
@@ -152,6 +155,7 @@ class Reader:
         lengths = high - low
         bounds = np.zeros(len(items) + 1, np.int64)
         np.cumsum(lengths, out=bounds[1:])
+        values.check_runs(low, high)
         runs = values.items.runs(low, high)
         found = None
         if runs is None:
@@ -162,7 +166,9 @@ class Reader:
         return Data(found, bounds, shapes, runs=runs, dtype=column.storage, empty=self._pool.empty)
 
     def _shapes(self, column: Column, part: Part, items: Ints, lengths: Ints) -> Ints:
-        found = part.items.pick(items, self._pool.empty)
+        blocks = part.items.blocks(items)
+        part.check(items, blocks)
+        found = part.items.pick(items, self._pool.empty, blocks=blocks)
         shapes: Ints = found.view("<i8").reshape(len(items), column.ndim)
         known = np.where(shapes < 0, 1, shapes)
         # In floating point, which does not wrap around, before in integers, which are exact.
@@ -278,6 +284,9 @@ class Reader:
             # Files read along with them are in use as well, and must not make room for them.
             self.where.note_use(self.files[number] for number in numbers if number not in missing)
             new = {number: self._opened(number) for number in missing}
+            were_all = [opened.file.pages.were_all for opened in new.values()]
+            for warmth in self._warmth:
+                warmth.after_opening(None if None in were_all else all(were_all))
             if len(self.files) <= self._most_open and not self.where.is_far:
                 self._open_more(new, shelf)
             self._num_new += len(new)
@@ -293,7 +302,9 @@ class Reader:
             else:
                 kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
                 files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}
-                shelf = self._shelf = Shelf(self.schema, self._file_starts, files, self._verify, self._warmth)
+                shelf = self._shelf = Shelf(
+                    self.schema, self._file_starts, files, self._verify, self._warmth, self._marks
+                )
             if len(self._mapped) > self._most_open or gone:
                 files = shelf.files()
                 self._mapped = {number: file for number, file in self._mapped.items() if number in files}
@@ -368,7 +379,8 @@ class Reader:
         except (CorruptError, ValueError) as error:
             raise CorruptError(f"{file.path}: {error}; remove the version and build it again") from error
         names = [f"{column.name}/{part}" for column in self.schema.columns for part in column.parts]
-        return Opened(file, extents, names, self.where.is_checked(entry))
+        first_cell = self._marks.first_cell(number, file.identity) if self._verify else -1
+        return Opened(file, extents, names, self.where.is_checked(entry), first_cell)
 
     def open_all(self) -> None:
         """Raises CorruptError unless every file can be opened; reads none of the rows."""
@@ -399,13 +411,13 @@ class Reader:
         total = sum(nbytes for nbytes, _ in entry.checks)
         if not total or _have_checks(opened, entry):
             return  # rows without bytes have nothing to compare
-        shelf = Shelf(self.schema, np.array([0, entry.rows]), {0: opened}, False, self._warmth)
+        shelf = Shelf(self.schema, np.array([0, entry.rows]), {0: opened}, False, self._warmth, self._marks)
         step = max(1, _CHECKED_BYTES * entry.rows // total)
         found = [(0, 0)] * len(opened.names)
         for start in range(0, entry.rows, step):
             block = self._block(shelf, np.arange(start, min(start + step, entry.rows)))
             found = [
-                (nbytes + data.nbytes, zlib.crc32(data.data, crc))
+                (nbytes + data.nbytes, crc32(data.data, crc))
                 for (nbytes, crc), data in zip(found, block.checked(), strict=True)
             ]
         for name, check, expected in zip(opened.names, found, entry.checks, strict=True):

@@ -19,7 +19,6 @@ import math
 import threading
 import time
 import weakref
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -33,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError, RemoteError
-from ..files.checksum import crc32_of
+from ..files.checksum import crc32, crc32_of
 from ..formats.contract import FORMATS, format_named
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
@@ -468,7 +467,7 @@ class _Part:
     def add(self, piece: bytes) -> None:
         """Appends bytes."""
         self._file.write(piece)
-        self.crc, self.at = zlib.crc32(piece, self.crc), self.at + len(piece)
+        self.crc, self.at = crc32(piece, self.crc), self.at + len(piece)
 
     def restart(self) -> None:
         """Begins anew."""
