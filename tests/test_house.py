@@ -39,6 +39,7 @@ HOUSE = [
     "storage",
     "testing",
     "compat",
+    "__main__",
 ]
 ARITHMETIC = {"torch", "os", "time", "random", "pathlib"}
 NEVER = {

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.mapped.checks import Checks, num_units, unit_bytes_of, unit_checksums
+from torchyoga.mapped.marks import CELL, Marks
 
 
 @given(st.integers(0, 100_000))
@@ -26,50 +27,99 @@ def test_checksums_of_units(data: bytes, size: int) -> None:
     assert num_units(np.array([len(data)]), size).tolist() == [len(found)]
 
 
-@given(
-    st.lists(st.tuples(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 9)), max_size=4),
-    st.data(),
+FILES = st.lists(
+    st.tuples(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 9)), min_size=1, max_size=4
 )
-def test_what_is_missing_against_a_set(files: list[tuple[list[int], int]], data: Any) -> None:
-    checks = Checks()
-    sizes: list[tuple[int, int]] = []  # bytes of each block, and of its units
-    for nbytes, unit in files:
-        checks.append(num_units(np.array(nbytes), unit), unit)
-        sizes += [(n, unit) for n in nbytes]
-    done: set[tuple[int, int]] = set()
-    every = {(block, nth) for block, (n, unit) in enumerate(sizes) for nth in range(-(-n // unit))}
-    assert checks.complete == (not every)
-    full = [block for block, (n, _) in enumerate(sizes) if n]
-    for _ in range(8 if full else 0):
-        blocks = data.draw(st.lists(st.sampled_from(full), min_size=1, max_size=4))
-        spans = []
-        for block in blocks:
-            low = data.draw(st.integers(0, sizes[block][0] - 1))
-            spans.append((low, data.draw(st.integers(low, sizes[block][0]))))
+
+
+class Model:
+    """Some checks, and the set of units that they should know to be compared."""
+
+    def __init__(self, files: list[tuple[list[int], int]], marks: Marks) -> None:
+        self.checks = Checks(marks)
+        self.sizes: list[tuple[int, int]] = []  # bytes of each block, and of its units
+        for nbytes, unit in files:
+            cells = np.arange(len(self.sizes), len(self.sizes) + len(nbytes))
+            shared = np.where(cells % 3 == 0, -1, cells)  # every third is known here alone
+            self.checks.append(num_units(np.array(nbytes), unit), unit, shared)
+            self.sizes += [(n, unit) for n in nbytes]
+        self.done: set[tuple[int, int]] = set()
+        self.every = {unit for block in range(len(self.sizes)) for unit in self.units_of(block)}
+
+    def units_of(self, block: int) -> set[tuple[int, int]]:
+        nbytes, unit = self.sizes[block]
+        return {(block, nth) for nth in range(-(-nbytes // unit))}
+
+    @property
+    def done_blocks(self) -> set[int]:
+        return {block for block in range(len(self.sizes)) if self.units_of(block) <= self.done}
+
+    def read_units(self, blocks: list[int], spans: list[tuple[int, int]]) -> None:
         low, high = np.array(spans).T
         wanted = {
             (block, nth)
             for block, (a, b) in zip(blocks, spans, strict=True)
-            for nth in range(a // sizes[block][1], (b - 1) // sizes[block][1] + 1 if b > a else 0)
+            for nth in range(a // self.sizes[block][1], (b - 1) // self.sizes[block][1] + 1 if b > a else 0)
         }
-        units, found = checks.missing(np.array(blocks), low, high)
+        units, found = self.checks.missing(np.array(blocks), low, high)
         named = set()
-        places = np.stack(checks.places(units, found), axis=1).tolist()
+        places = np.stack(self.checks.places(units, found), axis=1).tolist()
         for (nth, begin, size), block in zip(places, found.tolist(), strict=True):
-            assert (begin, size) == (nth * sizes[block][1], sizes[block][1])
+            assert (begin, size) == (nth * self.sizes[block][1], self.sizes[block][1])
             named.add((block, nth))
-        checks.mark(units)
-        assert named == wanted - done
-        done |= wanted
-        assert checks.complete == (done == every)
-        assert not len(checks.missing(np.array(blocks), low, high)[0])
+        assert named == wanted - self.done
+        self.checks.mark(units, found)
+        self.done |= wanted
+        assert not len(self.checks.missing(np.array(blocks), low, high)[0])
+
+    def read_blocks(self, blocks: list[int], known_elsewhere: set[int]) -> None:
+        left = self.checks.open(np.array(blocks)).tolist()
+        assert left == sorted({*blocks} - self.done_blocks - known_elsewhere)
+        self.checks.mark_blocks(np.array(left, np.int64))
+        for block in blocks:
+            self.done |= self.units_of(block)
+        assert not len(self.checks.open(np.array(blocks)))
+
+
+@given(FILES, st.data())
+def test_what_is_missing_against_a_set(files: list[tuple[list[int], int]], data: Any) -> None:
+    """Two processes' checks, with marks that they share."""
+    marks = Marks([16 * CELL])
+    models = [Model(files, marks), Model(files, marks)]
+    shared: set[int] = set()
+    full = [block for block, (n, _) in enumerate(models[0].sizes) if n]
+    for _ in range(8 if full else 0):
+        model = data.draw(st.sampled_from(models))
+        blocks = data.draw(st.lists(st.sampled_from(full), min_size=1, max_size=4))
+        if data.draw(st.booleans()):
+            model.read_blocks(blocks, shared)
+        else:
+            spans = []
+            for block in blocks:
+                low = data.draw(st.integers(0, model.sizes[block][0] - 1))
+                spans.append((low, data.draw(st.integers(low, model.sizes[block][0]))))
+            model.read_units(blocks, spans)
+        shared |= {block for block in model.done_blocks if block % 3}
+        assert model.checks.complete == (model.done >= model.every)
+    assert {cell for cell in np.flatnonzero(marks.cells).tolist()} == {b for b in shared if b in full}
 
 
 def test_what_needs_no_check_is_complete() -> None:
-    checks = Checks()
+    checks = Checks(Marks([]))
     checks.append(np.array([3, 9]), 10, done=True)
     assert checks.complete
+    assert not len(checks.open(np.array([0, 1])))
     checks.append(np.array([0, 0]), 10)
     assert checks.complete
     checks.append(np.array([1]), 10)
     assert not checks.complete
+
+
+def test_what_is_known_to_be_sound_is_not_read_ahead_as_a_unit() -> None:
+    checks = Checks(Marks([]))
+    checks.append(np.array([4, 4]), 10)
+    zero, one = np.array([0]), np.array([1])
+    checks.mark_blocks(zero)
+    low, high = np.array([13]), np.array([14])
+    assert [found.tolist() for found in checks.widened(zero, low, high)] == [[13], [14]]
+    assert [found.tolist() for found in checks.widened(one, low, high)] == [[10], [20]]

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from children import run_program
+from children import run_program, status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
 from torchyoga.mapped import pages
-from torchyoga.mapped.pages import Thermometer, Usage, mapped_bytes, merged, scatter, will_need
+from torchyoga.mapped.pages import Residency, Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
 PAGE = pages.PAGE
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux what is in memory")
@@ -90,6 +90,65 @@ def test_reading_what_nobody_asked_for_is_a_fault(tmp_path: Path) -> None:
     before = pages.usage()
     data[5 * PAGE]
     assert pages.usage().faults == before.faults + 1
+
+
+def test_files_in_memory_make_it_warm() -> None:
+    found = Thermometer()
+    found.after_opening(True)
+    assert not found.cold
+    found.after_opening(None)
+    assert not found.cold
+    found.after_opening(False)
+    assert found.cold == pages.can_advise
+    found = Thermometer()
+    found.after_opening(None)
+    found.after_opening(True)  # the rows that are read come from the other file
+    assert found.cold == pages.can_advise
+
+
+def looked_up(path: Path) -> Residency:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return Residency(descriptor, path.stat().st_size)
+    finally:
+        os.close(descriptor)
+
+
+@linux
+def test_what_is_in_memory_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = cold(path, 600)
+    scatter(data)
+    found = looked_up(path)
+    assert found.were_all is not True
+    address = data.ctypes.data
+    assert found.are_there(address, data.nbytes) is False
+    assert data[70 * PAGE : 80 * PAGE].any()
+    assert found.are_there(address + 70 * PAGE, 10 * PAGE) is True
+    assert found.are_there(address + 70 * PAGE + 1, 10 * PAGE - 2) is True
+    assert found.are_there(address + 79 * PAGE, PAGE + 1) is False
+    path.read_bytes()
+    assert found.are_there(address, data.nbytes) is True
+    assert looked_up(path).were_all is (True if pages._can_count else None)
+
+
+@linux
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
+def test_who_may_not_write_a_file_is_not_told_what_is_in_memory(tmp_path: Path) -> None:
+    """Mincore would say that all of it is there."""
+    data = cold(tmp_path / "file", 64)
+    (tmp_path / "file").chmod(0o644)
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+
+    def as_another() -> None:
+        os.seteuid(65534)
+        assert resident(data).all()
+        found = Residency(descriptor, data.nbytes)
+        assert found.are_there(data.ctypes.data, data.nbytes) is None
+        assert not found.were_all
+
+    assert status_of_child(as_another) == 0
+    os.close(descriptor)
 
 
 def test_mappings_need_no_descriptors() -> None:

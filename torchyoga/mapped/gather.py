@@ -5,7 +5,8 @@ torch's threads do not survive a fork.
 
 Note 15. Reads of 2 MiB and more take the faster of two ways, as measured while reading.
 The ways are NumPy on one thread, and torch on several threads into reused memory: on idle cores torch is
-faster, on busy ones its threads wait for each other.
+faster, on busy ones its threads wait for each other. Reads right after a check are not measured: it has just
+brought the rows into the processor's cache, where NumPy looks better than it is.
 """
 
 from __future__ import annotations
@@ -176,6 +177,7 @@ class Memory:
         self._range: _Range
         self._paces = {True: 0.0, False: 0.0}  # seconds a byte of large reads, by NumPy and by torch
         self._reads = 0
+        self._has_checked = False  # since the last large read
         self._faster, self._interval, self._retry_at = True, _FIRST_RETRY, _FIRST_RETRY
         self.extend(arrays)
 
@@ -207,8 +209,9 @@ class Memory:
         if span.allows(row_bytes) and torch.get_num_threads() > 1 and _is_beside_others():
             span.copy_alone(places, row_bytes, out)
             return out
+        is_learning, self._has_checked = not self._has_checked, False
         started = time.perf_counter()
-        by_numpy = self._numpy_is_better(nbytes)
+        by_numpy = self._numpy_is_better(nbytes, is_learning)
         if not span.allows(row_bytes) or (by_numpy and row_bytes >= _LARGE_ROW):
             _copy_runs(span.bytes, places.tolist(), repeat(row_bytes, len(places)), out)
         elif by_numpy:
@@ -217,19 +220,23 @@ class Memory:
             view = span.view(row_bytes, False)
             target = torch.from_numpy(out).view(-1, row_bytes)
             torch.index_select(view, 0, torch.from_numpy(places), out=target)
+        if not is_learning:
+            return out
         pace, before = (time.perf_counter() - started) / nbytes, self._paces[by_numpy]
         # Quick to improve, slow to worsen: a read into fresh memory, or on busy cores, says little.
         self._paces[by_numpy] = min(pace, 1.05 * before) if before else pace
         return out
 
-    def _numpy_is_better(self, nbytes: int) -> bool:
+    def _numpy_is_better(self, nbytes: int, is_learning: bool) -> bool:
         """True if NumPy is to make a large read: torch crawls where other work keeps the cores busy."""
         if _in_forked_child and torch.get_num_threads() > 1:
             return True
         if nbytes < _LARGE_READ or torch.get_num_threads() == 1:
             return False
-        self._reads += 1
         faster = self._paces[True] < self._paces[False]
+        if not is_learning:
+            return faster
+        self._reads += 1
         if faster != self._faster:
             self._faster, self._interval = faster, _FIRST_RETRY
         if self._reads < self._retry_at:
@@ -260,6 +267,7 @@ class Memory:
     def checksums(self, addresses: Ints, nbytes: Ints) -> Iterator[int]:
         """CRC-32 of each run, computed as it is asked for."""
         span = self._range
+        self._has_checked = True
         read = span.bytes.data
         places = addresses - span.low
         for start, stop in zip(places.tolist(), (places + nbytes).tolist(), strict=True):

@@ -81,6 +81,7 @@ class _Stored:
         self._memory = memory
         self._warmth = warmth
         self._credit = _FIRST_CREDIT
+        self._damaged: set[int] = set()  # blocks some of whose bytes are not what was written
         # For each block: where it lies, its checksum, and where its units' checksums lie, if it has any.
         self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
         self._part = part
@@ -129,11 +130,11 @@ class _Stored:
         affordable = self._credit + _ROW_CREDIT * len(items) + _BYTE_CREDIT * count * self._stride
         self._credit = min(affordable, _MOST_CREDIT)
         here = left[: int(np.cumsum(self.nbytes.take(left)).searchsorted(self._credit, "right"))]
-        here = here[[self._is_in_memory(block) for block in here.tolist()]] if len(here) else here
-        if len(here):
-            self._credit -= int(self.nbytes.take(here).sum())
-            self.check_blocks(here)
-        if len(here) < len(left):
+        whole = [block for block in here.tolist() if block not in self._damaged and self._is_in_memory(block)]
+        if whole:
+            self._credit -= int(self.nbytes.take(whole).sum())
+            self._check_whole(np.array(whole))
+        if len(whole) < len(left) or self._damaged:
             low = (items - self._starts.take(blocks)) * self._stride
             high = None if last is None else (last - self._starts.take(blocks)) * self._stride
             self._check_units(*self.checks.missing(blocks, low, high))
@@ -151,15 +152,12 @@ class _Stored:
         found = pages.are_there(opened.file.address + offset, nbytes)
         return not self._warmth.cold if found is None else found
 
-    def check_blocks(self, blocks: Ints) -> None:
-        """Checks these blocks, each given once, as a whole."""
+    def _check_whole(self, blocks: Ints) -> None:
+        """Checks blocks, each given once, as a whole; leaves damaged ones, some of whose rows are sound."""
         found = self._memory.checksums(self.addresses.take(blocks), self.nbytes.take(blocks))
-        for i, (crc, expected) in enumerate(zip(found, self._crcs.take(blocks).tolist(), strict=True)):
-            if crc != expected:
-                self.checks.mark_blocks(blocks[:i])
-                file, within = self.file_of(int(blocks[i]))
-                self._opened[file].check(self._part, within)
-        self.checks.mark_blocks(blocks)
+        sound = np.fromiter(found, np.int64, len(blocks)) == self._crcs.take(blocks)
+        self._damaged.update(blocks[~sound].tolist())
+        self.checks.mark_blocks(blocks[sound])
 
     def _check_units(self, units: Ints, blocks: Ints) -> None:
         if not len(units):
@@ -189,8 +187,8 @@ class _Stored:
     def decode(self, block: int, piece: int, out: Bytes) -> None:
         """Writes the items of a block into `out`."""
         numbers = np.array([block])
-        if not self.checks.complete and len(self.checks.open(numbers)):
-            self.check_blocks(numbers)
+        if not self.checks.complete:
+            self._check_units(*self.checks.missing(self.checks.open(numbers), np.zeros(1, np.int64)))
         file, within = self.file_of(block)
         extent, data = self._opened[file].extents[self._part], self._opened[file].file.data
         offset, nbytes = int(extent.offsets[within]), int(extent.nbytes[within])

@@ -1,0 +1,208 @@
+"""A flipped bit raises CorruptError before any row of it is delivered, in whichever way it is checked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from children import status_of_child
+from starts import FRESH_STARTS
+from waiting import PATIENCE
+
+import torchyoga
+from torchyoga.build import BuildOptions
+from torchyoga.caching.submission import submitted
+from torchyoga.errors import CorruptError
+from torchyoga.formats.contract import FORMATS
+from torchyoga.reading.reader import Reader
+from torchyoga.rows.schema import Schema
+from torchyoga.stores.local import Store
+from torchyoga.testing import assert_rows_equal
+
+ROWS = 96
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux what is in memory")
+pytestmark = pytest.mark.damages("bits are flipped on purpose")
+
+
+def row_of(i: int) -> dict[str, Any]:
+    rng = np.random.default_rng(i)
+    return {
+        "image": rng.integers(0, 256, 30_000, dtype=np.uint8),  # a block has more than CELL
+        "label": i,
+        "tokens": rng.integers(0, 9, 50 + i % 7, dtype=np.int32),
+        "name": f"row {i}",
+    }
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with one version, in one file of several blocks."""
+    folder = tmp_path_factory.mktemp("kept")
+    rows = [row_of(i) for i in range(ROWS)]
+    schema = Schema.of(rows[0], ragged=["tokens"])
+    options = BuildOptions(request.param, schema=schema, progress=False, block_bytes=2**18)
+    store = Store(folder)
+    with store.lock("data", "1", PATIENCE):
+        submitted(rows, store, "data", "1", options)
+    return folder
+
+
+@pytest.fixture
+def file(kept: Path) -> Iterator[Path]:
+    """The version's file, which is whole again afterwards."""
+    (path,) = (p for p in (kept / "data" / "1").iterdir() if p.suffix in (".mdb", ".h5"))
+    whole = path.read_bytes()
+    yield path
+    path.write_bytes(whole)
+
+
+def ref_of(kept: Path) -> torchyoga.DataRef:
+    return torchyoga.Storage(kept).fetch("data", "1")
+
+
+def flips(kept: Path) -> list[tuple[int, str, int]]:
+    """Bytes of the file, spread over every part of every column: place, part, block."""
+    reader = ref_of(kept).open()  # type: ignore[attr-defined]
+    opened = reader._opened(0)
+    rng = np.random.default_rng(0)
+    found = []
+    for name, extent in zip(opened.names, opened.extents, strict=True):
+        for block, nbytes in enumerate(extent.nbytes.tolist()):
+            if nbytes:
+                found.append((int(extent.offsets[block]) + int(rng.integers(nbytes)), name, block))
+    return found
+
+
+def flip(path: Path, place: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1 << place % 8]))
+
+
+def delivered(batches: Any) -> tuple[int, bool]:
+    """How many rows come, each as it was written, and whether the pass ends in CorruptError."""
+    count = 0
+    try:
+        for batch in batches:
+            for row in batch:
+                assert_rows_equal(dict(row), row_of(row["label"]))
+                count += 1
+    except CorruptError:
+        return count, True
+    return count, False
+
+
+def loader_of(ref: torchyoga.DataRef, **more: Any) -> torchyoga.DataLoader:
+    return torchyoga.DataLoader(ref, batch_size=5, shuffle=True, collate_fn=list, **more)
+
+
+def in_memory(path: Path) -> None:
+    path.read_bytes()
+
+
+def on_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("lies", [in_memory, pytest.param(on_disk, marks=linux)])
+def test_a_flipped_bit_is_found(kept: Path, file: Path, lies: Callable[[Path], None]) -> None:
+    assert delivered(loader_of(ref_of(kept))) == (ROWS, False)
+    for place, part, block in flips(kept):
+        flip(file, place)
+        lies(file)
+        ref = ref_of(kept)
+        loader = loader_of(ref)
+        count, is_found = delivered(loader)
+        assert is_found, (part, block)
+        assert count < ROWS
+        assert delivered(loader)[1]  # and again
+        flip(file, place)
+
+
+@pytest.mark.parametrize("start", ["fork", *FRESH_STARTS])
+def test_a_worker_finds_a_flipped_bit(kept: Path, file: Path, start: str) -> None:
+    if start == "fork" and not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    places = flips(kept)
+    for place, part, block in places[:: len(places) // (6 if start == "fork" else 2) + 1]:
+        flip(file, place)
+        loader = loader_of(ref_of(kept), num_workers=2, multiprocessing_context=start)
+        count, is_found = delivered(loader)
+        assert is_found, (part, block)
+        assert count < ROWS
+        flip(file, place)
+
+
+def test_what_a_worker_has_checked_the_next_ones_trust(kept: Path, file: Path) -> None:
+    ref = ref_of(kept)
+    loader = loader_of(ref, num_workers=2)
+    assert delivered(loader) == (ROWS, False)
+    reader: Reader = ref.open()  # type: ignore[attr-defined]
+    opened = reader._opened(0)
+    large = {
+        (offset, opened.first_cell + offset // 2**16)
+        for extent in opened.extents
+        for offset, nbytes in zip(extent.offsets.tolist(), extent.nbytes.tolist(), strict=True)
+        if nbytes >= 2**16
+    }
+    assert len(large) >= 3
+    cells = ref._version.marks.cells  # type: ignore[attr-defined]
+    assert all(cells[cell] for _, cell in large)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_was_forked_before_the_first_row_is_believed(kept: Path, file: Path) -> None:
+    ref = ref_of(kept)
+    assert status_of_child(lambda: ref[[*range(ROWS)]]) == 0
+    reader: Reader = ref.open()  # type: ignore[attr-defined]
+    reader.take(np.arange(ROWS))
+    stored = reader._shelf.columns[0][0].stored  # type: ignore[union-attr]
+    assert ref._version.marks.cells.any()  # type: ignore[attr-defined]
+    assert stored.checks.complete
+
+
+def test_without_a_fast_checksum_bits_are_found_as_well(kept: Path, file: Path) -> None:
+    place, _, _ = flips(kept)[0]
+    code = f"""
+import sys
+sys.modules["isal"] = None
+import zlib, torchyoga
+from torchyoga.files.checksum import crc32
+assert crc32 is zlib.crc32
+ref = torchyoga.Storage({str(kept)!r}).fetch("data", "1")
+try:
+    print(len(ref[list(range(len(ref)))]))
+except torchyoga.errors.CorruptError:
+    print("damaged")
+"""
+
+    def said() -> str:
+        program = [sys.executable, "-c", code]  # a new interpreter, as the import is what is tested
+        return subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
+
+    assert said() == str(ROWS)
+    flip(file, place)
+    assert said() == "damaged"
+
+
+def test_rows_of_a_damaged_block_that_are_sound_are_read(kept: Path, file: Path) -> None:
+    reader = ref_of(kept).open()  # type: ignore[attr-defined]
+    extent = reader._opened(0).extents[0]
+    flip(file, int(extent.offsets[0]) + 5)  # in row 0
+    ref = ref_of(kept)
+    last = int(extent.starts[1]) - 1
+    for _ in range(2):
+        assert ref[last]["image"].tobytes() == row_of(last)["image"].tobytes()
+        with pytest.raises(CorruptError, match="checksum does not match"):
+            ref[0]
