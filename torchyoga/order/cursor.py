@@ -467,9 +467,7 @@ class Cursor:
         )
         return self.state_at(place, iteration.steps if place == iteration.place else 0, iteration)
 
-    def state_at(
-        self, place: Place, steps: int | None = None, iteration: Iteration | None = None
-    ) -> Json:
+    def state_at(self, place: Place, steps: int | None = None, iteration: Iteration | None = None) -> Json:
         """The state of an iteration that has reached `place`, after so many batches of its epoch.
 
         Args:

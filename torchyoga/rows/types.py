@@ -11,9 +11,9 @@ __all__ = ["Array", "Batch", "Collate", "Index", "Json", "MapStyle", "Row"]
 
 Row: TypeAlias = Any  # a row of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows
-Index: TypeAlias = Any  # what a sampler gives and a dataset takes: the number of a row, or what users agree on
+Index: TypeAlias = Any  # what a sampler gives and a dataset takes: a row's number, or what users agree on
 Json: TypeAlias = dict[str, Any]  # a JSON object: plain data, checked by whoever reads it
-Collate: TypeAlias = Callable[[Row], Batch]  # called with the rows of a batch, or with one row without batches
+Collate: TypeAlias = Callable[[Row], Batch]  # of the rows of a batch; of one row, if there are no batches
 
 
 class MapStyle(Protocol):
