@@ -9,7 +9,7 @@ same positions are consumed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Protocol, TypeGuard
 
@@ -53,7 +53,7 @@ class Seeing(Protocol):
     """The wrapper that Lightning's predict puts around a batch sampler, to see each batch."""
 
     seen_batch_indices: list[list[Index]]
-    _batch_sampler: object
+    _batch_sampler: Iterable[Index]
 
 
 class _Batching(Protocol):
@@ -208,7 +208,9 @@ def left_by_lightning(loader: object) -> tuple[Sequence[Json], Json] | None:
     return None
 
 
-def seen_by_lightning(batch_sampler: object) -> tuple[object, Seeing | None]:
+def seen_by_lightning(
+    batch_sampler: Iterable[Index] | None,
+) -> tuple[Iterable[Index] | None, Seeing | None]:
     """A batch sampler without the wrapper of Lightning's predict; and that wrapper, which wants to see each
     batch, or None."""
     if _is_seeing(batch_sampler):
