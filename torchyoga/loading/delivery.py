@@ -11,7 +11,8 @@ import torch
 
 from ..errors import StateError
 from ..order.iteration import Iteration
-from ..rows.types import Batch, Json
+from ..order.saved import Saved
+from ..rows.types import Batch
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
@@ -120,7 +121,7 @@ class Delivery(Iterator[Batch]):
         self._batches = self._moved(started)
         return iteration, self._batches
 
-    def state_after(self, steps: int) -> Json:
+    def state_after(self, steps: int) -> Saved:
         """`DataLoader.state_after` for this iteration."""
         if self._iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")

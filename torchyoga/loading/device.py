@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ..rows.types import Batch, Json
+from ..order.saved import Saved
+from ..rows.types import Batch
 from .delivery import Delivery
 from .loader import DataLoader
 
@@ -59,7 +60,7 @@ class DeviceLoader:
         """See `DataLoader.set_epoch`."""
         self.loader.set_epoch(epoch)
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """See `DataLoader.state_dict`."""
         return self.loader.state_dict()
 

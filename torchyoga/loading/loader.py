@@ -15,9 +15,10 @@ from torch.utils.data import Dataset
 from ..errors import StateError
 from ..order.by_file import Locality, Shuffle
 from ..order.full import as_int
+from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.warned import warn_user
-from ..rows.types import Collate, Index, Json, MapStyle, Row
+from ..rows.types import Collate, Index, MapStyle, Row
 from ..sampling.indices import Indices
 from ..sampling.ranks import Group
 from ..sampling.resumable import Resumable
@@ -161,7 +162,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._indices = indices
         self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation)
         self._accelerated = Accelerated()
-        self._taken_from_lightning: Sequence[Json] | None = None  # states that are not to be taken again
+        self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's
         super().__init__(
             cast("Dataset[Batch]", dataset),
@@ -248,7 +249,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         """
         return cast("Batch", self._pipeline.peek(self))
 
-    def state_after(self, steps: int) -> Json:
+    def state_after(self, steps: int) -> Saved:
         """The state after so many batches of this iteration, now or later: for loops that hold batches back.
 
         A prefetcher, or a loop that asks for the next batch before it has used the last one, holds batches

@@ -35,7 +35,6 @@ import numpy.typing as npt
 from .full import (
     ORDER_VERSION,
     Order,
-    Pin,
     are_outside,
     as_int,
     earlier,
@@ -44,6 +43,7 @@ from .full import (
     keyed_words,
     random_words,
 )
+from .saved import Pin
 
 __all__ = ["MOST_SHARDS", "MOST_WINDOW", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs"]
 

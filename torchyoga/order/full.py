@@ -32,10 +32,11 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .saved import Pin
+
 __all__ = [
     "ORDER_VERSION",
     "Order",
-    "Pin",
     "are_outside",
     "as_int",
     "earlier",
@@ -47,7 +48,6 @@ __all__ = [
 
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Pin: TypeAlias = int | str | None  # what a state records so that it is not continued in another order
 _Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 ORDER_VERSION = 2  # of epochs that begin now, in every saved state: another shuffle needs another number

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Protocol
 
-from ..rows.types import Json
 from .by_file import AnyOrder
 from .place import Place, Ranges, after, taken
 from .proof import PRIME, weight, weight_of_share, weight_until
+from .saved import Saved
 from .shard import Shard
 from .state import Entry
 
@@ -41,7 +41,7 @@ class Account(Protocol):
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
 
-    def state_of(self, iteration: Iteration) -> Json:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
 
 
@@ -205,7 +205,7 @@ class Iteration:
         """True if its iterator may go on."""
         return self._holder() is not None
 
-    def __getstate__(self) -> Json:
+    def __getstate__(self) -> Saved:
         return {**self.__dict__, "_holder": _nobody, "asked": {}}
 
     def report(self) -> None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import StateError
-from ..rows.types import Json
 from .full import keyed_bytes
 from .place import Place, taken
+from .saved import Saved
 from .shard import Shard
 
 __all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
@@ -181,12 +181,12 @@ def is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= 2**62
 
 
-def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Json]:
+def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
     """The receipts, as they are, if they belong together."""
     if not receipts:
         raise StateError("there are no receipts; pass what receipt() gave on every rank")
     try:
-        each: list[Json] = [dict(receipt) for receipt in receipts]
+        each: list[Saved] = [dict(receipt) for receipt in receipts]
         ranks = sorted(int(receipt["rank"]) for receipt in each)
         kinds = [
             (*(receipt[name] for name in SAME), *(receipt.get(name) for name in PINS)) for receipt in each

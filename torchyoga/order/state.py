@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..errors import StateError
-from ..rows.types import Json
 from .by_file import MOST_SHARDS
-from .full import ORDER_VERSION, Pin
+from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
+from .saved import Pin, Saved
 
 __all__ = ["Entry", "LeftOut", "State", "without_keys", "written"]
 
@@ -107,7 +107,7 @@ class State:
     left_out: LeftOut = _NONE
     extra: Mapping[str, object] = field(default_factory=dict)
 
-    def to_dict(self) -> Json:
+    def to_dict(self) -> Saved:
         """The state as a small dict that can be written as JSON."""
         notes = {"again": self.again, "left_out": list(self.left_out.written)}
         return {
@@ -120,7 +120,7 @@ class State:
             **self.extra,
         }
 
-    def place_to_dict(self) -> Json:
+    def place_to_dict(self) -> Saved:
         """The part of the dict that says which place of which order it is."""
         return {
             "version": self.version,
@@ -213,7 +213,7 @@ def without_keys(state: object, keys: Sequence[str]) -> StateError:
     )
 
 
-def _checked(state: object) -> Json:
+def _checked(state: object) -> Saved:
     """A state, as it is, if it names a place of an order; StateError otherwise."""
     if not isinstance(state, Mapping) or not set(KEYS) <= set(state):
         if isinstance(state, Mapping) and "sampler" in state:
@@ -243,7 +243,7 @@ def _checked(state: object) -> Json:
     return dict(state)
 
 
-def _with_more(place: State, state: Json) -> State:
+def _with_more(place: State, state: Saved) -> State:
     """A place, with the fields of its state that say how it was reached.
 
     They may be missing: then batches came in order, and nothing was lost.

@@ -14,8 +14,8 @@ from ..errors import StateError
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import batches
+from ..order.saved import Saved
 from ..order.shard import Remainder
-from ..rows.types import Json
 from .indices import are_skipped
 from .ordered import Begun, OrderedIndices
 from .resumable import Resumable
@@ -78,7 +78,7 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         even: Remainder = "drop" if self.sampler.drop_last else "pad"
         self.sampler.indices.cursor.shard = replace(shard, remainder=even if value else "keep")
 
-    def state_after(self, steps: int) -> Json:
+    def state_after(self, steps: int) -> Saved:
         """The state after so many batches of this iteration; see `ResumableSampler.state_after`."""
         return self.sampler.state_after(steps, self.batch_size, self.drop_last)
 
@@ -134,7 +134,7 @@ class BatchIterator(Iterator[list[int]]):
         iteration.report()
         return cast("list[int]", batch.tolist())
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """The state after the batches that this iterator has handed out."""
         iteration, cursor = self._iteration, self._source.sampler.indices.cursor
         if iteration is None:

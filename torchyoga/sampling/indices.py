@@ -16,7 +16,8 @@ from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.proof import Proof, prove
-from ..rows.types import Index, Json
+from ..order.saved import Saved
+from ..rows.types import Index
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
 
 __all__ = ["Indices", "are_skipped", "drawn_seed"]
@@ -169,10 +170,10 @@ class Indices(ABC):
     # -- states
 
     @abstractmethod
-    def state_of(self, iteration: Iteration) -> Json:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
 
-    def state_after(self, iteration: Iteration, steps: int) -> Json:
+    def state_after(self, iteration: Iteration, steps: int) -> Saved:
         """The state after so many batches of an iteration.
 
         Raises:
@@ -190,7 +191,7 @@ class Indices(ABC):
         self.latest = None
         self.cursor.set_epoch(epoch)
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
         self.settle()
         return self.cursor.state_dict()
@@ -200,7 +201,7 @@ class Indices(ABC):
         """See `ResumableSampler.load_state_dict`."""
 
     @abstractmethod
-    def receipt(self) -> Json:
+    def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
 
     def prove(self, group: ProcessGroup | None = None) -> Proof:

@@ -15,8 +15,8 @@ from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import batches, chunks, first_positions
+from ..order.saved import Saved
 from ..process.warned import warn_user
-from ..rows.types import Json
 from ..versions.location import Progress
 from ..views.mapped import flattened
 from .indices import Indices
@@ -205,7 +205,7 @@ class OrderedIndices(Indices):
 
     # -- states
 
-    def state_of(self, iteration: Iteration) -> Json:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
         return self.cursor.state_of(iteration)
 
@@ -215,7 +215,7 @@ class OrderedIndices(Indices):
         if self.begun is not None and self.begun.iteration.start.epoch != self.cursor.epoch:
             self.begun = None
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
         self.settle()
         if self.begun is not None and self.begun.tasks and not self._has_warned_of_workers:
@@ -235,7 +235,7 @@ class OrderedIndices(Indices):
             handing.stop()
         self.running, self.begun = [], None
 
-    def receipt(self) -> Json:
+    def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
         self.settle()
         return self.located.receipt()
@@ -281,7 +281,7 @@ class Begun(NamedTuple):
     tasks: Mapping[int, object]
     settle: Callable[[], object]
 
-    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> Json:
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> Saved:
         """The state after so many batches."""
         self.settle()
         found = copy(self.iteration)

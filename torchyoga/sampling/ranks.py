@@ -14,8 +14,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import StateError
 from ..order.proof import PINS, SAME
+from ..order.saved import Saved
 from ..process.warned import warn_user
-from ..rows.types import Json
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
 __all__ = ["Group", "Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
@@ -129,7 +129,7 @@ def _in_mesh(shape: Sequence[int], coordinate: Sequence[int] | None) -> tuple[in
     return size, rank
 
 
-def gathered(message: Json, group: ProcessGroup | None = None) -> list[Json]:
+def gathered(message: Saved, group: ProcessGroup | None = None) -> list[Saved]:
     """The message of each process of a group (all, by default), by one collective.
 
     Raises:
@@ -152,7 +152,7 @@ def gathered(message: Json, group: ProcessGroup | None = None) -> list[Json]:
     return found
 
 
-def check_same(messages: Sequence[Json], is_alone: bool) -> None:
+def check_same(messages: Sequence[Saved], is_alone: bool) -> None:
     """Raises StateError unless all ranks are present, and at the same place.
 
     Args:
@@ -176,9 +176,9 @@ def check_same(messages: Sequence[Json], is_alone: bool) -> None:
         )
 
 
-def same_by_rank(receipts: Sequence[Json]) -> list[Json]:
+def same_by_rank(receipts: Sequence[Saved]) -> list[Saved]:
     """One receipt of each rank; StateError if processes of the same rank say different things."""
-    found: dict[int, Json] = {}
+    found: dict[int, Saved] = {}
     for process, receipt in enumerate(receipts):
         other = found.setdefault(receipt["rank"], receipt)
         if other != receipt:
@@ -189,5 +189,5 @@ def same_by_rank(receipts: Sequence[Json]) -> list[Json]:
     return list(found.values())
 
 
-def _standing(message: Json) -> str:
+def _standing(message: Saved) -> str:
     return f"epoch {message['epoch']}, position {message['position']}"

@@ -23,11 +23,12 @@ from ..order.by_file import Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
 from ..order.iteration import Iteration
+from ..order.saved import Saved
 from ..order.shard import Shard
 from ..order.state import without_keys
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
-from ..rows.types import Index, Json
+from ..rows.types import Index
 from .foreign import (
     END,
     Drawing,
@@ -254,16 +255,16 @@ class Replay(Indices):
             return
         super().set_epoch(epoch)
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """Epoch and batches delivered, JSON-able if what the sampler keeps itself is; see docs/resume.md."""
         self.settle()
         return self._written(self.cursor.state_dict(), self._drawing, late=False)
 
-    def state_of(self, iteration: Iteration) -> Json:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
         return self._written(self.cursor.state_of(iteration), _drawing(iteration), late=True)
 
-    def _written(self, found: Json, drawing: Drawing | None, late: bool) -> Json:
+    def _written(self, found: Saved, drawing: Drawing | None, late: bool) -> Saved:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
         world, rank = self.ranks.now()
         start = self._start_of(epoch, left[0][0] if left else steps, drawing, late)
@@ -339,7 +340,7 @@ class Replay(Indices):
         self._start = Start(saved["epoch"], saved.get("kept_at", 0), generators, kept)
         self._world = saved.get("num_replicas") if strict else None
 
-    def _checked(self, state: object, strict: bool) -> Json:
+    def _checked(self, state: object, strict: bool) -> Saved:
         """A state, as it is, if it may be loaded; StateError otherwise."""
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
             if isinstance(state, Mapping) and "position" in state:
@@ -367,7 +368,7 @@ class Replay(Indices):
             )
         return dict(state)
 
-    def _check_same(self, state: Json) -> None:
+    def _check_same(self, state: Saved) -> None:
         world, rank = self.ranks.now()
         mine = {
             "sampler": self.name,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch.distributed import ProcessGroup
 
 from ..order.proof import Proof
-from ..rows.types import Json
+from ..order.saved import Saved
 from .indices import Indices
 
 __all__ = ["Resumable"]
@@ -33,7 +33,7 @@ class Resumable(ABC):
         """
         self._account.set_epoch(epoch)
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         return self._account.state_dict()
 
@@ -46,7 +46,7 @@ class Resumable(ABC):
         """
         self._account.load_state_dict(state, strict)
 
-    def receipt(self) -> Json:
+    def receipt(self) -> Saved:
         """What this rank has delivered of the epoch under way, or of the last one if none is.
 
         A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was

@@ -16,8 +16,8 @@ from typing import cast
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.place import chunks
+from ..order.saved import Saved
 from ..reading.dataref import DataRef
-from ..rows.types import Json
 from ..versions.location import Progress
 from .ordered import Begun, OrderedIndices
 from .trainers import batches_of_torch
@@ -42,7 +42,7 @@ class RowIterator(chain[int]):
         found.handed, handed.iterator = handed, weakref.ref(found)
         return found
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """The state after the rows that this iterator has handed out."""
         cursor, iteration = self.handed.indices.cursor, self.handed.settled()
         if iteration is None:

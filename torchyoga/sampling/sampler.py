@@ -14,8 +14,8 @@ from ..errors import StateError
 from ..order.by_file import Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
+from ..order.saved import Saved
 from ..order.shard import Remainder, Shard
-from ..rows.types import Json
 from ..views.mapped import flattened
 from .indices import drawn_seed
 from .ordered import OrderedIndices
@@ -161,7 +161,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         """An iterator over the rest of this epoch, or the next. It begins when its first row is asked for."""
         return RowIterator.of(self.indices)
 
-    def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> Json:
+    def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> Saved:
         """The state after so many batches of this iteration, whatever has been handed out ahead.
 
         Args:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Protocol, TypeGuard
 
-from ..rows.types import Index, Json
+from ..order.saved import Saved
+from ..rows.types import Index
 
 __all__ = [
     "GradientState",
@@ -86,7 +87,7 @@ class _Fitting(Protocol):
     """Lightning's loop over epochs."""
 
     _combined_loader: _Loaders
-    _combined_loader_states_to_load: Sequence[Json]
+    _combined_loader_states_to_load: Sequence[Saved]
 
 
 class _Adapter(Protocol):
@@ -187,7 +188,7 @@ def is_planning_epochs() -> bool:
     return "setup_data" in names and "reset" not in names
 
 
-def left_by_lightning(loader: object) -> tuple[Sequence[Json], Json] | None:
+def left_by_lightning(loader: object) -> tuple[Sequence[Saved], Saved] | None:
     """The states that Lightning's fit has read but not given to the loaders, and the one for this loader.
 
     None if there are none, or none for this loader.
