@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from .reading.reader import Reader
 from .reading.stream import Stream
 from .rows.block import Block, Collector, Rows, plain_row
 from .rows.schema import Schema
-from .rows.types import Row
+from .rows.types import Batch, Json, Row
 from .storage import Storage
 from .stores.checking import check
 from .stores.contract import Versions
@@ -52,7 +52,7 @@ __all__ = [
 _PATIENCE = 300.0  # seconds for threads of a check
 
 
-def assert_rows_equal(found: Any, expected: Any, where: str = "row") -> None:
+def assert_rows_equal(found: Row, expected: Row, where: str = "row") -> None:
     """Raises AssertionError unless both are of the same types and hold the same values, bit for bit."""
     if type(found) is not type(expected):
         raise AssertionError(f"{where}: found {type(found).__name__}, expected {type(expected).__name__}")
@@ -70,7 +70,7 @@ def assert_rows_equal(found: Any, expected: Any, where: str = "row") -> None:
         raise AssertionError(f"{where}: found {found!r:.200}, expected {expected!r:.200}")
 
 
-def _bits(leaf: Any) -> Any:
+def _bits(leaf: Row) -> object:
     if isinstance(leaf, torch.Tensor):
         flat = leaf.detach().cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
         return (
@@ -84,7 +84,7 @@ def _bits(leaf: Any) -> Any:
 
 
 def check_source(
-    make_data: Callable[[], Any], expected: Sequence[Any], directory: Path, **options: Any
+    make_data: Callable[[], object], expected: Sequence[Row], directory: Path, **options: Any
 ) -> None:
     """Checks that a source goes into a storage and comes back: all rows, in order, of the same types.
 
@@ -108,7 +108,7 @@ def check_source(
         raise AssertionError("reading the source twice gave two different contents")
 
 
-def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Any]]]) -> None:
+def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Row]]]) -> None:
     """Checks that a framework gets the same rows from a stream as the stream gives: three epochs of it.
 
     Args:
@@ -171,7 +171,7 @@ def _compare_checksums(found: list[int], block: Block, where: str) -> None:
             raise AssertionError(f"{where}: the checksum does not match the bytes")
 
 
-def _check_file(format: Format, path: Path, schema: Schema, entry: FileEntry, expected: list[Any]) -> None:
+def _check_file(format: Format, path: Path, schema: Schema, entry: FileEntry, expected: list[Row]) -> None:
     numbers = np.arange(len(expected))
     for order in (numbers, numbers[::-1], np.random.default_rng(0).permutation(np.tile(numbers, 3))):
         found = Rows(_reader(format, path, schema, entry).take(order)).exact()
@@ -203,7 +203,7 @@ def _expect_corrupt(
     raise AssertionError(f"{path.name}: a file {what} was not refused")
 
 
-def _sample_rows() -> dict[str, list[Any]]:
+def _sample_rows() -> dict[str, list[Row]]:
     rng = np.random.default_rng(0)
     return {
         "numbers": [{"a": rng.random((3, 4)), "b": int(i), "c": float(i), "d": i % 2 == 0} for i in range(5)],
@@ -215,7 +215,19 @@ def _sample_rows() -> dict[str, list[Any]]:
     }
 
 
-def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) -> None:
+class ResumableLoader(Protocol):
+    """What `check_resume` takes: it iterates one epoch at a time, and has a state."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def state_dict(self) -> object:
+        """The place that is reached, JSON-able."""
+
+    def load_state_dict(self, state: Json, /) -> object:
+        """Continues from a place."""
+
+
+def check_resume(make_loader: Callable[[], ResumableLoader], most_stops: int | None = None) -> None:
     """Checks that a loader can be stopped after every batch and continued, and then once more.
 
     What is delivered before and after is compared with an uninterrupted run, bit for bit, into the next
@@ -247,13 +259,13 @@ def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) 
                 raise AssertionError(f"{where}: only {len(found)} of {len(first)} batches were delivered")
 
 
-def _deliver(loader: Any, state: Any, count: int | None) -> tuple[list[Any], Any]:
+def _deliver(loader: ResumableLoader, state: object, count: int | None) -> tuple[list[Batch], object]:
     loader.load_state_dict(json.loads(json.dumps(state)))
     got = list(itertools.islice(iter(loader), count))
     return got, loader.state_dict()
 
 
-def _compare(found: Iterable[Any], expected: Iterable[Any], where: str) -> None:
+def _compare(found: Iterable[Batch], expected: Iterable[Batch], where: str) -> None:
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
         a, b = (list(x) if isinstance(x, Rows) else x for x in (a, b))
         assert_rows_equal(a, b, f"{where}: batch {i}")

@@ -205,12 +205,12 @@ def test_an_epoch_of_version_1_is_finished_in_it(order: BlockOrder, epoch: int) 
     assert np.array_equal(resumed.positions(epoch, rows), whole)
     assert order.length < 10 or not order.shuffle or not np.array_equal(rows, order.rows(epoch, whole))
     assert np.array_equal(resumed.rows(epoch + 1, whole), order.rows(epoch + 1, whole))
-    assert [resumed.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
+    assert [resumed.version_in(some) for some in (epoch, epoch + 1)] == [1, 2]
     # Other ranks finish it, too.
     again = resumed.dealt(4, begun=epoch)
     assert np.array_equal(again.rows(epoch, whole), rows)
-    assert [again.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
-    assert resumed.resumed(None, None, 2).pins(epoch)["version"] == 2
+    assert [again.version_in(some) for some in (epoch, epoch + 1)] == [1, 2]
+    assert resumed.resumed(None, None, 2).version_in(epoch) == 2
 
 
 def test_epochs_and_seeds_differ_and_once_means_epoch_zero() -> None:

@@ -104,8 +104,8 @@ def test_an_epoch_of_version_1_is_finished_in_it(length: int) -> None:
     assert length < 4 or rows.tolist() != order.rows(2, whole).tolist()
     for epoch in (1, 3):
         assert np.array_equal(resumed.rows(epoch, whole), order.rows(epoch, whole))
-    assert [resumed.pins(epoch)["version"] for epoch in (1, 2, 3)] == [2, 1, 2]
-    assert resumed.dealt(3, begun=2).pins(2)["version"] == 1
+    assert [resumed.version_in(epoch) for epoch in (1, 2, 3)] == [2, 1, 2]
+    assert resumed.dealt(3, begun=2).version_in(2) == 1
     for again in (resumed.resumed(None, None, 1), resumed.resumed(2, None, 2), order.resumed(None, None, 2)):
         assert again == order
     once = Order(length, 5, reshuffle=False).resumed(7, None, 1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.distributed import ProcessGroup
+from torch.utils.data import RandomSampler, Subset, TensorDataset
 from typing_extensions import assert_type
 
 import torchyoga as yoga
@@ -82,9 +84,31 @@ def load(ref: yoga.DataRef) -> None:
     resumed.load_state_dict(state)
     resumed.load_state_dict(3)  # wrong: a state is a dict
     yoga.DataLoader(ref, batch_size="4")  # wrong: an int
+    assert_type(state, dict[str, Any])
+    assert_type(yoga.prove([loader.receipt()]).rows, int)
     sampler = yoga.ResumableSampler(ref, shuffle="block", shuffle_window=4)
     assert_type(next(iter(sampler)), int)
     try:
         sampler.load_state_dict(state)
     except yoga.errors.StateError as error:
         print(error)
+
+
+def load_anything(ref: yoga.DataRef, group: ProcessGroup) -> None:
+    rows: list[dict[str, int]] = [{"x": 1}, {"x": 2}]
+    tensors = TensorDataset(torch.arange(4))
+    for dataset in (ref, rows, range(4), torch.arange(4), np.arange(4), tensors, Subset(tensors, [1])):
+        loader: yoga.DataLoader[Any] = yoga.DataLoader(dataset, sampler=[1, 0], worker_init_fn=print)
+        assert_type(loader.remainder, int | Literal["keep", "drop", "pad"])
+    yoga.DataLoader(rows, collate_fn=list, batch_sampler=[[0], [1]])
+    yoga.DataLoader(rows, collate_fn=lambda batch: [row["x"] for row in batch], group=group)
+    loader = yoga.DataLoader(rows, sampler=RandomSampler(rows), multiprocessing_context="fork")
+    loader.check_ranks(group)
+    for batch in yoga.to_device(loader, "cpu"):
+        print(batch)
+    yoga.DataLoader(5)  # wrong: a dataset
+    yoga.DataLoader(rows, sampler=5)  # wrong: indices
+    yoga.DataLoader(rows, collate_fn=5)  # wrong: a function
+    yoga.DataLoader(rows, group="dp")  # wrong: a group
+    yoga.to_device(loader, None)  # wrong: a device
+    loader.prove("dp")  # wrong: a group

@@ -8,8 +8,8 @@ its epochs end.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from ..order.shard import Remainder
 from ..sampling.indices import Indices
 from ..sampling.trainers import gradient_state, is_accelerate_asking
 
@@ -58,7 +58,7 @@ class Accelerated:
                 "leaves this one as it is. Have the sampler keep a `rank`, or use torch's DataLoader"
             )
 
-    def begun(self, loader: Any, rest: int) -> None:
+    def begun(self, loader: object, rest: int) -> None:
         """Tells Accelerate that an epoch begins, whose last batches have `rest` rows more than full ones."""
         if not self.is_prepared:
             return
@@ -68,7 +68,7 @@ class Accelerated:
             state._remove_dataloader(loader)  # an iteration that was left early may still be active
             state._add_dataloader(loader)
 
-    def ended(self, loader: Any) -> None:
+    def ended(self, loader: object) -> None:
         """Tells Accelerate that an epoch is over."""
         state = gradient_state() if self.is_prepared else None
         if state is not None:
@@ -99,7 +99,7 @@ class AcceleratePrepared:
         return self._accelerated.is_at_end
 
     @property
-    def remainder(self) -> Any:
+    def remainder(self) -> int | Remainder:
         """What happens to rows that the ranks cannot divide evenly: "pad", "drop" or "keep".
 
         For Accelerate, which uses this name for something else: how many rows of the last batch, gathered

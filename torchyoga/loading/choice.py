@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
 from ..order.by_file import Locality, Shuffle
 from ..order.shard import Remainder
+from ..rows.types import Index, MapStyle
 from ..sampling.batch_sampler import ResumableBatchSampler
 from ..sampling.foreign import Foreign
 from ..sampling.indices import Indices
-from ..sampling.ranks import Ranks
+from ..sampling.ranks import Group, Ranks
 from ..sampling.replay import Replay, is_plain, resumable
 from ..sampling.sampler import ResumableSampler, kind_for
-from ..sampling.trainers import seen_by_lightning
+from ..sampling.trainers import Seeing, seen_by_lightning
 from ..views.mapped import flattened
 
-__all__ = ["Choice", "OwnBatchSampler", "check_random_access"]
+__all__ = ["Choice", "OwnBatchSampler", "with_random_access"]
 
 
 class OwnBatchSampler(ResumableBatchSampler):
@@ -41,12 +43,12 @@ class Choice:
     """
 
     shuffle: Shuffle | None
-    sampler: Any
-    batch_sampler: Any
+    sampler: Iterable[Index] | None
+    batch_sampler: Iterable[Index] | None
     batch_size: int | None
     drop_last: bool
-    given: Any = None
-    seen_by: Any = None
+    given: Iterable[Index] | None = None
+    seen_by: Seeing | None = None
 
     def __post_init__(self) -> None:
         self.given, self.seen_by = seen_by_lightning(self.batch_sampler)
@@ -72,11 +74,11 @@ class Choice:
 
     def indices_of(
         self,
-        dataset: Any,
+        dataset: MapStyle,
         seed: int | None,
         num_replicas: int | None,
         rank: int | None,
-        group: Any,
+        group: Group | None,
         remainder: Remainder,
         start_offset: int,
         shuffle_window: int,
@@ -90,18 +92,27 @@ class Choice:
         """
         if self.sampler is not None and (plain := is_plain(self.sampler, dataset)) is not None:
             self.sampler, self.shuffle = None, plain
-        kind: Any = {"start_offset": start_offset, "shuffle_window": shuffle_window, "locality": locality}
         ours: ResumableSampler | None = None
+        foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
         if self.sampler is not None:
-            ours = resumable(self.sampler, dataset, **kind)
+            ours = resumable(self.sampler, dataset, start_offset, shuffle_window, locality)
         elif self.batch_sampler is None:
             shuffle = False if self.shuffle is None else self.shuffle
             ours = kind_for(shuffle)(
-                dataset, num_replicas, rank, shuffle, seed, remainder=remainder, group=group, **kind
+                dataset,
+                num_replicas,
+                rank,
+                shuffle,
+                seed,
+                remainder=remainder,
+                start_offset=start_offset,
+                group=group,
+                shuffle_window=shuffle_window,
+                locality=locality,
             )
             ours.draws_from = generator
         if ours is None:
-            foreign = self.sampler if self.batch_sampler is None else self.batch_sampler
+            assert foreign is not None
             indices: Indices = Replay(
                 dataset,
                 Foreign(foreign, self.batch_size, self.drop_last, is_batches=self.batch_sampler is not None),
@@ -119,7 +130,7 @@ class Choice:
             )
         return indices
 
-    def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> Any:
+    def batch_sampler_to_show(self, indices: Indices, is_seeded: bool) -> object:
         """A batch sampler for whatever asks for one, such as Accelerate's skip_first_batches.
 
         None for torch's own.
@@ -128,25 +139,29 @@ class Choice:
             return self.seen_by or self.given
         if self.batch_size is None or indices.may_repeat:
             return None
+        assert isinstance(self.sampler, ResumableSampler)
         ours = OwnBatchSampler(self.sampler, self.batch_size, self.drop_last)
         ours.is_seeded = is_seeded
         return ours
 
 
-def check_random_access(dataset: Any) -> None:
-    """Raises TypeError if the rows of a dataset cannot be asked for by number."""
-    if isinstance(dataset, IterableDataset) or not (
-        hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
-    ):
+def with_random_access(dataset: object) -> MapStyle:
+    """A dataset, as it is; TypeError if its rows cannot be asked for by number."""
+    if isinstance(dataset, IterableDataset) or not _is_map_style(dataset):
         raise TypeError(
             f"a {type(dataset).__name__} has no random access, so it can be neither shuffled nor resumed; "
             "cache it once with Storage.submit(dataset, id, version) and load from the DataRef that returns"
         )
+    return dataset
 
 
-def _cuts_only(batch_sampler: Any) -> bool:
+def _is_map_style(dataset: object) -> TypeGuard[MapStyle]:
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def _cuts_only(batch_sampler: object) -> TypeGuard[BatchSampler]:
     """True for a batch sampler that cuts its sampler's rows into batches and does nothing else."""
-    ours = isinstance(batch_sampler, ResumableBatchSampler)
     return type(batch_sampler) is BatchSampler or (
-        ours and type(batch_sampler).__iter__ is ResumableBatchSampler.__iter__
+        isinstance(batch_sampler, ResumableBatchSampler)
+        and type(batch_sampler).__iter__ is ResumableBatchSampler.__iter__
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch.utils.data import default_collate, default_convert
 
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation, Padding, jagged
+from ..rows.types import Batch, Collate, Row
 from ..sampling.seeding import seeder
 
 __all__ = ["Collating", "is_ours"]
@@ -18,11 +18,11 @@ __all__ = ["Collating", "is_ours"]
 class Collating:
     """Collates the batches of a window, all in one go where that is default_collate's work."""
 
-    def __init__(self, collate: Any) -> None:
+    def __init__(self, collate: Collate) -> None:
         self.collate = collate
         self._collation: Collation | None = None
 
-    def of(self, rows: Sequence[Any], window: Window, seeds: Sequence[int] | None = None) -> list[Any]:
+    def of(self, rows: Sequence[Row], window: Window, seeds: Sequence[int] | None = None) -> list[Batch]:
         """Each batch, collated; before a user's function the generators are seeded by these seeds, if any."""
         if self.collate is not default_collate or not isinstance(rows, Rows):
             return self.of_parts(self.parts(rows, window), seeds)
@@ -30,7 +30,7 @@ class Collating:
             self._collation = Collation(rows.block.schema)
         return self._collation.batches(rows.block, window.bounds)
 
-    def of_parts(self, parts: Sequence[Any], seeds: Sequence[int] | None) -> list[Any]:
+    def of_parts(self, parts: Sequence[Row], seeds: Sequence[int] | None) -> list[Batch]:
         """Each batch, collated from its rows; or from a single row."""
         if seeds is None:
             return [self.collate(part) for part in parts]
@@ -40,12 +40,12 @@ class Collating:
             found.append(self.collate(part))
         return found
 
-    def parts(self, rows: Sequence[Any], window: Window) -> list[Sequence[Any]]:
+    def parts(self, rows: Sequence[Row], window: Window) -> list[Sequence[Row]]:
         """The rows of each batch."""
         return [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
 
 
-def is_ours(collate: Any) -> bool:
+def is_ours(collate: object) -> bool:
     """True for a collate function that may run in any thread, is as fast as reading and draws no numbers."""
     is_torchs = collate is default_collate or collate is default_convert
     return is_torchs or collate is jagged or isinstance(collate, Padding)

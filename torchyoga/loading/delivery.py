@@ -6,30 +6,31 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import torch
 
 from ..errors import StateError
 from ..order.iteration import Iteration
+from ..order.saved import Saved
+from ..rows.types import Batch
 from ..sampling.foreign import SamplerError
 from ..sampling.indices import are_skipped
 from .accelerate import Accelerated
 from .device_copy import Moving
 from .failures import BatchError, is_late
-from .pipeline import Arriving, Pipeline
+from .pipeline import Arriving, Pipeline, TorchLoader
 
 __all__ = ["Delivery"]
 
 
-class Delivery(Iterator[Any]):
+class Delivery(Iterator[Batch]):
     """One iteration of a loader, counting every batch that reaches the training loop."""
 
-    def __init__(self, loader: Any, pipeline: Pipeline, accelerated: Accelerated) -> None:
+    def __init__(self, loader: TorchLoader, pipeline: Pipeline, accelerated: Accelerated) -> None:
         self._loader, self._pipeline, self._accelerated = loader, pipeline, accelerated
         self._indices = pipeline.plan.indices
-        self._moved: Callable[[Iterator[Any]], Iterator[Any]] = iter
-        self._batches: Iterator[Any] | None = None
+        self._moved: Callable[[Iterator[Batch]], Iterator[Batch]] = iter
+        self._batches: Iterator[Batch] | None = None
         self._numbers: deque[int] | None = None  # numbers of the batches that come, if in any order
         self._made = self._indices.clock()
         self._iteration: Iteration | None = None
@@ -44,7 +45,7 @@ class Delivery(Iterator[Any]):
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         iteration, batches = self._iteration, self._batches
         if iteration is None or batches is None or self._process != os.getpid():
             iteration, batches = self._begin()
@@ -88,7 +89,7 @@ class Delivery(Iterator[Any]):
         """Begins after so many batches that were trained on before: they count as delivered."""
         self._begin(steps)
 
-    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Any]]:
+    def _begin(self, skipped: int = 0) -> tuple[Iteration, Iterator[Batch]]:
         if self._over:
             raise StopIteration
         loader, pipeline, iteration = self._loader, self._pipeline, self._iteration
@@ -101,7 +102,8 @@ class Delivery(Iterator[Any]):
             if skipped and not are_skipped(iteration, skipped):
                 iteration.skip(skipped)
                 iteration.report()
-            rest = self._indices.rows_in_last_step(iteration) % loader.total_batch_size
+            rows_in_step = (loader.batch_size or 1) * self._indices.num_replicas
+            rest = self._indices.rows_in_last_step(iteration) % rows_in_step
             self._accelerated.begun(loader, rest)
         else:
             self._leave_out(iteration)
@@ -119,7 +121,7 @@ class Delivery(Iterator[Any]):
         self._batches = self._moved(started)
         return iteration, self._batches
 
-    def state_after(self, steps: int) -> dict[str, Any]:
+    def state_after(self, steps: int) -> Saved:
         """`DataLoader.state_after` for this iteration."""
         if self._iteration is None:
             raise StateError("this iteration has not begun yet; take the loader's state_dict()")

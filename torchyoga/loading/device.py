@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
+from ..order.saved import Saved
+from ..rows.types import Batch
 from .delivery import Delivery
 from .loader import DataLoader
 
 __all__ = ["DeviceLoader", "to_device"]
 
 
-def to_device(loader: DataLoader[Any], device: Any) -> DeviceLoader:
+def to_device(loader: DataLoader[Batch], device: torch.device | str | int) -> DeviceLoader:
     """The batches of a loader on a device, each copied while the one before it is computed with.
 
     The copy runs during the computation if the loader has `pin_memory=True`. The state, of this or of the
@@ -42,11 +44,11 @@ def to_device(loader: DataLoader[Any], device: Any) -> DeviceLoader:
 class DeviceLoader:
     """A loader whose batches come on a device; see `to_device`. It has the attributes of the loader."""
 
-    def __init__(self, loader: DataLoader[Any], device: torch.device) -> None:
+    def __init__(self, loader: DataLoader[Batch], device: torch.device) -> None:
         self.loader = loader
         self.device = device
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         delivery: Delivery = iter(self.loader)
         delivery.move_to(self.device)
         return delivery
@@ -58,11 +60,11 @@ class DeviceLoader:
         """See `DataLoader.set_epoch`."""
         self.loader.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """See `DataLoader.state_dict`."""
         return self.loader.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """See `DataLoader.load_state_dict`."""
         self.loader.load_state_dict(state, strict)
 

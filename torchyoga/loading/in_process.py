@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
-import numpy.typing as npt
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -14,6 +12,7 @@ from ..process.background import Ahead, Task
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import Window
+from ..rows.types import Array, Batch, Collate, Row
 from ..sampling.seeding import Seeding
 from .collating import Collating, is_ours
 from .failures import BatchError, Failure
@@ -25,13 +24,13 @@ __all__ = ["InProcess", "has_accelerator", "rows_of"]
 class _Reading:
     """Reads windows of batches. It leads to no iterator, so a thread that reads ahead keeps none alive."""
 
-    def __init__(self, source: DataRef, collate: Any, pins: bool) -> None:
+    def __init__(self, source: DataRef, collate: Collate, pins: bool) -> None:
         self.source = source
         self.batches = Collating(collate)
         self.is_plain = is_ours(collate)  # a user's function runs in the user's thread
         self._pins = pins and has_accelerator()
 
-    def window(self, window: Window) -> list[Any]:
+    def window(self, window: Window) -> list[Batch]:
         """The batches of a window, or what became of them."""
         try:
             rows = rows_of(self.source, window.numbers)
@@ -45,12 +44,12 @@ class _Reading:
         # One of them fails: the others are delivered nevertheless.
         return [self.window(alone)[0] for alone in window.apart()]
 
-    def pinned(self, batch: Any) -> Any:
+    def pinned(self, batch: Batch) -> Batch:
         """A batch in pinned memory, if that was asked for."""
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
 
 
-class InProcess(Iterator[Any]):
+class InProcess(Iterator[Batch]):
     """The batches of a DataRef, read by this process; many small ones at once, and ahead if there is time."""
 
     def __init__(
@@ -58,7 +57,7 @@ class InProcess(Iterator[Any]):
         source: DataRef,
         plan: EpochIndices,
         seeding: Seeding,
-        collate: Any,
+        collate: Collate,
         pins: bool,
         num_ahead: int,
     ) -> None:
@@ -72,9 +71,9 @@ class InProcess(Iterator[Any]):
         # A sampler that may draw at any time does so in the user's thread, when it is asked.
         may_be_ahead = source.is_thread_safe and plan.indices.is_known_ahead
         self._ahead = Ahead(tasks, num_ahead if may_be_ahead else 0)
-        self._read: list[Any] = []  # last first
+        self._read: list[Batch] = []  # last first
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         if not self._read:
             self._read = next(self._ahead)[::-1]
         found, first = self._read.pop(), next(self._firsts)
@@ -100,6 +99,6 @@ def has_accelerator() -> bool:
     return False
 
 
-def rows_of(source: DataRef, numbers: npt.NDArray[Any]) -> Sequence[Any]:
+def rows_of(source: DataRef, numbers: Array) -> Sequence[Row]:
     """The rows of a DataRef, which refuses what is not a number: such a batch fails."""
     return source.__getitems__(numbers.tolist() if numbers.dtype == object else numbers)

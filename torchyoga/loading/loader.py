@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing.context import BaseContext
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.utils.data
+from torch.utils.data import Dataset
 
 from ..errors import StateError
 from ..order.by_file import Locality, Shuffle
 from ..order.full import as_int
+from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.warned import warn_user
+from ..rows.types import Collate, Index, MapStyle, Row
 from ..sampling.indices import Indices
+from ..sampling.ranks import Group
 from ..sampling.resumable import Resumable
 from ..sampling.seeding import ROW_SEEDS_VERSION, draws_random_numbers
 from ..sampling.trainers import accelerate_device, is_planning_epochs, left_by_lightning, name_arguments
 from ..views.mapped import flattened
 from .accelerate import Accelerated, AcceleratePrepared
-from .choice import Choice, check_random_access
+from .choice import Choice, with_random_access
 from .collating import is_ours
 from .delivery import Delivery
 from .pipeline import Pipeline
@@ -93,18 +98,18 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: MapStyle | Dataset[Row],
         batch_size: int | None = 1,
         shuffle: Shuffle | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
+        sampler: Iterable[Index] | None = None,
+        batch_sampler: Iterable[Index] | None = None,
         num_workers: int = 0,
-        collate_fn: Any = None,
+        collate_fn: Collate | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn: Any = None,
-        multiprocessing_context: Any = None,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: BaseContext | str | None = None,
         generator: torch.Generator | None = None,
         *,
         seed: int | None = None,
@@ -113,17 +118,17 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         remainder: Remainder = "pad",
         start_offset: int = 0,
         seed_rows: bool | None = None,
-        group: Any = None,
+        group: Group | None = None,
         shuffle_window: int = 8,
         locality: Locality = "global",
         **torch_arguments: Any,
     ) -> None:
-        check_random_access(dataset)
+        rows = with_random_access(dataset)
         if torch_arguments.get("in_order") is False and batch_size is None:
             raise ValueError("in_order=False needs batches; give a batch_size")
         choice = Choice(shuffle, sampler, batch_sampler, batch_size, drop_last)
         indices = choice.indices_of(
-            dataset,
+            rows,
             seed,
             num_replicas,
             rank,
@@ -146,7 +151,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         seeds_collation = (seed_rows is None or bool(seed_rows)) and not is_plain
         read = flattened(dataset)
         together = None if num_workers and is_plain and not self._seeds_rows else 1
-        source = dataset if read is None else read
+        source = rows if read is None else read
         plan = EpochIndices(indices, choice.is_single, batch_size or 1, drop_last, source, together)
         plan.is_unordered = bool(num_workers) and torch_arguments.get("in_order") is False
         plan.seen_by = choice.seen_by
@@ -157,10 +162,10 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         self._indices = indices
         self._pipeline = Pipeline(plan, reads_here, num_ahead, self._seeds_rows, seeds_collation)
         self._accelerated = Accelerated()
-        self._taken_from_lightning: Any = None  # states that are not to be taken again
+        self._taken_from_lightning: Sequence[Saved] | None = None  # states that are not to be taken again
         self._has_warned = False  # that random numbers differ from a state's
         super().__init__(
-            dataset,
+            cast("Dataset[Batch]", dataset),
             batch_size=batch_size if choice.batch_sampler is None else 1,
             sampler=choice.sampler,
             batch_sampler=choice.batch_sampler,
@@ -197,7 +202,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         if not is_planning_epochs():
             return len(self._pipeline.plan)
         # Lightning asks once, for all epochs, and before it loads a state.
-        _, state = left_by_lightning(self)
+        left = left_by_lightning(self)
+        state = None if left is None else left[1]
         return self._indices.most_steps(self.batch_size or 1, self.drop_last, state)
 
     @property
@@ -220,13 +226,13 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
 
     def __iter__(self) -> Any:
         """An iterator over the rest of this epoch, or the next; it begins when a batch is asked for."""
-        states, state = left_by_lightning(self)
-        if states is not None and states is not self._taken_from_lightning:
-            self._taken_from_lightning = states
+        left = left_by_lightning(self)
+        if left is not None and left[0] is not self._taken_from_lightning:
+            self._taken_from_lightning, state = left
             self.load_state_dict({**state, "steps": 0})  # Lightning has forgotten their number, too
         delivery = Delivery(self, self._pipeline, self._accelerated)
         device = accelerate_device() if self._accelerated.is_prepared else None
-        if device is not None and device.type != "cpu":
+        if isinstance(device, torch.device) and device.type != "cpu":
             delivery.move_to(device)
         return delivery
 
@@ -243,7 +249,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         """
         return cast("Batch", self._pipeline.peek(self))
 
-    def state_after(self, steps: int) -> dict[str, Any]:
+    def state_after(self, steps: int) -> Saved:
         """The state after so many batches of this iteration, now or later: for loops that hold batches back.
 
         A prefetcher, or a loop that asks for the next batch before it has used the last one, holds batches
@@ -267,7 +273,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             raise StateError("no iteration of this loader has begun yet; take state_dict()")
         return self._indices.state_after(self._pipeline.latest, steps)
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """Continues from a state, with any number of workers and ranks and any batch size.
 
         An iterator that has begun before raises StateError when it is asked for more.

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from copy import copy
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 import torch.utils.data
@@ -22,20 +22,21 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..order.iteration import Iteration
+from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
 from ..sampling.seeding import Seeding, generators_put_back, worker_seed
 from ..views.mapped import flattened
 from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, has_accelerator
-from .plan import EpochIndices
+from .plan import EpochIndices, SingleRow
 from .row_maker import Numbered, RowMaker, WorkerInit
 from .shared_memory import Parcel, Ring
 
-__all__ = ["Pipeline"]
+__all__ = ["Arriving", "Pipeline", "TorchLoader"]
 
-TorchLoader = torch.utils.data.DataLoader[Any]
+TorchLoader: TypeAlias = torch.utils.data.DataLoader[Batch]
 _SPARE_SLOTS = 4  # for batches that the training loop still holds when the next one is under way
-_inherited: list[Any] = []  # by a forked child; kept until it ends
+_inherited: list[object] = []  # by a forked child; kept until it ends
 
 
 class Pipeline:
@@ -65,13 +66,13 @@ class Pipeline:
         self._idle_ring: Ring | None = None
         self._inner: TorchLoader | None = None  # whose workers are persistent
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "latest": None, "_idle_ring": None, "_inner": None}
 
     def begin(self, loader: TorchLoader, made: int | None = None) -> Iteration:
         """An iteration that begins now; `made` says when its iterator was made."""
         indices = self.plan.indices
-        expected, found = len(indices.dataset), len(cast(Sized, loader.dataset))
+        expected, found = len(indices.dataset), len(_dataset_of(loader))
         if found != expected:
             raise ValueError(
                 f"the sampler is of {expected} rows, the dataset has {found}; make a new loader, and load "
@@ -85,7 +86,7 @@ class Pipeline:
         plan = self.plan
         plan.iteration = iteration
         source = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
-        plan.source = loader.dataset if source is None else source
+        plan.source = _dataset_of(loader) if source is None else source
         seeding = self._seeding(is_here=not loader.num_workers)
         if self._reads_here and source is not None:
             self.turn += 1
@@ -98,7 +99,7 @@ class Pipeline:
         self.turn += 1
         return Arriving(fetched, plan, self, is_shared=loader.persistent_workers)
 
-    def peek(self, loader: TorchLoader) -> Any:
+    def peek(self, loader: TorchLoader) -> Batch:
         """The batch that an iteration which begins now would give first, made here."""
         plan, indices = copy(self.plan), self.plan.indices
         size, drop_last = loader.batch_size or 1, loader.drop_last
@@ -109,10 +110,10 @@ class Pipeline:
         if wanted is None:
             raise ValueError(f"epoch {look.start.epoch} has no batch from position {look.start.position} on")
         source = flattened(loader.dataset)
-        dataset = loader.dataset if source is None else source
+        dataset = _dataset_of(loader) if source is None else source
         rows = RowMaker(dataset, self._seeding(is_here=True), loader.collate_fn, None)
         with generators_put_back():
-            found = rows[wanted] if plan.is_single else rows.__getitems__(wanted)[0]
+            found = rows[wanted] if isinstance(wanted, SingleRow) else rows.__getitems__(wanted)[0]
         pins = loader.pin_memory and has_accelerator()
         return pin_memory(found) if pins else found  # type: ignore[no-untyped-call]
 
@@ -126,7 +127,7 @@ class Pipeline:
         if inner is not None and inner._iterator is not None:
             inner._iterator._shutdown_workers()  # type: ignore[attr-defined]
 
-    def leave_to_parent(self, batches: Iterator[Any]) -> None:
+    def leave_to_parent(self, batches: Iterator[Batch]) -> None:
         """Forgets, in a forked child, batches and workers of its parent, which it does not have.
 
         They are kept nevertheless: torch's iterator would stop the parent's workers if it were released.
@@ -154,8 +155,9 @@ class Pipeline:
         if loader.num_workers:
             more |= {name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)}
             more["worker_init_fn"] = WorkerInit(loader.dataset, loader.worker_init_fn)
+        rows = RowMaker(plan.source, seeding, loader.collate_fn, plan.ring)
         inner = _Inner(
-            cast(Any, RowMaker(plan.source, seeding, loader.collate_fn, plan.ring)),
+            cast("torch.utils.data.Dataset[Batch]", rows),
             collate_fn=_itself,
             pin_memory=loader.pin_memory,
             generator=torch.Generator().manual_seed(seed),
@@ -186,27 +188,29 @@ _OF_WORKERS = (
 )
 
 
-class _Inner(torch.utils.data.DataLoader[Any]):
+class _Inner(torch.utils.data.DataLoader[Batch]):
     """torch's loader, below the user's, which has warned of the number of workers already."""
 
     def check_worker_number_rationality(self) -> None:
         """Says nothing."""
 
 
-class Arriving(Iterator[Any]):
+class Arriving(Iterator[Batch]):
     """The batches that torch's iterators fetch, one by one; out of the slots of a ring, if there is one."""
 
-    def __init__(self, fetched: Any, plan: EpochIndices, pipeline: Pipeline, is_shared: bool) -> None:
+    def __init__(
+        self, fetched: Iterator[Batch], plan: EpochIndices, pipeline: Pipeline, is_shared: bool
+    ) -> None:
         self._fetched = fetched
         self._ring = plan.ring
         self._is_single = plan.is_single
         self._pipeline = pipeline
         self._is_shared = is_shared  # with other iterators: the workers
         self._turn = pipeline.turn
-        self._batches: list[Any] = []  # those that have arrived, last first
+        self._batches: list[Batch] = []  # those that have arrived, last first
         self.numbers: deque[int] = deque()  # of all that came, if they come in any order
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         if self._is_shared and self._turn != self._pipeline.turn:
             raise TakenOverError(
                 "another iterator of this loader has taken over its persistent workers; use one iterator at "
@@ -224,9 +228,9 @@ class Arriving(Iterator[Any]):
             raise BatchError(batch.error)
         return batch
 
-    def _next(self) -> list[Any]:
+    def _next(self) -> list[Batch]:
         ring = self._ring
-        before = getattr(self._fetched, "_rcvd_idx", None)
+        before: int | None = getattr(self._fetched, "_rcvd_idx", None)
         try:
             found = next(self._fetched)
         except StopIteration:
@@ -237,7 +241,7 @@ class Arriving(Iterator[Any]):
             raise
         except Exception as error:
             # Single rows come with their errors in torch's way; then it has gone on to the next one.
-            is_of_row = self._is_single and before is not None and self._fetched._rcvd_idx > before
+            is_of_row = self._is_single and before != getattr(self._fetched, "_rcvd_idx", None)
             if before is not None and not is_of_row:
                 raise
             raise BatchError(error) from error
@@ -248,12 +252,16 @@ class Arriving(Iterator[Any]):
             ring.arrived(None if numbered is None else numbered.slot)
         if numbered is not None:
             found = numbered.batches
-        batches: list[Any] = found.unpacked() if type(found) is Parcel else found
+        batches: list[Batch] = found.unpacked() if type(found) is Parcel else found
         if numbered is not None:
             self.numbers.extend(range(numbered.step, numbered.step + len(batches)))
         return batches
 
 
-def _itself(batch: Any) -> Any:
+def _dataset_of(loader: TorchLoader) -> MapStyle:
+    return cast("MapStyle", loader.dataset)  # a torchyoga.DataLoader takes no other
+
+
+def _itself(batch: Batch) -> Batch:
     """The collate function of batches that are collated already."""
     return batch

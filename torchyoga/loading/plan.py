@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..order.iteration import Iteration
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import Window, windows_of
+from ..rows.types import Index, MapStyle
 from ..sampling.foreign import Keys
 from ..sampling.indices import Indices
+from ..sampling.trainers import Seeing
 from .shared_memory import Ring
 
-__all__ = ["EpochIndices", "Job", "Row"]
+__all__ = ["EpochIndices", "Job", "SingleRow"]
 
 
-class Row(NamedTuple):
+class SingleRow(NamedTuple):
     """A row that is not part of a batch; with its position, and what its random numbers come from."""
 
-    number: Any
+    number: Index
     position: int
     seed: int
     epoch: int
@@ -47,14 +49,14 @@ class EpochIndices:
         is_single: bool,
         batch_size: int,
         drop_last: bool,
-        source: Any,
+        source: MapStyle,
         together: int | None,
     ) -> None:
         self.indices = indices
         self.iteration: Iteration | None = None  # the iteration that they are for
         self.is_unordered = False
         self.is_single = is_single  # single rows, no batches of them
-        self.seen_by: Any = None  # is shown the rows of each batch
+        self.seen_by: Seeing | None = None  # is shown the rows of each batch
         self.ring: Ring | None = None
         self.source = source  # reads ahead what is announced to it
         self._size = batch_size, drop_last
@@ -66,7 +68,7 @@ class EpochIndices:
     def __len__(self) -> int:
         return self.indices.num_steps(*self._size)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[SingleRow | Job]:
         assert self.iteration is not None
         return self._jobs(self.iteration)
 
@@ -76,13 +78,13 @@ class EpochIndices:
         assert self.iteration is not None
         return self.iteration.start.epoch
 
-    def _jobs(self, iteration: Iteration) -> Iterator[Any]:
+    def _jobs(self, iteration: Iteration) -> Iterator[SingleRow | Job]:
         indices, epoch = self.indices, iteration.start.epoch
         firsts = indices.firsts(iteration)
         if self.is_single:
             for row in indices.rows(iteration):
                 iteration.handed += 1
-                yield Row(row, next(firsts), indices.cursor.order.seed, epoch)
+                yield SingleRow(row, next(firsts), indices.cursor.order.seed, epoch)
             return
         ring = self.ring
         if ring is not None:
@@ -124,9 +126,9 @@ class EpochIndices:
         fitting = max(1, bound // nbytes)
         return fitting if most is None else min(most, fitting)
 
-    def batches(self, iteration: Iteration) -> Iterator[Any]:
+    def batches(self, iteration: Iteration) -> Iterator[Index]:
         """The rows of each batch from the start of an iteration."""
-        seen: list[list[Any]] = []
+        seen: list[list[Index]] = []
         if self.seen_by is not None:
             self.seen_by.seen_batch_indices = seen
         for batch in self.indices.batches(iteration, self.source):
@@ -134,9 +136,9 @@ class EpochIndices:
                 seen.append(list(batch.whole) if isinstance(batch, Keys) else batch.tolist())
             yield batch
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "ring": None, "source": None, "iteration": None}
 
 
-def _size(batch: Any) -> int:
+def _size(batch: Index) -> int:
     return batch.size if isinstance(batch, Keys) else len(batch)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,14 @@ from torch.utils.data import Subset, get_worker_info
 
 from ..process.buffers import placing
 from ..reading.dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
+from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding, row_seeds, seeder
 from ..views.mapped import MappedRef
 from .collating import Collating, is_ours
 from .failures import STOPPED
 from .in_process import rows_of
-from .plan import Job, Row
+from .plan import Job, SingleRow
 from .shared_memory import Ring, packed
 
 __all__ = ["Numbered", "RowMaker", "WorkerInit"]
@@ -33,13 +34,13 @@ class Numbered(NamedTuple):
 
     step: int
     slot: int
-    batches: Any
+    batches: Batch
 
 
 class RowMaker:
     """A dataset as torch's fetchers see it: it makes rows with random numbers of their own, and batches."""
 
-    def __init__(self, dataset: Any, seeding: Seeding, collate: Any, ring: Ring | None) -> None:
+    def __init__(self, dataset: MapStyle, seeding: Seeding, collate: Collate, ring: Ring | None) -> None:
         self.dataset = dataset
         self._seeding = seeding
         self._batches = Collating(collate)
@@ -48,7 +49,7 @@ class RowMaker:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, row: Row) -> Any:
+    def __getitem__(self, row: SingleRow) -> Batch:
         with self._seeding.meanwhile(), _ending_no_epoch():
             if self._seeding.rows:
                 number = row.position if self._seeding.by_place else row.number
@@ -59,7 +60,7 @@ class RowMaker:
             (made,) = self._batches.of_parts([found], seeds)
             return made
 
-    def __getitems__(self, job: Job) -> Any:
+    def __getitems__(self, job: Job) -> Batch:
         """The batches of a job: a list, or a parcel of one."""
         worker = get_worker_info()
         try:
@@ -70,7 +71,7 @@ class RowMaker:
             found = [_wrapped(worker.id)] * len(job.window.ends)
         return found if job.step is None else Numbered(job.step, job.slot, found)
 
-    def _packed(self, job: Job) -> Any:
+    def _packed(self, job: Job) -> Batch:
         place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
         if place is None:
             return self._all(job) if get_worker_info() is None else packed(self._all(job), -1, -1, None)
@@ -80,7 +81,7 @@ class RowMaker:
             found = self._all(job)
         return packed(found, job.ring, job.slot, place)
 
-    def _all(self, job: Job) -> list[Any]:
+    def _all(self, job: Job) -> list[Batch]:
         worker = get_worker_info()
         with self._seeding.meanwhile(), _ending_no_epoch():
             try:
@@ -99,12 +100,12 @@ class RowMaker:
                     found.append(_wrapped(worker.id))
             return found
 
-    def _made(self, job: Job) -> list[Any]:
+    def _made(self, job: Job) -> list[Batch]:
         seeds = self._seeding.of_batches(job.seed, job.epoch, job.firsts)
         return self._batches.of(self._rows(job), job.window, seeds)
 
-    def _rows(self, job: Job) -> Any:
-        numbers: Any = job.window.numbers
+    def _rows(self, job: Job) -> Sequence[Row]:
+        numbers: Index = job.window.numbers
         if isinstance(self.dataset, DataRef) and not self._seeding.rows:
             return rows_of(self.dataset, numbers)
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
@@ -122,7 +123,9 @@ class RowMaker:
         bounds = zip(job.firsts, job.window.bounds, strict=True)
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 
-    def _seeded(self, rows: Any, numbers: npt.NDArray[np.int64], seed: int, epoch: int) -> list[Any]:
+    def _seeded(
+        self, rows: Iterable[Index], numbers: npt.NDArray[np.int64], seed: int, epoch: int
+    ) -> list[Row]:
         """The rows, each made with random numbers of its own."""
         dataset, seed_all, found = self.dataset, seeder(), []
         for row, own_seed in zip(rows, row_seeds(seed, epoch, numbers), strict=True):
@@ -134,7 +137,7 @@ class RowMaker:
 class WorkerInit:
     """Shows workers the user's dataset before they run the user's function."""
 
-    def __init__(self, dataset: Any, function: Any) -> None:
+    def __init__(self, dataset: object, function: Callable[[int], object] | None) -> None:
         self._dataset = dataset
         self._function = function
 
@@ -147,10 +150,10 @@ class WorkerInit:
             self._function(worker_id)
 
 
-def _only_gathers(dataset: Any) -> bool:
+def _only_gathers(dataset: object) -> bool:
     """True for a dataset that does not keep the rows that it has given."""
-    while type(dataset) in (SlicedRef, Subset):
-        dataset = dataset.whole if type(dataset) is SlicedRef else dataset.dataset
+    while type(dataset) is SlicedRef or type(dataset) is Subset:
+        dataset = dataset.whole if isinstance(dataset, SlicedRef) else dataset.dataset
     if type(dataset) is MappedRef:
         return all(map(_only_gathers, dataset.sources))
     return type(dataset) in (VersionRef, ColumnsRef)

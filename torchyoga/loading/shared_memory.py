@@ -24,15 +24,17 @@ import os
 import re
 import weakref
 from collections import deque
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..process.buffers import Slot, address_of, counts_can_be_trusted, held
 from ..rows.tree import mapped
+from ..rows.types import Array, Batch, Row
 
 __all__ = ["Parcel", "Ring", "packed"]
 
@@ -40,7 +42,7 @@ _SLOT_BYTES = 512 * 2**20  # of address space; memory is taken when it is writte
 _NO_SLOT = -1
 _keys = itertools.count()
 
-Memory = np.ndarray[Any, Any]
+Memory: TypeAlias = npt.NDArray[np.uint8]
 
 
 class Ring:
@@ -159,7 +161,7 @@ class Ring:
                 self._numbers[place] = newest[place]
                 self.slots[place] = _opened(found[newest[place]], wanted)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A process that is being started maps what it needs.
         return {**self.__dict__, "slots": [None] * len(self.slots), "_sent": deque()}
 
@@ -231,21 +233,21 @@ class _Spot:
 
     __slots__ = ("dtype", "offset", "shape")
 
-    def __init__(self, offset: int, dtype: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, offset: int, dtype: torch.dtype | str, shape: tuple[int, ...]) -> None:
         self.offset = offset
         self.dtype = dtype  # a torch dtype for a tensor, else a NumPy dtype string
         self.shape = shape
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[_Spot], tuple[int, torch.dtype | str, tuple[int, ...]]]:
         return _Spot, (self.offset, self.dtype, self.shape)
 
     @staticmethod
-    def of(leaf: Any, offset: int) -> _Spot:
+    def of(leaf: torch.Tensor | Array, offset: int) -> _Spot:
         """The spot of a tensor or an array."""
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf.dtype.str
         return _Spot(offset, dtype, tuple(leaf.shape))
 
-    def found(self, memory: Memory) -> Any:
+    def found(self, memory: Memory) -> torch.Tensor | Array:
         """What lies there."""
         dtype = np.dtype(self.dtype) if isinstance(self.dtype, str) else self.dtype
         data = memory[self.offset : self.offset + dtype.itemsize * math.prod(self.shape)]
@@ -257,19 +259,19 @@ class _Spot:
 class Parcel:
     """A batch whose tensors lie in a slot; what a worker sends."""
 
-    def __init__(self, ring: int, slot: int, batch: Any) -> None:
+    def __init__(self, ring: int, slot: int, batch: Batch) -> None:
         self._ring = ring
         self._slot = slot
         self._batch = batch
 
-    def unpacked(self) -> Any:
+    def unpacked(self) -> Batch:
         """The batch, over the memory of the slot; copied where it could not be known how long it is held."""
         memory = _rings[self._ring].memory(self._slot)
         assert memory is not None, "a slot that is under way is not replaced"
         is_copied = bool(_forks) or not _READS_IN_PLACE  # asked once `memory` is held
-        found: dict[_Spot, Any] = {}
+        found: dict[_Spot, torch.Tensor | Array] = {}
 
-        def unpack(leaf: Any) -> Any:
+        def unpack(leaf: Row) -> Row:
             if type(leaf) is not _Spot:
                 return leaf
             if leaf not in found:
@@ -281,15 +283,15 @@ class Parcel:
 
         return mapped(self._batch, unpack, _is_more_than_fields)
 
-    def pin_memory(self, device: Any = None) -> Any:
+    def pin_memory(self, device: object = None) -> Batch:
         """The batch in pinned memory; torch's pinning thread asks for it."""
         return pin_memory(self.unpacked(), device)  # type: ignore[no-untyped-call,unused-ignore]
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[Parcel], tuple[int, int, Batch]]:
         return Parcel, (self._ring, self._slot, self._batch)
 
 
-def packed(batch: Any, ring: int, slot: int, place: Slot | None) -> Any:
+def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
     """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit.
 
     Whatever is not an ordinary tensor or array of numbers travels as torch sends it, and so do tensors that
@@ -298,7 +300,7 @@ def packed(batch: Any, ring: int, slot: int, place: Slot | None) -> Any:
     Raises:
         RuntimeError: torch cannot send a tensor that was computed from one that requires grad.
     """
-    leaves: dict[int, Any] = {}
+    leaves: dict[int, Row] = {}
     try:
         mapped(batch, lambda leaf: leaves.setdefault(id(leaf), leaf), _is_more_than_fields)
     except RecursionError:
@@ -309,7 +311,7 @@ def packed(batch: Any, ring: int, slot: int, place: Slot | None) -> Any:
     return Parcel(ring, slot, found) if spots else found
 
 
-def _as_torch_can_send(leaf: Any) -> Any:
+def _as_torch_can_send(leaf: Row) -> Row:
     """The leaf, or an equal one."""
     if not isinstance(leaf, torch.Tensor):
         return leaf
@@ -330,11 +332,11 @@ def _has_bytes(tensor: torch.Tensor) -> bool:
     )
 
 
-def _spots(leaves: dict[int, Any], place: Slot) -> dict[int, _Spot]:
+def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot]:
     """Where in the slot leaves lie now, by their keys: those that arrive as they were from there."""
     start = address_of(place.memory)
     found: dict[int, _Spot] = {}
-    others: dict[int, Any] = {}
+    others: dict[int, Row] = {}
     for key, leaf in leaves.items():
         if isinstance(leaf, torch.Tensor):
             offset = leaf.data_ptr() - start if _is_plain(leaf) else -1
@@ -373,7 +375,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _is_plain_array(array: Memory) -> bool:
+def _is_plain_array(array: Array) -> bool:
     dtype = array.dtype
     return (
         array.size > 0
@@ -409,7 +411,7 @@ def _reach(tensor: torch.Tensor) -> int:
     return int(steps + 1) * tensor.itemsize
 
 
-def _is_more_than_fields(found: tuple[Any, ...]) -> bool:
+def _is_more_than_fields(found: tuple[Row, ...]) -> bool:
     """True for a namedtuple that cannot be made from its fields alone."""
     return _has_ways_of_its_own(type(found)) or bool(getattr(found, "__dict__", None))
 

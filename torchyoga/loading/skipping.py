@@ -12,63 +12,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import torch
 
+from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.trainers import is_skipping_batches, num_skipped
+from .delivery import Delivery
 
 __all__ = ["show_to_accelerate"]
 
 
 def show_to_accelerate(kind: type) -> None:
     """Shows `skip_first_batches` other attributes of such loaders; all other code sees the loader's own."""
-    for name in _shown(None):
+    for name in _Shown._fields:
         setattr(kind, name, _Attribute(name, getattr(kind, name, None)))
 
 
-def _shown(loader: Any) -> dict[str, Any]:
-    """What `skip_first_batches` is shown: a loader that takes everything from ours, and has no workers."""
-    return {
-        "dataset": _Delivered(loader),
-        "batch_sampler": _Deliveries(loader),
-        "collate_fn": _itself,
-        "generator": torch.Generator(),  # torch draws from it for each iterator
-        "num_workers": 0,
-        "prefetch_factor": None,
-        "persistent_workers": False,
-        "multiprocessing_context": None,
-        "timeout": 0,
-        "pin_memory": False,
-    }
+class _Loader(Protocol):
+    """A loader of ours."""
+
+    dataset: MapStyle
+    sampler: object
+    batch_sampler: object
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Delivery: ...
 
 
 class _Attribute:
     """An attribute of a loader; or what `skip_first_batches` is shown instead."""
 
-    def __init__(self, name: str, inherited: Any) -> None:
+    def __init__(self, name: str, inherited: object) -> None:
         self._name = name
         self._property = inherited if isinstance(inherited, property) else None
 
-    def __get__(self, loader: Any, kind: type | None = None) -> Any:
+    def __get__(self, loader: _Loader | None, kind: type | None = None) -> object:
         if loader is None:
             return self
         if is_skipping_batches():
-            return _shown(loader)[self._name]
+            shown = _Shown(_Delivered(loader), _Deliveries(loader), _itself, torch.Generator())
+            return getattr(shown, self._name)
         if self._property is not None:
             return self._property.__get__(loader, kind)
         try:
-            return loader.__dict__[self._name]
+            found: object = loader.__dict__[self._name]
+            return found
         except KeyError:
             raise AttributeError(f"{type(loader).__name__!r} has no attribute {self._name!r}") from None
 
-    def __set__(self, loader: Any, value: Any) -> None:
+    def __set__(self, loader: _Loader, value: object) -> None:
         if self._property is not None:
             self._property.__set__(loader, value)
         else:
             loader.__dict__[self._name] = value
 
-    def __delete__(self, loader: Any) -> None:
+    def __delete__(self, loader: _Loader) -> None:
         self.__get__(loader)
         del loader.__dict__[self._name]
 
@@ -76,40 +76,55 @@ class _Attribute:
 class _Delivered:
     """A loader's dataset; to torch's fetcher, which comes with a delivery, the next batch of that."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: _Loader) -> None:
         self._loader = loader
 
     def __len__(self) -> int:
         return len(self._loader.dataset)
 
-    def __getitem__(self, row: Any) -> Any:
+    def __getitem__(self, row: Index) -> Row:
         return self._loader.dataset[row]
 
-    def __getitems__(self, delivery: Iterator[Any]) -> Any:
+    def __getitems__(self, delivery: Delivery) -> Batch:
         return next(delivery)
 
 
 class _Deliveries:
     """A loader's batch sampler: instead of the rows of each batch it hands out what delivers that batch."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: _Loader) -> None:
         self._loader = loader
 
     def __len__(self) -> int:
         return len(self._loader)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         done, delivery = num_skipped(), iter(self._loader)
         delivery.skip(done)
         yield from repeat((), done)
         yield from repeat(delivery)  # the delivery says when it is over
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._loader.batch_sampler or self._loader.sampler, name)
 
 
-def _itself(batch: Any) -> Any:
+class _Shown(NamedTuple):
+    """What `skip_first_batches` is shown: a loader that takes everything from ours, and has no workers."""
+
+    dataset: _Delivered
+    batch_sampler: _Deliveries
+    collate_fn: Collate
+    generator: torch.Generator  # torch draws from it for each iterator
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    multiprocessing_context: str | None = None
+    timeout: float = 0
+    pin_memory: bool = False
+
+
+def _itself(batch: Batch) -> Batch:
     """The batch itself: it has been collated already."""
     return batch

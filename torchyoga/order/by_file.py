@@ -24,10 +24,10 @@ in every epoch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +43,14 @@ from .full import (
     keyed_words,
     random_words,
 )
+from .saved import Pin
 
 __all__ = ["MOST_SHARDS", "MOST_WINDOW", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs"]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
 Ints = npt.NDArray[np.int64]
+_Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 _RUN = 4096  # rows treated as a file where the dataset has no files
 _MOST_RUNS = 65536  # each takes memory
@@ -151,12 +153,12 @@ class BlockOrder:
         """The version of the order in an epoch."""
         return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
 
-    def pins(self, epoch: int) -> dict[str, Any]:
+    def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
-        name: Any = self.shuffle
+        name: Pin = self.shuffle
         if self.shuffle and not self.reshuffle:
             name = "block once" if self.shuffle == "block" else "once"
-        found = {"version": self.version_in(epoch), "shuffle": name, "files": self.files}
+        found: dict[str, Pin] = {"shuffle": name, "files": self.files}
         if self.shuffle == "block":
             found["window"] = self.window
         if self.shards is not None:
@@ -196,7 +198,7 @@ def equal_runs(length: int) -> Ints:
     return np.append(np.arange(0, length, run, dtype=np.int64), length)
 
 
-def _checked(starts: Any) -> Ints:
+def _checked(starts: npt.ArrayLike) -> Ints:
     found = np.asarray(starts)
     if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
         raise ValueError(f"file_starts must be row numbers (files + 1,), found {starts!r:.100}")
@@ -421,17 +423,17 @@ class _Permutations:
             numbers[some] ^= 1
         return numbers
 
-    def _rounds(self, which: Ints, low: int) -> list[tuple[Any, Any, Any]]:
+    def _rounds(self, which: Ints, low: int) -> list[tuple[_Digits, ...]]:
         """What each round multiplies by, adds, and multiplies by."""
         _, own, keys = self._short if low < 16 else self._long
-        mine: list[Any] = [some[which] for some in own]
+        mine: list[_Digits] = [some[which] for some in own]
         if self._is_first:
             return [(first, add, last) for (first, _, last), add in zip(keys, mine, strict=True)]
         return [(mine[0], mine[1], last) for last in keys[: _num_rounds(low)]]
 
     def _feistel(self, numbers: Ints, which: Ints, low: int, forward: bool) -> Ints:
         is_short = low < 16
-        word: Any = np.uint32 if is_short else np.uint64
+        word: type[np.unsignedinteger] = np.uint32 if is_short else np.uint64
         width = 32 if is_short else 64
         radix, half = (self._short if is_short else self._long)[0][which], word(width // 2)
         values = numbers.astype(word)
@@ -470,7 +472,7 @@ def _num_rounds(low: int) -> int:
     return max(8, 4 + 2 * -(-12 // low))
 
 
-def _mapped(function: Any, numbers: Ints) -> Ints:
+def _mapped(function: Callable[[Ints], Ints], numbers: Ints) -> Ints:
     flat = np.ascontiguousarray(numbers).reshape(-1)
     if flat.size <= _CHUNK:
         return np.asarray(function(flat), np.int64).reshape(numbers.shape)

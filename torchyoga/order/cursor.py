@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..errors import StateError
 from ..process.warned import warn_user
@@ -17,6 +16,7 @@ from .full import as_int
 from .iteration import Iteration
 from .place import Place, after, num_steps_left, taken
 from .proof import PRIME, weight_until
+from .saved import Saved
 from .shard import Shard
 from .state import Entry, LeftOut, Share, State, written
 
@@ -85,7 +85,7 @@ class Cursor:
         self._left: Place | None = None  # where an epoch was left, if no other has begun since
         self._were_left: set[int] = set()
         self._has_warned = False
-        self.extra: dict[str, Any] = {}
+        self.extra: Saved = {}
 
     # -- the seed
 
@@ -451,7 +451,7 @@ class Cursor:
 
     # -- the state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """The state after what has been delivered: small, JSON-able, the same on every rank."""
         iteration = self._last
         if iteration is None:
@@ -460,16 +460,14 @@ class Cursor:
         # An epoch that set_epoch has named after its last batch is over nevertheless.
         return self.state_of(iteration) if self._running else self.state_at(self._place, self._steps)
 
-    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered, whatever has been delivered by others since."""
         place = self.rolled(
             iteration.place, iteration.batch_size, iteration.drop_last, iteration.shard, iteration.rows
         )
         return self.state_at(place, iteration.steps if place == iteration.place else 0, iteration)
 
-    def state_at(
-        self, place: Place, steps: int | None = None, iteration: Iteration | None = None
-    ) -> dict[str, Any]:
+    def state_at(self, place: Place, steps: int | None = None, iteration: Iteration | None = None) -> Saved:
         """The state of an iteration that has reached `place`, after so many batches of its epoch.
 
         Args:
@@ -490,14 +488,13 @@ class Cursor:
             proof = weight_until(order.seed, place) + self._fault(place, last)
         is_entry = entry.place.epoch == place.epoch
         again = last.again if last is not None else entry.again if is_entry else 0
-        pins = order.pins(place.epoch)
         return State(
-            version=pins.pop("version"),
+            version=order.version_in(place.epoch),
             seed=order.seed,
             epoch=place.epoch,
             position=place.position,
             length=order.length,
-            pins=pins,
+            pins=order.pins(place.epoch),
             fingerprint=self.fingerprint,
             steps=steps if place.position else 0,
             left=place.left,
@@ -508,7 +505,7 @@ class Cursor:
             extra=self.extra,
         )
 
-    def receipt(self) -> dict[str, Any]:
+    def receipt(self) -> Saved:
         """What this rank has delivered of the last epoch of which it has delivered anything, for `prove`."""
         iteration, length = self._last or self.iteration(self._entry.batch_size), self.length
         place, shard = iteration.place, iteration.shard
@@ -555,7 +552,7 @@ class Cursor:
             return iteration.fault
         return entry.fault if entry.place.epoch == place.epoch else 0
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """Continues from `state`: its place holds for the next iteration, whatever the ranks and batch size.
 
         Args:

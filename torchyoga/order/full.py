@@ -27,10 +27,12 @@ import hashlib
 import operator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from .saved import Pin
 
 __all__ = [
     "ORDER_VERSION",
@@ -46,6 +48,7 @@ __all__ = [
 
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+_Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
 ORDER_VERSION = 2  # of epochs that begin now, in every saved state: another shuffle needs another number
 _ROUNDS = 8
@@ -130,10 +133,10 @@ class Order:
         """The version of the order in an epoch."""
         return self.begun[1] if self.begun is not None and self.begun[0] == epoch else ORDER_VERSION
 
-    def pins(self, epoch: int) -> dict[str, Any]:
+    def pins(self, epoch: int) -> dict[str, Pin]:
         """What a state records so that it is not continued in another order."""
         kind = "once" if self.shuffle and not self.reshuffle else bool(self.shuffle)
-        return {"version": self.version_in(epoch), "shuffle": kind}
+        return {"shuffle": kind}
 
     def _turned(self, epoch: int, numbers: Positions, forward: bool) -> Positions:
         if not self.shuffle or self.length < 2:
@@ -152,7 +155,7 @@ def earlier(epoch: int | None, version: int) -> tuple[int, int] | None:
     return None if epoch is None or version == ORDER_VERSION else (epoch, version)
 
 
-def as_int(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
+def as_int(name: str, value: SupportsIndex, low: int | None = None, high: int | None = None) -> int:
     """`value` as an int within the bounds; ValueError otherwise, and for a bool."""
     try:
         if isinstance(value, (bool, np.bool_)):
@@ -210,7 +213,7 @@ class _Network(NamedTuple):
 
     length: int
     bits: int
-    rounds: tuple[tuple[Any, Any, Any], ...]
+    rounds: tuple[tuple[np.unsignedinteger, ...], ...]
     swaps: bool
 
     def turned(self, numbers: Positions, forward: bool) -> Positions:
@@ -230,7 +233,7 @@ class _Network(NamedTuple):
             out[start : start + _CHUNK] = mixed
         return out.reshape(numbers.shape)
 
-    def _walk(self, mixed: Any, forward: bool) -> None:
+    def _walk(self, mixed: _Digits, forward: bool) -> None:
         """Moves what lies outside along its cycle, until it is inside."""
         outside = np.flatnonzero(mixed >= self.length)
         while outside.size:
@@ -238,11 +241,11 @@ class _Network(NamedTuple):
             mixed[outside] = again
             outside = outside[again >= self.length]
 
-    def _mixed(self, values: Any, forward: bool) -> Any:
+    def _mixed(self, values: _Digits, forward: bool) -> _Digits:
         word = values.dtype.type
         width = values.dtype.itemsize * 8
         high, low = self.bits // 2, self.bits - self.bits // 2
-        halves = [values >> word(low), values & word((1 << low) - 1)]
+        halves: list[_Digits] = [values >> word(low), values & word((1 << low) - 1)]
         kept = word(width - high), word(width - low)
         middle = word(width // 2 - 1)
         hashed, shifted = np.empty_like(values), np.empty_like(values)

@@ -6,11 +6,12 @@ import weakref
 from array import array
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, Protocol
+from typing import Protocol
 
 from .by_file import AnyOrder
 from .place import Place, Ranges, after, taken
 from .proof import PRIME, weight, weight_of_share, weight_until
+from .saved import Saved
 from .shard import Shard
 from .state import Entry
 
@@ -40,7 +41,7 @@ class Account(Protocol):
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
 
-    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
 
 
@@ -195,7 +196,7 @@ class Iteration:
         """Batches that this iteration has given, those left out not counted."""
         return self._num_before + self.delivered - len(self._lost)
 
-    def hold(self, iterator: Any) -> None:
+    def hold(self, iterator: object) -> None:
         """Notes whose iteration this is: it lasts as long as the iterator is held."""
         self._holder = weakref.ref(iterator)
 
@@ -204,7 +205,7 @@ class Iteration:
         """True if its iterator may go on."""
         return self._holder() is not None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Saved:
         return {**self.__dict__, "_holder": _nobody, "asked": {}}
 
     def report(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import Any
 
 from .by_file import MOST_WINDOW, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs
 from .cursor import Cursor
@@ -80,7 +79,7 @@ class OrderOptions:
             )
         return order
 
-    def cursor_of(self, source: Any, draw: Callable[[], int] | None = None) -> Cursor:
+    def cursor_of(self, source: Sized | int, draw: Callable[[], int] | None = None) -> Cursor:
         """A cursor at the beginning of the order of a source; `draw` gives the seed if there is none."""
         fingerprint = getattr(source, "fingerprint", None)
         return Cursor(

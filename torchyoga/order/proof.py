@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ..errors import StateError
 from .full import keyed_bytes
 from .place import Place, taken
+from .saved import Saved
 from .shard import Shard
 
 __all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
@@ -132,7 +132,7 @@ class Proof:
         )
 
 
-def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
+def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
     """Whether all ranks together have delivered every row of an epoch so far exactly once.
 
     Args:
@@ -150,21 +150,22 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
         >>> print(prove([loader.receipt() for loader in ranks]))
         epoch 0: 10 of 10 rows delivered since it began, each exactly once
     """
-    first = _checked(receipts)
+    each = _checked(receipts)
+    first = each[0]
     seed, epoch, length = first["seed"], first["epoch"], first["length"]
     rows = found = 0
     coming: list[range] = []
-    steps = {receipt["rank"]: receipt["steps"] for receipt in receipts}
+    steps = {receipt["rank"]: receipt["steps"] for receipt in each}
     is_level = True
-    for receipt in receipts:
+    for receipt in each:
         rows += receipt["rows"]
         found += int(receipt["weight"], 16)
         coming += [range(*some) for some in receipt["coming"]]
         # A rank with one row fewer may come to its end a batch before the others.
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
-    again, since, peeked = (max(receipt.get(name, 0) for receipt in receipts) for name in _NOTES)
-    left_out = max(tuple(receipt.get("left_out") or (0, 0)) for receipt in receipts)
+    again, since, peeked = (max(receipt.get(name, 0) for receipt in each) for name in _NOTES)
+    left_out = max(tuple(receipt.get("left_out") or (0, 0)) for receipt in each)
     problem = ""
     if (found + weight(seed, epoch, coming) - whole) % PRIME:
         problem = f"of {rows} rows delivered, some came twice, or others instead of them"
@@ -175,22 +176,22 @@ def prove(receipts: Sequence[Mapping[str, Any]]) -> Proof:
     return Proof(epoch, rows, length, problem, min(since, rows), peeked, left_out)
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """True for an int of at least 0 that arithmetic on rows can take."""
     return type(value) is int and 0 <= value <= 2**62
 
 
-def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first of the receipts, if they belong together."""
+def _checked(receipts: Sequence[Mapping[str, object]]) -> list[Saved]:
+    """The receipts, as they are, if they belong together."""
     if not receipts:
         raise StateError("there are no receipts; pass what receipt() gave on every rank")
-    first = receipts[0]
     try:
-        ranks = sorted(int(receipt["rank"]) for receipt in receipts)
+        each: list[Saved] = [dict(receipt) for receipt in receipts]
+        ranks = sorted(int(receipt["rank"]) for receipt in each)
         kinds = [
-            (*(receipt[name] for name in SAME), *(receipt.get(name) for name in PINS)) for receipt in receipts
+            (*(receipt[name] for name in SAME), *(receipt.get(name) for name in PINS)) for receipt in each
         ]
-        for receipt in receipts:
+        for receipt in each:
             counts = ("rows", "steps", "steps_to_come", "epoch", "length", "num_replicas")
             if not all(is_count(receipt[name]) for name in counts):
                 raise ValueError
@@ -210,7 +211,8 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
                 range(*some)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StateError("a receipt is damaged; pass what receipt() gave on every rank") from error
-    for receipt, kind in zip(receipts, kinds, strict=True):
+    first = each[0]
+    for receipt, kind in zip(each, kinds, strict=True):
         for name, mine, firsts in zip((*SAME, *PINS), kind, kinds[0], strict=True):
             if mine != firsts:
                 do = (
@@ -228,4 +230,4 @@ def _checked(receipts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
             f"expected the receipts of ranks 0 to {world - 1}, one of each, found those of {ranks}: two "
             "processes have the same rank, or one is missing"
         )
-    return first
+    return each

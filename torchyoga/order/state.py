@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ..errors import StateError
 from .by_file import MOST_SHARDS
 from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
+from .saved import Pin, Saved
 
 __all__ = ["Entry", "LeftOut", "State", "without_keys", "written"]
 
@@ -96,7 +97,7 @@ class State:
     epoch: int
     position: int
     length: int
-    pins: Mapping[str, Any]
+    pins: Mapping[str, Pin]
     fingerprint: str | None
     steps: int | None = None
     left: Ranges = ()
@@ -104,9 +105,9 @@ class State:
     proof: int | None = None
     again: int = 0
     left_out: LeftOut = _NONE
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, object] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Saved:
         """The state as a small dict that can be written as JSON."""
         notes = {"again": self.again, "left_out": list(self.left_out.written)}
         return {
@@ -119,7 +120,7 @@ class State:
             **self.extra,
         }
 
-    def place_to_dict(self) -> dict[str, Any]:
+    def place_to_dict(self) -> Saved:
         """The part of the dict that says which place of which order it is."""
         return {
             "version": self.version,
@@ -132,7 +133,7 @@ class State:
         }
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], only_place: bool = False) -> State:
+    def from_dict(cls, state: Mapping[str, object], only_place: bool = False) -> State:
         """The state that a dict describes.
 
         Args:
@@ -142,15 +143,15 @@ class State:
         Raises:
             StateError: it is damaged, or of a later version.
         """
-        _check_place(state)
-        pins = {name: state[name] for name in _PINS if name in state}
-        known = {name: state[name] for name in KEYS if name != "shuffle"}
+        found = _checked(state)
+        pins = {name: found[name] for name in _PINS if name in found}
+        known = {name: found[name] for name in KEYS if name != "shuffle"}
         if only_place:
             return cls(**known, pins=pins)
-        extra = {name: state[name] for name in state if name not in (*KEYS, *_PINS, *_MORE)}
-        return cls(**known, pins=pins, extra=extra, **_read_more(state))
+        extra = {name: found[name] for name in found if name not in (*KEYS, *_PINS, *_MORE)}
+        return _with_more(cls(**known, pins=pins, extra=extra), found)
 
-    def check_same(self, mine: Mapping[str, Any]) -> None:
+    def check_same(self, mine: Mapping[str, object]) -> None:
         """Raises StateError if it is of another order than the one that `mine` describes.
 
         Args:
@@ -189,7 +190,8 @@ class State:
     @property
     def shards(self) -> int | None:
         """The number of shards that its epoch was begun with; None without locality="shard"."""
-        return self.pins.get("shards")
+        shards = self.pins.get("shards")
+        return shards if isinstance(shards, int) else None
 
     @property
     def entry(self) -> Entry:
@@ -211,8 +213,8 @@ def without_keys(state: object, keys: Sequence[str]) -> StateError:
     )
 
 
-def _check_place(state: Any) -> None:
-    """Raises StateError unless a state names a place of an order."""
+def _checked(state: object) -> Saved:
+    """A state, as it is, if it names a place of an order; StateError otherwise."""
     if not isinstance(state, Mapping) or not set(KEYS) <= set(state):
         if isinstance(state, Mapping) and "sampler" in state:
             raise StateError(
@@ -238,10 +240,11 @@ def _check_place(state: Any) -> None:
     shards = state.get("shards")
     if "shards" in state and (type(shards) is not int or not 0 < shards <= MOST_SHARDS):
         raise StateError(f"the state's shards must be an int in 1..{MOST_SHARDS}, found {_shown(shards)}")
+    return dict(state)
 
 
-def _read_more(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that say how the place was reached.
+def _with_more(place: State, state: Saved) -> State:
+    """A place, with the fields of its state that say how it was reached.
 
     They may be missing: then batches came in order, and nothing was lost.
     """
@@ -265,14 +268,15 @@ def _read_more(state: Mapping[str, Any]) -> dict[str, Any]:
             "the state's steps, left, share or proof are damaged, or its again or left_out; pass what "
             "state_dict() gave"
         )
-    return {
-        "steps": steps,
-        "left": left,
-        "share": None if share is None else alone,
-        "proof": proof,
-        "again": again,
-        "left_out": left_out,
-    }
+    return replace(
+        place,
+        steps=steps,
+        left=left,
+        share=None if share is None else alone,
+        proof=proof,
+        again=again,
+        left_out=left_out,
+    )
 
 
 def written(ranges: Ranges) -> list[list[int]]:
@@ -285,7 +289,7 @@ def written(ranges: Ranges) -> list[list[int]]:
     return [[some.start, some.stop, some.step][: 2 + (some.step > 1)] for some in joined]
 
 
-def _read_ranges(lists: Any) -> Ranges:
+def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     """The ranges of a state, if they are in order."""
     if not all(is_count(number) for some in lists for number in some):
         raise ValueError
@@ -300,6 +304,6 @@ def _read_ranges(lists: Any) -> Ranges:
     return ranges
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value as a message shows it: Python refuses to write the digits of a huge int."""
     return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from .forks import renew_in_children
 
@@ -31,13 +31,14 @@ class Task(NamedTuple, Generic[T]):
     size: int
 
 
-class _Ticket:
+class _Ticket(Generic[T]):
     """A task that a thread has begun."""
 
-    def __init__(self, task: Task[Any]) -> None:
+    result: T  # once it was run, unless it raised an error
+
+    def __init__(self, task: Task[T]) -> None:
         self.task = task
         self.is_done = False
-        self.result: Any = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -48,17 +49,18 @@ class _Ticket:
         self.task = self.task._replace(run=_nothing)
 
 
-def _nothing() -> None:
-    """Stands in for the work of a task that is done."""
+def _nothing() -> NoReturn:
+    """Stands in for the work of a task that is done, and is not run again."""
+    raise AssertionError
 
 
-class _Shared:
+class _Shared(Generic[T]):
     """The state that the thread shares with the consumer of results; it has no reference to the consumer."""
 
-    def __init__(self, tasks: Iterator[Task[Any]], most: int) -> None:
+    def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:
         self.tasks = tasks
         self.most = most
-        self.tickets: deque[_Ticket] = deque()  # in order
+        self.tickets: deque[_Ticket[T]] = deque()  # in order
         self.is_wanted = self.is_over = False
         self.thread: threading.Thread | None = None
         self.renew()
@@ -69,7 +71,7 @@ class _Shared:
         self.beginning = threading.Lock()  # held while the next task is found
         self.changed = threading.Condition()
 
-    def begin(self, only_if_none: bool) -> _Ticket | None:
+    def begin(self, only_if_none: bool) -> _Ticket[T] | None:
         """The next task, which the caller must run; None if there is none, or another one is running."""
         with self.beginning:
             if self.is_over or (only_if_none and self.tickets):
@@ -80,7 +82,7 @@ class _Shared:
                 self.is_over = True
                 return None
             except BaseException as error:
-                ticket = _Ticket(Task(_nothing, 1))
+                ticket = _Ticket[T](Task(_nothing, 1))
                 ticket.error, self.is_over = error, True
             with self.changed:
                 self.tickets.append(ticket)
@@ -97,7 +99,7 @@ class _Shared:
             self.changed.notify_all()
 
 
-def _work(shared: _Shared) -> None:
+def _work(shared: _Shared[T]) -> None:
     while True:
         with shared.changed:
             while not shared.is_over and not (shared.is_wanted and shared.has_room()):
@@ -147,8 +149,7 @@ class Ahead(Iterator[T]):
             raise
         if self._away > _WORTH_A_THREAD and shared.most > 0:
             self._start()
-        result: T = task.run()
-        return result
+        return task.run()
 
     def _shared_result(self) -> T:
         """The next result, from either thread."""
@@ -165,10 +166,9 @@ class Ahead(Iterator[T]):
                 shared.changed.notify_all()
         if ticket.error is not None:
             raise ticket.error
-        result: T = ticket.result
-        return result
+        return ticket.result
 
-    def _awaited(self) -> _Ticket:
+    def _awaited(self) -> _Ticket[T]:
         """The first running task, once it is done."""
         shared = self._shared
         with shared.changed:
@@ -192,7 +192,7 @@ class Ahead(Iterator[T]):
             shared.thread.start()
 
 
-_running: weakref.WeakSet[_Shared] = weakref.WeakSet()
+_running: weakref.WeakSet[_Shared[Any]] = weakref.WeakSet()
 
 
 @atexit.register

@@ -14,7 +14,8 @@ from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.options import OrderOptions
 from ..order.place import batches, chunks
-from ..rows.types import Json, Row
+from ..order.saved import Saved
+from ..rows.types import Row
 from .readahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -220,11 +221,11 @@ class Stream(Generic[RowT]):
         """Makes `epoch` the next one to begin; see `ResumableSampler.set_epoch`."""
         self.cursor.set_epoch(epoch)
 
-    def state_dict(self) -> Json:
+    def state_dict(self) -> Saved:
         """The state after the last row or batch handed out."""
         return self.cursor.state_dict()
 
-    def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Json:
+    def state_after(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Saved:
         """The state after so many batches of this shard, over all epochs since it was made or loaded.
 
         For consumers that take rows before they are trained on, such as tf.data: count the steps of your
@@ -239,7 +240,7 @@ class Stream(Generic[RowT]):
         place = self.cursor.ahead(steps, as_int("batch_size", batch_size, low=1), drop_last)
         return self.cursor.state_at(place)
 
-    def receipt(self) -> Json:
+    def receipt(self) -> Saved:
         """What this shard has delivered, to be put together with the others' by `prove`."""
         return self.cursor.receipt()
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from ..process.buffers import Array
 
-__all__ = ["Array", "Batch", "Json", "Row"]
+__all__ = ["Array", "Batch", "Collate", "Index", "Json", "MapStyle", "Row"]
 
 Row: TypeAlias = Any  # a row of a user's dataset: arrays, tensors, numbers, text, and what nests them
 Batch: TypeAlias = Any  # what a collate function makes of rows
+Index: TypeAlias = Any  # what a sampler gives and a dataset takes: a row's number, or what users agree on
 Json: TypeAlias = dict[str, Any]  # a JSON object: plain data, checked by whoever reads it
+Collate: TypeAlias = Callable[[Row], Batch]  # of the rows of a batch; of one row, if there are no batches
+
+
+class MapStyle(Protocol):
+    """A dataset whose rows can be asked for by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Index, /) -> Row: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from ..errors import StateError
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import batches
+from ..order.saved import Saved
 from ..order.shard import Remainder
 from .indices import are_skipped
 from .ordered import Begun, OrderedIndices
@@ -77,7 +78,7 @@ class ResumableBatchSampler(Resumable, BatchSampler):
         even: Remainder = "drop" if self.sampler.drop_last else "pad"
         self.sampler.indices.cursor.shard = replace(shard, remainder=even if value else "keep")
 
-    def state_after(self, steps: int) -> dict[str, Any]:
+    def state_after(self, steps: int) -> Saved:
         """The state after so many batches of this iteration; see `ResumableSampler.state_after`."""
         return self.sampler.state_after(steps, self.batch_size, self.drop_last)
 
@@ -133,7 +134,7 @@ class BatchIterator(Iterator[list[int]]):
         iteration.report()
         return cast("list[int]", batch.tolist())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """The state after the batches that this iterator has handed out."""
         iteration, cursor = self._iteration, self._source.sampler.indices.cursor
         if iteration is None:
@@ -141,7 +142,7 @@ class BatchIterator(Iterator[list[int]]):
         iteration.is_saved = True
         return cursor.state_of(iteration)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Continues from a state; StateError once the first batch has been handed out."""
         if self._iteration is not None:
             raise StateError("this iterator has begun already; load the state before the first batch")

@@ -15,13 +15,12 @@ import contextlib
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from copy import deepcopy
 from itertools import chain, count, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import (
     RandomSampler,
@@ -33,19 +32,22 @@ from torch.utils.data import (
 
 from ..errors import StateError
 from ..order.place import Place
-from .generators import generators_of, put_back, written
+from ..rows.types import Array, Index, Json
+from .generators import Generator, generators_of, put_back, written
 from .seeding import OwnGenerators
 
 __all__ = [
     "END",
     "Drawing",
     "Foreign",
+    "HasEpochs",
     "Keys",
     "SamplerError",
     "SetEpoch",
     "Start",
     "as_keys",
     "as_rows",
+    "has_epochs",
     "numbers",
 ]
 
@@ -67,8 +69,18 @@ class SamplerError(Exception):
 class Keys(NamedTuple):
     """What a sampler has given for a batch, as the dataset is to get it."""
 
-    whole: Any
+    whole: Index
     size: int
+
+
+class Stateful(Protocol):
+    """What says itself where it stands."""
+
+    def state_dict(self) -> object:
+        """Where it stands."""
+
+    def load_state_dict(self, state: object, /) -> object:
+        """Puts it back to there."""
 
 
 class Start(NamedTuple):
@@ -81,8 +93,8 @@ class Start(NamedTuple):
 
     epoch: int
     number: int
-    generators: Mapping[str, Any]
-    kept: Mapping[str, Any]
+    generators: Mapping[str, Json]
+    kept: Mapping[str, object]
 
 
 class Foreign:
@@ -102,7 +114,9 @@ class Foreign:
         TypeError: it cannot be iterated, or only once.
     """
 
-    def __init__(self, sampler: Any, batch_size: int | None, drop_last: bool, is_batches: bool) -> None:
+    def __init__(
+        self, sampler: Iterable[Index], batch_size: int | None, drop_last: bool, is_batches: bool
+    ) -> None:
         kind = "batch_sampler" if is_batches else "sampler"
         if not (hasattr(sampler, "__iter__") or hasattr(sampler, "__getitem__")):
             raise TypeError(f"{kind} must give indices when it is iterated, found {sampler!r:.100}")
@@ -115,7 +129,8 @@ class Foreign:
         self.batch_size = None if is_batches else batch_size
         self.drop_last = drop_last
         self.is_single = batch_size is None and not is_batches
-        self.draws = type(sampler) not in _LISTS and not (self.is_torchs and sampler.generator is not None)
+        has_own = self.is_torchs and _generator_of(sampler) is not None
+        self.draws = type(sampler) not in _LISTS and not has_own
         self.is_being_told = False  # which epoch it is
 
     @property
@@ -129,7 +144,7 @@ class Foreign:
         Raises:
             TypeError: it has no length.
         """
-        number = len(self.sampler)
+        number = len(cast(Sized, self.sampler))
         if self.batch_size is None:
             return number
         return number // self.batch_size if self.drop_last else -(-number // self.batch_size)
@@ -159,7 +174,7 @@ class Foreign:
         # RandomSampler asks the user's generator whenever it needs more.
         sampler = self.sampler
         return type(sampler) in _DRAWN_AT_ONCE and (
-            type(sampler) is not RandomSampler or sampler.generator is None
+            type(sampler) is not RandomSampler or _generator_of(sampler) is None
         )
 
     @property
@@ -181,9 +196,10 @@ class Foreign:
         """True if it says itself where it stands."""
         return _is_stateful(self.sampler)
 
-    def parts(self) -> Iterator[tuple[str, Any]]:
+    def parts(self) -> Iterator[tuple[str, object]]:
         """The sampler and those in it, with the names by which they are reached."""
-        found, seen = deque([("", self.sampler)]), {id(self.sampler)}
+        found: deque[tuple[str, object]] = deque([("", self.sampler)])
+        seen = {id(self.sampler)}
         while found:
             path, part = found.popleft()
             yield path, part
@@ -199,7 +215,7 @@ class Foreign:
                     seen.add(id(value))
                     found.append((f"{path}{name}.", value))
 
-    def generators(self) -> dict[str, Any]:
+    def generators(self) -> dict[str, Json]:
         """The states of all generators that the sampler has of its own, by their names."""
         return {
             f"{path}{name}": written(generator)
@@ -207,7 +223,7 @@ class Foreign:
             for name, generator in generators_of(part).items()
         }
 
-    def put_back(self, states: Mapping[str, Any], strict: bool = True) -> None:
+    def put_back(self, states: Mapping[str, Json], strict: bool = True) -> None:
         """Gives the generators these states.
 
         Raises:
@@ -226,8 +242,9 @@ class Foreign:
         for name in set(mine) & set(states):
             put_back(mine[name], states[name])
 
-    def kept(self, iterator: Any) -> dict[str, Any]:
+    def kept(self, iterator: object) -> dict[str, object]:
         """What the sampler says about where it stands: at the start of an epoch, or within an iteration."""
+        parts: dict[str, object]
         if iterator is not None:
             parts = {"sampler": self.sampler, "iterator": iterator}
         elif _is_stateful(self.sampler):
@@ -236,7 +253,7 @@ class Foreign:
             parts = {f"sampler.{path}".rstrip("."): part for path, part in self.parts()}
         return {name: deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
 
-    def take(self, kept: Mapping[str, Any], iterator: Any) -> None:
+    def take(self, kept: Mapping[str, object], iterator: object) -> None:
         """Puts the sampler, or its iterator, back to where it said it stood.
 
         Raises:
@@ -247,7 +264,7 @@ class Foreign:
             name: state for name, state in kept.items() if (name == "iterator") == (iterator is not None)
         }
         for name, state in wanted.items():
-            part: Any = iterator if name == "iterator" else parts.get(name)
+            part = iterator if name == "iterator" else parts.get(name)
             if not _is_stateful(part):
                 raise StateError(
                     f"the state has a state of {name}, but {self.name} has no load_state_dict there; make "
@@ -260,13 +277,13 @@ class Foreign:
         self.is_being_told = True
         try:
             for _, part in self.parts():
-                set_epoch = getattr(part, "set_epoch", None)
-                if callable(set_epoch):
+                if has_epochs(part):
+                    set_epoch = part.set_epoch
                     (set_epoch.own if type(set_epoch) is SetEpoch else set_epoch)(epoch)
         finally:
             self.is_being_told = False
 
-    def read(self, iterator: Any) -> Any:
+    def read(self, iterator: Iterator[Index]) -> Index:
         """What an iterator of the sampler gives next.
 
         Raises:
@@ -276,7 +293,7 @@ class Foreign:
         if size is None:
             return next(iterator)
         if iterator is self.sampler:  # `islice` would begin it anew
-            found: list[Any] = []
+            found: list[Index] = []
             with contextlib.suppress(StopIteration):
                 while len(found) < size:
                     found.append(next(iterator))
@@ -308,10 +325,10 @@ class Drawing:
         self.has_ended = self.is_stateful = False
         self.end: Start | None = None  # what the next epoch begins with
         self.expected: int | None = None  # batches of the epoch, as the sampler says
-        self._batches: dict[int, Any] = {}  # drawn and still to be delivered
+        self._batches: dict[int, Index] = {}  # drawn and still to be delivered
         self._place = Place(epoch, 0)  # up to which they were delivered
         self._marks: deque[Start] = deque()  # where the sampler said that it stood
-        self._iterator: Any = None
+        self._iterator: Iterator[Index] | None = None
         self._is_first = True  # nothing was drawn since it was opened
         self._may_be_over = False
         self._own: OwnGenerators | None = None
@@ -322,7 +339,7 @@ class Drawing:
             self._open()
         return self.start
 
-    def batch(self, number: int) -> Any:
+    def batch(self, number: int) -> Index:
         """What the sampler gives for batch `number`; `END` if the epoch has no such batch."""
         if number < self.drawn and number not in self._batches:
             self._iterator = None
@@ -366,10 +383,9 @@ class Drawing:
 
     def _draw(self) -> None:
         with self._apart(begins=self._iterator is None):
-            if self._iterator is None:
-                self._open()
+            iterator = self._open() if self._iterator is None else self._iterator
             try:
-                found = self._next_or_anew()
+                found = self._next_or_anew(iterator)
             except StopIteration:
                 self.has_ended = True
                 foreign, epoch = self._foreign, self.start.epoch + 1
@@ -385,9 +401,9 @@ class Drawing:
             with contextlib.suppress(SamplerError):
                 self._draw()
 
-    def _next_or_anew(self) -> Any:
+    def _next_or_anew(self, iterator: Iterator[Index]) -> Index:
         try:
-            return self._foreign.read(self._iterator)
+            return self._foreign.read(iterator)
         except StopIteration:
             # A state of the end of an epoch makes some samplers give nothing, once, as torchdata's do.
             if not self._may_be_over or self.drawn:
@@ -396,7 +412,7 @@ class Drawing:
         self._iterator = iter(self._foreign.sampler)
         return self._foreign.read(self._iterator)
 
-    def _open(self) -> None:
+    def _open(self) -> Iterator[Index]:
         foreign, epoch = self._foreign, self.start.epoch
         self._may_be_over = self._is_again and bool(self.start.kept)
         if self._is_again:
@@ -421,6 +437,7 @@ class Drawing:
         self.expected = foreign.expected
         self._marks.clear()
         self._mark()
+        return iterator
 
     def _mark(self) -> None:
         if self.is_stateful:
@@ -444,7 +461,7 @@ class Drawing:
                 raise SamplerError(error) from error
             raise
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_iterator": None, "_own": None, "_batches": {}}
 
 
@@ -453,14 +470,14 @@ def numbers(place: Place) -> Iterator[int]:
     return chain(*place.left, count(place.position + sum(map(len, place.left))))
 
 
-def as_keys(batch: Any) -> Keys:
+def as_keys(batch: Index) -> Keys:
     """A batch as it is, with its size."""
     if not hasattr(batch, "__len__"):
         batch = list(batch)
     return Keys(batch, len(batch))
 
 
-def as_rows(batch: Any) -> npt.NDArray[Any]:
+def as_rows(batch: Index) -> Array:
     """A batch as numbers of rows; unchanged if it is something else, which a DataRef refuses."""
     found = batch.numpy() if isinstance(batch, torch.Tensor) else np.asarray(as_keys(batch).whole)
     if found.ndim == 1 and (found.dtype.kind in "iu" or not found.size):
@@ -472,8 +489,26 @@ def as_rows(batch: Any) -> npt.NDArray[Any]:
     return refused
 
 
-def _is_stateful(part: Any) -> bool:
+def _is_stateful(part: object) -> TypeGuard[Stateful]:
     return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
+
+
+def _generator_of(sampler: object) -> Generator | None:
+    """The generator that one of torch's samplers was given, if any."""
+    found: Generator | None = getattr(sampler, "generator", None)
+    return found
+
+
+class HasEpochs(Protocol):
+    """What is to know which epoch it is."""
+
+    def set_epoch(self, epoch: int, /) -> object:
+        """Makes `epoch` the next one to begin."""
+
+
+def has_epochs(part: object) -> TypeGuard[HasEpochs]:
+    """True for what has a `set_epoch`."""
+    return callable(getattr(part, "set_epoch", None))
 
 
 class SetEpoch:
@@ -482,9 +517,9 @@ class SetEpoch:
     Trainers and loops call that of the sampler which they know.
     """
 
-    def __init__(self, own: Callable[[int], Any]) -> None:
+    def __init__(self, own: Callable[[int], object]) -> None:
         self.own = own
-        self.followers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.followers: weakref.WeakSet[HasEpochs] = weakref.WeakSet()
 
     def __call__(self, epoch: int) -> None:
         """Calls that of the sampler, and of those that follow it."""
@@ -492,5 +527,5 @@ class SetEpoch:
         for follower in tuple(self.followers):
             follower.set_epoch(epoch)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[SetEpoch], tuple[Callable[[int], object]]]:
         return SetEpoch, (self.own,)

@@ -6,19 +6,22 @@ import base64
 import random
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from ..errors import StateError
+from ..rows.types import Array, Json
 
-__all__ = ["generators_of", "put_back", "written"]
+__all__ = ["Generator", "generators_of", "put_back", "written"]
+
+Generator: TypeAlias = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 
 _MOST_BYTES = 2**16  # of a generator's state
 
 
-def generators_of(owner: Any) -> dict[str, Any]:
+def generators_of(owner: object) -> dict[str, Generator]:
     """The generators that are attributes of an object, by name; those that all code shares are left out."""
     shared = (torch.default_generator, np.random.mtrand._rand, random.random.__self__)  # type: ignore[attr-defined]
     kinds = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
@@ -31,7 +34,7 @@ def generators_of(owner: Any) -> dict[str, Any]:
     }
 
 
-def written(generator: Any) -> dict[str, Any]:
+def written(generator: Generator) -> Json:
     """The state of a generator, JSON-able: torch's takes 4 KB, Python's and a RandomState 3, others less."""
     if isinstance(generator, torch.Generator):
         return {"torch": _packed(generator.get_state().numpy())}
@@ -41,7 +44,7 @@ def written(generator: Any) -> dict[str, Any]:
     return {"numpy": _tree(_numpy_state(generator))}
 
 
-def put_back(generator: Any, found: Any) -> None:
+def put_back(generator: Generator, found: Json) -> None:
     """Gives a generator the state that `written` returned.
 
     Raises:
@@ -53,10 +56,14 @@ def put_back(generator: Any, found: Any) -> None:
         elif isinstance(generator, random.Random):
             version, words, gauss = found["random"]
             generator.setstate((version, tuple(_unpacked(words).tolist()), gauss))
-        elif isinstance(generator, np.random.RandomState):
-            generator.set_state(_untree(found["numpy"]))
         else:
-            generator.bit_generator.state = _untree(found["numpy"])
+            state = _untree(found["numpy"])
+            if not isinstance(state, dict):
+                raise TypeError
+            if isinstance(generator, np.random.RandomState):
+                generator.set_state(state)
+            else:
+                generator.bit_generator.state = state
     except (KeyError, TypeError, ValueError, RuntimeError, zlib.error) as error:
         kinds = sorted(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise StateError(
@@ -66,13 +73,13 @@ def put_back(generator: Any, found: Any) -> None:
         ) from error
 
 
-def _numpy_state(generator: Any) -> Any:
+def _numpy_state(generator: np.random.Generator | np.random.RandomState) -> Mapping[str, object]:
     if isinstance(generator, np.random.RandomState):
         return generator.get_state(legacy=False)
     return generator.bit_generator.state
 
 
-def _tree(value: Any) -> Any:
+def _tree(value: object) -> object:
     if isinstance(value, dict):
         return {name: _tree(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):
@@ -80,20 +87,20 @@ def _tree(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _untree(value: Any) -> Any:
+def _untree(value: object) -> object:
     if isinstance(value, dict):
         return _unpacked(value) if "base85" in value else {name: _untree(one) for name, one in value.items()}
     return value
 
 
-def _packed(array: np.ndarray[Any, Any]) -> dict[str, str]:
+def _packed(array: Array) -> dict[str, str]:
     return {
         "dtype": array.dtype.str,
         "base85": base64.b85encode(zlib.compress(array.tobytes())).decode("ascii"),
     }
 
 
-def _unpacked(found: Any) -> np.ndarray[Any, Any]:
+def _unpacked(found: Mapping[str, str]) -> Array:
     unpacker = zlib.decompressobj()
     data = unpacker.decompress(base64.b85decode(found["base85"]), _MOST_BYTES)
     return np.frombuffer(data, np.dtype(found["dtype"]))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sized
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.distributed import ProcessGroup
 
 from ..errors import StateError
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.proof import Proof, prove
+from ..order.saved import Saved
+from ..rows.types import Index
 from .ranks import Ranks, gathered, is_one_of_several, same_by_rank
 
 __all__ = ["Indices", "are_skipped", "drawn_seed"]
@@ -38,12 +41,12 @@ class Indices(ABC):
         seed_rows: its loader's argument, for a loader that is made anew around it.
     """
 
-    def __init__(self, dataset: Any, cursor: Cursor, ranks: Ranks) -> None:
+    def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
         self.dataset, self.cursor, self.ranks = dataset, cursor, ranks
         self.latest: Reporting | None = None
         self.seed_rows: bool | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         self.settle()
         return {**self.__dict__, "latest": None}
 
@@ -125,11 +128,11 @@ class Indices(ABC):
         """
 
     @abstractmethod
-    def batches(self, iteration: Iteration, source: object) -> Iterator[Any]:
+    def batches(self, iteration: Iteration, source: object) -> Iterator[Index]:
         """The indices of each batch from the start of an iteration, as `source` takes them."""
 
     @abstractmethod
-    def rows(self, iteration: Iteration) -> Iterator[Any]:
+    def rows(self, iteration: Iteration) -> Iterator[Index]:
         """The indices of an iteration, one by one."""
 
     @abstractmethod
@@ -141,7 +144,7 @@ class Indices(ABC):
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
 
     @abstractmethod
-    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, Any] | None) -> int:
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
         """The most batches of any epoch, if this state is going to be loaded."""
 
     @abstractmethod
@@ -167,10 +170,10 @@ class Indices(ABC):
     # -- states
 
     @abstractmethod
-    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
 
-    def state_after(self, iteration: Iteration, steps: int) -> dict[str, Any]:
+    def state_after(self, iteration: Iteration, steps: int) -> Saved:
         """The state after so many batches of an iteration.
 
         Raises:
@@ -188,28 +191,28 @@ class Indices(ABC):
         self.latest = None
         self.cursor.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
         self.settle()
         return self.cursor.state_dict()
 
     @abstractmethod
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """See `ResumableSampler.load_state_dict`."""
 
     @abstractmethod
-    def receipt(self) -> dict[str, Any]:
+    def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
 
-    def prove(self, group: Any = None) -> Proof:
+    def prove(self, group: ProcessGroup | None = None) -> Proof:
         """See `ResumableSampler.prove`."""
-        receipts: Sequence[Mapping[str, Any]] = gathered(self.receipt(), group)
+        receipts = gathered(self.receipt(), group)
         if not self.ranks.is_alone:  # others may see the same rows
             receipts = same_by_rank(receipts)
         return prove(receipts)
 
     @abstractmethod
-    def check_ranks(self, group: Any = None) -> None:
+    def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """See `ResumableSampler.check_ranks`."""
 
     @abstractmethod

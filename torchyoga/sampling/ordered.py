@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from torch.distributed import ProcessGroup
 
 from ..order.by_file import Locality
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import batches, chunks, first_positions
+from ..order.saved import Saved
 from ..process.warned import warn_user
 from ..versions.location import Progress
 from ..views.mapped import flattened
@@ -53,13 +55,13 @@ class OrderedIndices(Indices):
         begun: the iteration that has begun last, if it was a sampler's own.
     """
 
-    def __init__(self, dataset: Any, cursor: Cursor, ranks: Ranks) -> None:
+    def __init__(self, dataset: Sized, cursor: Cursor, ranks: Ranks) -> None:
         super().__init__(dataset, cursor, ranks)
         self.running: list[Handing] = []
         self.begun: Begun | None = None
         self._has_warned = self._has_warned_of_workers = False
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "running": [], "begun": None}
 
     @property
@@ -150,7 +152,7 @@ class OrderedIndices(Indices):
         """Batches of the epoch under way on this rank: those delivered, and those to come."""
         return self.located.steps_under_way(batch_size, drop_last)
 
-    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, Any] | None) -> int:
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
         """The most batches of any epoch, if this state is going to be loaded."""
         cursor = self.located
         resumed = copy(cursor)
@@ -203,7 +205,7 @@ class OrderedIndices(Indices):
 
     # -- states
 
-    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
         return self.cursor.state_of(iteration)
 
@@ -213,7 +215,7 @@ class OrderedIndices(Indices):
         if self.begun is not None and self.begun.iteration.start.epoch != self.cursor.epoch:
             self.begun = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """See `ResumableSampler.state_dict`."""
         self.settle()
         if self.begun is not None and self.begun.tasks and not self._has_warned_of_workers:
@@ -225,7 +227,7 @@ class OrderedIndices(Indices):
             )
         return self.cursor.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """See `ResumableSampler.load_state_dict`."""
         self.located.load_state_dict(state, strict)
         self.latest = None
@@ -233,12 +235,12 @@ class OrderedIndices(Indices):
             handing.stop()
         self.running, self.begun = [], None
 
-    def receipt(self) -> dict[str, Any]:
+    def receipt(self) -> Saved:
         """See `ResumableSampler.receipt`."""
         self.settle()
         return self.located.receipt()
 
-    def check_ranks(self, group: Any = None) -> None:
+    def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """See `ResumableSampler.check_ranks`."""
         shard = self.located.shard
         mine = {"rank": shard.rank, "num_replicas": shard.num_replicas}
@@ -276,10 +278,10 @@ class Begun(NamedTuple):
     """
 
     iteration: Iteration
-    tasks: Mapping[int, Any]
-    settle: Callable[[], Any]
+    tasks: Mapping[int, object]
+    settle: Callable[[], object]
 
-    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> dict[str, Any]:
+    def state_after(self, steps: int, batch_size: int, drop_last: bool) -> Saved:
         """The state after so many batches."""
         self.settle()
         found = copy(self.iteration)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 
 from ..errors import StateError
 from ..order.proof import PINS, SAME
+from ..order.saved import Saved
 from ..process.warned import warn_user
 from .trainers import accelerate_mesh, is_sharded_by_caller
 
-__all__ = ["Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
+__all__ = ["Group", "Ranks", "check_same", "gathered", "is_one_of_several", "same_by_rank"]
+
+Group: TypeAlias = DeviceMesh | ProcessGroup
 
 _MESSAGE_BYTES = 4096
 
@@ -32,7 +37,7 @@ class Ranks:
         follows: True if torch.distributed is asked anew for each iteration.
     """
 
-    def __init__(self, num_replicas: int | None, rank: int | None, group: Any) -> None:
+    def __init__(self, num_replicas: int | None, rank: int | None, group: Group | None) -> None:
         if (num_replicas is None) != (rank is None):
             raise ValueError(f"give both num_replicas and rank, or neither; found {num_replicas} and {rank}")
         if group is not None and rank is not None:
@@ -84,14 +89,13 @@ def is_one_of_several() -> bool:
     return os.environ.get("WORLD_SIZE", "1") not in ("", "1")
 
 
-def _in_group(group: Any) -> tuple[int, int]:
+def _in_group(group: Group) -> tuple[int, int]:
     """The size of a DeviceMesh or ProcessGroup, and this process's number in it."""
-    coordinates = getattr(group, "get_coordinate", None)
-    if coordinates is None:
+    if isinstance(group, DeviceMesh):
+        found = _in_mesh(group.mesh.shape, group.get_coordinate())
+    else:
         size, rank = dist.get_world_size(group), dist.get_rank(group)
         found = None if rank < 0 else (size, rank)
-    else:
-        found = _in_mesh(group.mesh.shape, coordinates())
     if found is None:
         raise ValueError(
             f"this process is not in the group {group}; give the group of its own data-parallel ranks"
@@ -102,14 +106,17 @@ def _in_group(group: Any) -> tuple[int, int]:
 def _in_accelerators_mesh() -> tuple[int, int] | None:
     """`_in_group` for the data-parallel dimensions of Accelerate's mesh, if it has others, too."""
     mesh = accelerate_mesh()
-    if mesh is None or mesh.get_coordinate() is None:
+    if not isinstance(mesh, DeviceMesh):
         return None
-    is_data = [name.startswith("dp") for name in mesh.mesh_dim_names]
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return None
+    is_data = [name.startswith("dp") for name in mesh.mesh_dim_names or ()]
     if all(is_data):
         return None
     return _in_mesh(
         [extent for extent, wanted in zip(mesh.mesh.shape, is_data, strict=True) if wanted],
-        [at for at, wanted in zip(mesh.get_coordinate(), is_data, strict=True) if wanted],
+        [at for at, wanted in zip(coordinate, is_data, strict=True) if wanted],
     )
 
 
@@ -122,7 +129,7 @@ def _in_mesh(shape: Sequence[int], coordinate: Sequence[int] | None) -> tuple[in
     return size, rank
 
 
-def gathered(message: Mapping[str, Any], group: Any = None) -> list[dict[str, Any]]:
+def gathered(message: Saved, group: ProcessGroup | None = None) -> list[Saved]:
     """The message of each process of a group (all, by default), by one collective.
 
     Raises:
@@ -145,7 +152,7 @@ def gathered(message: Mapping[str, Any], group: Any = None) -> list[dict[str, An
     return found
 
 
-def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
+def check_same(messages: Sequence[Saved], is_alone: bool) -> None:
     """Raises StateError unless all ranks are present, and at the same place.
 
     Args:
@@ -169,9 +176,9 @@ def check_same(messages: Sequence[Mapping[str, Any]], is_alone: bool) -> None:
         )
 
 
-def same_by_rank(receipts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def same_by_rank(receipts: Sequence[Saved]) -> list[Saved]:
     """One receipt of each rank; StateError if processes of the same rank say different things."""
-    found: dict[int, Mapping[str, Any]] = {}
+    found: dict[int, Saved] = {}
     for process, receipt in enumerate(receipts):
         other = found.setdefault(receipt["rank"], receipt)
         if other != receipt:
@@ -182,5 +189,5 @@ def same_by_rank(receipts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
     return list(found.values())
 
 
-def _standing(message: Mapping[str, Any]) -> str:
+def _standing(message: Saved) -> str:
     return f"epoch {message['epoch']}, position {message['position']}"

@@ -10,22 +10,38 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import torch
+from torch.distributed import ProcessGroup
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
+from ..order.by_file import Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
 from ..order.iteration import Iteration
+from ..order.saved import Saved
 from ..order.shard import Shard
 from ..order.state import without_keys
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
-from .foreign import END, Drawing, Foreign, SamplerError, SetEpoch, Start, as_keys, as_rows, numbers
+from ..rows.types import Index
+from .foreign import (
+    END,
+    Drawing,
+    Foreign,
+    HasEpochs,
+    SamplerError,
+    SetEpoch,
+    Start,
+    as_keys,
+    as_rows,
+    has_epochs,
+    numbers,
+)
 from .indices import Indices, drawn_seed
 from .ranks import Ranks, check_same, gathered, is_one_of_several
 from .sampler import ResumableSampler
@@ -38,10 +54,11 @@ _VERSION = 1  # of the state
 _MOST_BYTES = 8192  # of what a sampler keeps by itself, in a state
 _PLACES = 32  # bits of a row's place in its batch
 _KEYS = ("version", "sampler", "seed", "epoch", "steps", "length", "fingerprint")
+_SET_EPOCH = "set_epoch"  # the method of a class, and what an object may have in its place
 _SAME = ("sampler", "batch_size", "drop_last", "num_replicas", "length", "fingerprint")
 
 
-def is_plain(sampler: Any, dataset: Any) -> bool | None:
+def is_plain(sampler: Iterable[Index], dataset: Sized) -> bool | None:
     """The `shuffle=` that one of torch's samplers amounts to: False in order, True at random; else None."""
     if type(sampler) is SequentialSampler:
         is_random = False
@@ -52,7 +69,13 @@ def is_plain(sampler: Any, dataset: Any) -> bool | None:
     return is_random if len(sampler.data_source) == len(sampler) == len(dataset) else None
 
 
-def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | None:
+def resumable(
+    sampler: Iterable[Index],
+    dataset: Sized,
+    start_offset: int = 0,
+    shuffle_window: int = 8,
+    locality: Locality = "global",
+) -> ResumableSampler | None:
     """A sampler of ours as it is, torch's DistributedSampler as one of ours; None for any other.
 
     Only exact types: what a subclass does is not known. The sampler of ours follows `set_epoch` of the other.
@@ -60,7 +83,9 @@ def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | 
     Args:
         sampler: any sampler.
         dataset: the dataset it is for.
-        **options: arguments of `ResumableSampler` from the loader.
+        start_offset: the loader's, as for `ResumableSampler`.
+        shuffle_window: the loader's.
+        locality: the loader's.
     """
     if isinstance(sampler, ResumableSampler):
         return sampler if type(sampler).__iter__ is ResumableSampler.__iter__ else None
@@ -73,7 +98,9 @@ def resumable(sampler: Any, dataset: Any, **options: Any) -> ResumableSampler | 
         sampler.shuffle,
         sampler.seed,
         sampler.drop_last,
-        **options,
+        start_offset=start_offset,
+        shuffle_window=shuffle_window,
+        locality=locality,
     )
     if sampler.epoch:
         found.set_epoch(sampler.epoch)
@@ -98,12 +125,12 @@ class Replay(Indices):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Sized,
         foreign: Foreign,
         seed: int | None,
         ranks: Ranks,
         draws_from: torch.Generator | None = None,
-        fingerprint: Any = None,
+        fingerprint: object = None,
     ) -> None:
         cursor = Cursor(
             Order(UNKNOWN, 0 if seed is None else seed, shuffle=False),
@@ -123,7 +150,7 @@ class Replay(Indices):
         self._world: int | None = None  # ranks of the state that was loaded
         self._has_warned = False
         for _, part in foreign.parts():
-            if callable(getattr(part, "set_epoch", None)):
+            if has_epochs(part):
                 _followed(part, self)
 
     # -- what a loader asks
@@ -161,7 +188,7 @@ class Replay(Indices):
         """
         return self._foreign.num_steps()
 
-    def most_steps(self, batch_size: int, drop_last: bool, state: Any) -> int:
+    def most_steps(self, batch_size: int, drop_last: bool, state: Mapping[str, object] | None) -> int:
         """`num_steps`, for all epochs and whatever state will be loaded."""
         return self._foreign.num_steps()
 
@@ -193,12 +220,12 @@ class Replay(Indices):
             self.cursor.begun(iteration)
         return iteration
 
-    def batches(self, iteration: Iteration, source: Any) -> Iterator[Any]:
+    def batches(self, iteration: Iteration, source: object) -> Iterator[Index]:
         """The indices of each batch from the start of an iteration: an array for a DataRef, else `Keys`."""
         for batch in self.rows(iteration):
             yield as_rows(batch) if isinstance(source, DataRef) else as_keys(batch)
 
-    def rows(self, iteration: Iteration) -> Iterator[Any]:
+    def rows(self, iteration: Iteration) -> Iterator[Index]:
         """What the sampler gives, unchanged."""
         for number in numbers(iteration.start):
             _drawing(iteration).forget(iteration.place)
@@ -228,16 +255,16 @@ class Replay(Indices):
             return
         super().set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """Epoch and batches delivered, JSON-able if what the sampler keeps itself is; see docs/resume.md."""
         self.settle()
         return self._written(self.cursor.state_dict(), self._drawing, late=False)
 
-    def state_of(self, iteration: Iteration) -> dict[str, Any]:
+    def state_of(self, iteration: Iteration) -> Saved:
         """The state after what an iteration has delivered."""
         return self._written(self.cursor.state_of(iteration), _drawing(iteration), late=True)
 
-    def _written(self, found: dict[str, Any], drawing: Drawing | None, late: bool) -> dict[str, Any]:
+    def _written(self, found: Saved, drawing: Drawing | None, late: bool) -> Saved:
         epoch, steps, left = found["epoch"], found["position"], found["left"]
         world, rank = self.ranks.now()
         start = self._start_of(epoch, left[0][0] if left else steps, drawing, late)
@@ -273,7 +300,7 @@ class Replay(Indices):
             return drawing.end
         return Start(epoch, 0, self._foreign.generators(), self._foreign.kept(None))
 
-    def _check_size(self, what: str, part: Mapping[str, Any], advice: str) -> None:
+    def _check_size(self, what: str, part: Mapping[str, object], advice: str) -> None:
         if not part:
             return
         try:
@@ -286,33 +313,35 @@ class Replay(Indices):
                 f"state; {advice}: then it is drawn again"
             )
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """Continues from a state: its indices are drawn again when the next iteration begins.
 
         Raises:
             StateError: it is of another sampler, batch size, dataset, number of ranks or seed, or damaged.
                 `strict=False` takes its epoch and batches nevertheless.
         """
-        start = self._checked(state, strict)
+        saved = self._checked(state, strict)
         found = {
             "version": ORDER_VERSION,
-            "seed": state["seed"],
-            "epoch": state["epoch"],
-            "position": state["steps"],
+            "seed": saved["seed"],
+            "epoch": saved["epoch"],
+            "position": saved["steps"],
             "length": UNKNOWN,
             "shuffle": False,
             "fingerprint": self.cursor.fingerprint,
-            "steps": state["steps"],
-            "left": state.get("left"),
+            "steps": saved["steps"],
+            "left": saved.get("left"),
         }
         self.cursor.resize(UNKNOWN)
         self.cursor.load_state_dict(found, strict)
-        self._foreign.put_back(start.generators, strict)
+        generators, kept = saved.get("generators") or {}, saved.get("kept") or {}
+        self._foreign.put_back(generators, strict)
         self.latest = self._drawing = None
-        self._start = start
-        self._world = state.get("num_replicas") if strict else None
+        self._start = Start(saved["epoch"], saved.get("kept_at", 0), generators, kept)
+        self._world = saved.get("num_replicas") if strict else None
 
-    def _checked(self, state: Mapping[str, Any], strict: bool) -> Start:
+    def _checked(self, state: object, strict: bool) -> Saved:
+        """A state, as it is, if it may be loaded; StateError otherwise."""
         if not isinstance(state, Mapping) or not set(_KEYS) <= set(state):
             if isinstance(state, Mapping) and "position" in state:
                 raise StateError(
@@ -329,7 +358,7 @@ class Replay(Indices):
                 f"{_VERSION}; load it with the torchyoga that saved it"
             )
         if strict:
-            self._check_same(state)
+            self._check_same(dict(state))
         kept, generators = state.get("kept") or {}, state.get("generators") or {}
         number = state.get("kept_at", 0)
         is_sound = isinstance(kept, Mapping) and isinstance(generators, Mapping)
@@ -337,9 +366,9 @@ class Replay(Indices):
             raise StateError(
                 "the state's generators, kept or kept_at are damaged; pass what state_dict() gave"
             )
-        return Start(state["epoch"], number, generators, kept)
+        return dict(state)
 
-    def _check_same(self, state: Mapping[str, Any]) -> None:
+    def _check_same(self, state: Saved) -> None:
         world, rank = self.ranks.now()
         mine = {
             "sampler": self.name,
@@ -382,7 +411,7 @@ class Replay(Indices):
                 f"{len(self.dataset)} now; make a new loader, and load its state with strict=False"
             )
 
-    def check_ranks(self, group: Any = None) -> None:
+    def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """Compares epoch and batches of all ranks; see `ResumableSampler.check_ranks`."""
         state = self.state_dict()
         mine = {name: state[name] for name in ("version", "seed", "length", "fingerprint", "epoch")}
@@ -395,7 +424,7 @@ class Replay(Indices):
         """Raises StateError: it is not known which rows an epoch should have."""
         self._refuse("receipt")
 
-    def prove(self, group: Any = None) -> NoReturn:
+    def prove(self, group: ProcessGroup | None = None) -> NoReturn:
         """Raises StateError: it is not known which rows an epoch should have."""
         self._refuse("prove")
 
@@ -504,7 +533,7 @@ class Replay(Indices):
         return drawn_seed(self._draws_from)
 
 
-def _followed(sampler: Any, follower: Any) -> None:
+def _followed(sampler: HasEpochs, follower: HasEpochs) -> None:
     """Makes `set_epoch` of a sampler call that of its follower, too."""
     if isinstance(sampler, ResumableSampler):
         return  # it has its own account, and its follower calls it
@@ -512,7 +541,7 @@ def _followed(sampler: Any, follower: Any) -> None:
     if type(own) is not SetEpoch:
         own = SetEpoch(own)
         try:
-            sampler.set_epoch = own
+            setattr(sampler, _SET_EPOCH, own)
         except AttributeError:  # it has no room for that; the loader has a set_epoch of its own
             return
     own.followers.add(follower)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+
+from torch.distributed import ProcessGroup
 
 from ..order.proof import Proof
+from ..order.saved import Saved
 from .indices import Indices
 
 __all__ = ["Resumable"]
@@ -31,11 +33,11 @@ class Resumable(ABC):
         """
         self._account.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """The place that is reached: a small JSON-able dict, the same on every rank; see docs/resume.md."""
         return self._account.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, object], strict: bool = True) -> None:
         """Continues from a state, under any number of ranks.
 
         Raises:
@@ -44,7 +46,7 @@ class Resumable(ABC):
         """
         self._account.load_state_dict(state, strict)
 
-    def receipt(self) -> dict[str, Any]:
+    def receipt(self) -> Saved:
         """What this rank has delivered of the epoch under way, or of the last one if none is.
 
         A small JSON-able dict. Put together by `torchyoga.prove`, those of all ranks prove that nothing was
@@ -52,7 +54,7 @@ class Resumable(ABC):
         """
         return self._account.receipt()
 
-    def prove(self, group: Any = None) -> Proof:
+    def prove(self, group: ProcessGroup | None = None) -> Proof:
         """`torchyoga.prove` over all ranks, after the same step on each; costs one small collective.
 
         Args:
@@ -71,7 +73,7 @@ class Resumable(ABC):
         """
         return self._account.prove(group)
 
-    def check_ranks(self, group: Any = None) -> None:
+    def check_ranks(self, group: ProcessGroup | None = None) -> None:
         """Compares the places of all ranks; costs one small collective. Call it on all, after the same step.
 
         Args:

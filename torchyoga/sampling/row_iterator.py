@@ -10,11 +10,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any, cast
+from operator import length_hint
+from typing import cast
 
 from ..errors import StateError
 from ..order.iteration import Iteration
 from ..order.place import chunks
+from ..order.saved import Saved
 from ..reading.dataref import DataRef
 from ..versions.location import Progress
 from .ordered import Begun, OrderedIndices
@@ -40,7 +42,7 @@ class RowIterator(chain[int]):
         found.handed, handed.iterator = handed, weakref.ref(found)
         return found
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Saved:
         """The state after the rows that this iterator has handed out."""
         cursor, iteration = self.handed.indices.cursor, self.handed.settled()
         if iteration is None:
@@ -48,7 +50,7 @@ class RowIterator(chain[int]):
         iteration.is_saved = True
         return cursor.state_of(iteration)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Continues from a state; StateError once the first row has been handed out."""
         if self.handed.settled() is not None:
             raise StateError(
@@ -67,7 +69,7 @@ class Handed:
         self.over = False
         self.reported = 0  # rows that the cursor knows of
         self._iteration: Iteration | None = None  # once it has begun
-        self._handed: Any = iter(())  # the list iterator under way
+        self._handed: Iterator[int] = iter(())  # the list iterator under way
         self._rows: list[int] = []  # what it iterates over
         self._before = 0  # rows up to its end
 
@@ -119,7 +121,7 @@ class Handed:
     @property
     def taken(self) -> int:
         """Rows handed out."""
-        return self._before - int(self._handed.__length_hint__())
+        return self._before - length_hint(self._handed)
 
     def stop(self) -> None:
         """Hands out nothing more: a list iterator ends where its list does."""

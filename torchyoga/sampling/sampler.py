@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,12 @@ from ..errors import StateError
 from ..order.by_file import Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
+from ..order.saved import Saved
 from ..order.shard import Remainder, Shard
 from ..views.mapped import flattened
 from .indices import drawn_seed
 from .ordered import OrderedIndices
-from .ranks import Ranks
+from .ranks import Group, Ranks
 from .resumable import Resumable
 from .row_iterator import RowIterator
 
@@ -78,24 +79,23 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         *,
         remainder: Remainder = "pad",
         start_offset: int = 0,
-        group: Any = None,
+        group: Group | None = None,
         shuffle_window: int = 8,
         locality: Locality = "global",
     ) -> None:
         ranks = Ranks(num_replicas, rank, group)
-        is_sized = hasattr(dataset_or_length, "__len__")
-        length = (
-            len(cast(Sized, dataset_or_length))
-            if is_sized
-            else as_int("dataset_or_length", dataset_or_length, low=0)
+        dataset: Sized = (
+            dataset_or_length
+            if isinstance(dataset_or_length, Sized)
+            else range(as_int("dataset_or_length", dataset_or_length, low=0))
         )
-        self.dataset: Any = dataset_or_length if is_sized else range(length)
+        self.dataset: Any = dataset  # torch's base class says less of it
         shard = Shard(*ranks.now(), "drop" if drop_last else remainder)
         source = flattened(dataset_or_length)
         options = OrderOptions(shuffle, seed, True, shuffle_window, locality, shard, start_offset)
         cursor = options.cursor_of(dataset_or_length if source is None else source, self._drawn_seed)
-        self.indices = OrderedIndices(self.dataset, cursor, ranks)
-        self.shuffle: Any = cursor.shuffle
+        self.indices = OrderedIndices(dataset, cursor, ranks)
+        self.shuffle: Any = cursor.shuffle  # a bool there
         self.drop_last = shard.remainder == "drop"
         self.draws_from: torch.Generator | None = None  # the seed; torch's global generator by default
 
@@ -132,9 +132,10 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         return self.indices.cursor.shard.remainder
 
     @property
-    def data_source(self) -> Any:
+    def data_source(self) -> Sized:
         """The dataset, as torch's samplers call it."""
-        return self.dataset
+        found: Sized = self.dataset
+        return found
 
     @property
     def locality(self) -> Locality:
@@ -160,7 +161,7 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
         """An iterator over the rest of this epoch, or the next. It begins when its first row is asked for."""
         return RowIterator.of(self.indices)
 
-    def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> dict[str, Any]:
+    def state_after(self, steps: int, batch_size: int, drop_last: bool = False) -> Saved:
         """The state after so many batches of this iteration, whatever has been handed out ahead.
 
         Args:

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ _PLAIN = (
 )
 
 
-def draws_random_numbers(dataset: Any) -> bool:
+def draws_random_numbers(dataset: object) -> bool:
     """True for a dataset whose rows may depend on random numbers: any but those that only hold rows.
 
     Those are a DataRef, a list, a range, an array, a TensorDataset, and torch's Subset, ConcatDataset and
@@ -122,8 +122,8 @@ def seeder() -> Callable[[int], None]:
     return seed_all
 
 
-def _numpy_seeder() -> Callable[[int], Any]:
-    kind: Any = type(np.random.get_bit_generator())  # type: ignore[attr-defined]
+def _numpy_seeder() -> Callable[[int], object]:
+    kind: type[np.random.BitGenerator] = type(np.random.get_bit_generator())  # type: ignore[attr-defined]
     if kind is np.random.MT19937:
         return np.random.seed
 
@@ -156,7 +156,8 @@ class OwnGenerators:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._numpy = np.random.MT19937(0)
-        self._states: tuple[Any, Any] | None = None  # of the other two, once they were in place
+        # Of the other two, once they were in place.
+        self._states: tuple[tuple[object, ...], torch.Tensor] | None = None
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -180,7 +181,7 @@ class OwnGenerators:
                 np.random.set_state(numpy_state)
 
     @staticmethod
-    def _set(python: Any, torchs: torch.Tensor) -> None:
+    def _set(python: tuple[object, ...], torchs: torch.Tensor) -> None:
         random.setstate(python)
         torch.default_generator.set_state(torchs)
 

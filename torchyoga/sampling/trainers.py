@@ -9,11 +9,16 @@ same positions are consumed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Protocol, TypeGuard
+
+from ..order.saved import Saved
+from ..rows.types import Index
 
 __all__ = [
+    "GradientState",
+    "Seeing",
     "accelerate_device",
     "accelerate_mesh",
     "batches_of_torch",
@@ -37,22 +42,88 @@ _GIVEN_AGAIN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"
 _DEPTH = 24  # frames between a loader and the function of a trainer that asks it
 
 
-def batches_of_torch() -> tuple[int, int, Mapping[int, Any]]:
+class GradientState(Protocol):
+    """Accelerate's, which wants to know which loader is active."""
+
+    def _add_dataloader(self, dataloader: object) -> None: ...
+
+    def _remove_dataloader(self, dataloader: object) -> None: ...
+
+
+class Seeing(Protocol):
+    """The wrapper that Lightning's predict puts around a batch sampler, to see each batch."""
+
+    seen_batch_indices: list[list[Index]]
+    _batch_sampler: Iterable[Index]
+
+
+class _Batching(Protocol):
+    """torch's BatchSampler."""
+
+    batch_size: int
+
+
+class _Fetching(Protocol):
+    """An iterator of torch's loader that has worker processes."""
+
+    _prefetch_factor: int
+    _num_workers: int
+    _task_info: Mapping[int, object]
+
+
+class _Skipping(Protocol):
+    """Accelerate's SkipBatchSampler."""
+
+    skip_batches: int
+
+
+class _Loaders(Protocol):
+    """Lightning's CombinedLoader."""
+
+    flattened: Sequence[object]
+
+
+class _Fitting(Protocol):
+    """Lightning's loop over epochs."""
+
+    _combined_loader: _Loaders
+    _combined_loader_states_to_load: Sequence[Saved]
+
+
+class _Adapter(Protocol):
+    """What Keras reads data through."""
+
+    num_batches: int | None
+
+
+class _Epochs(Protocol):
+    """Keras's EpochIterator."""
+
+    steps_per_epoch: int | None
+    data_adapter: _Adapter
+    _steps_seen: int
+    _num_batches: int | None
+
+
+def batches_of_torch() -> tuple[int, int, Mapping[int, object]]:
     """What is known of torch's loader, if it asks for rows.
 
     The rows of a batch, 1 if another batch sampler than torch's asks; and of an iterator with worker
     processes how many batches it asks for ahead, and those that it has asked for and not delivered. Torch
     notes these in a dictionary, which outlives an iterator that is dropped.
     """
-    size, ahead, tasks = 1, 0, {}
+    size, ahead = 1, 0
+    tasks: Mapping[int, object] = {}
     for frame in _callers():
         if not _module_of(frame).startswith("torch.utils.data."):
             continue
-        asking: Any = frame.f_locals.get("self")
-        if type(asking).__name__ == "BatchSampler":
-            size = asking.batch_size
-        elif type(asking).__name__ == "_MultiProcessingDataLoaderIter":
-            ahead, tasks = asking._prefetch_factor * asking._num_workers, asking._task_info
+        kind = _asking(frame)
+        if kind == "BatchSampler":
+            sampler: _Batching = frame.f_locals["self"]
+            size = sampler.batch_size
+        elif kind == "_MultiProcessingDataLoaderIter":
+            iterator: _Fetching = frame.f_locals["self"]
+            ahead, tasks = iterator._prefetch_factor * iterator._num_workers, iterator._task_info
     return size, ahead, tasks
 
 
@@ -78,9 +149,9 @@ def num_skipped() -> int:
     if "accelerate.data_loader" not in sys.modules:
         return 0
     for frame in _callers():
-        asking: Any = frame.f_locals.get("self") if frame.f_code.co_name == "__iter__" else None
-        if type(asking).__name__ == "SkipBatchSampler":
-            return int(asking.skip_batches)
+        if frame.f_code.co_name == "__iter__" and _asking(frame) == "SkipBatchSampler":
+            sampler: _Skipping = frame.f_locals["self"]
+            return int(sampler.skip_batches)
     return 0
 
 
@@ -94,7 +165,7 @@ def is_skipping_batches() -> bool:
     return False
 
 
-def name_arguments(loader: Any) -> None:
+def name_arguments(loader: object) -> None:
     """Names the arguments that Lightning has noted by position, from those on that it gives again by name.
 
     It does so to make a loader anew around another sampler, and both would be given (seen with Lightning
@@ -117,37 +188,46 @@ def is_planning_epochs() -> bool:
     return "setup_data" in names and "reset" not in names
 
 
-def left_by_lightning(loader: Any) -> tuple[Any, Any]:
+def left_by_lightning(loader: object) -> tuple[Sequence[Saved], Saved] | None:
     """The states that Lightning's fit has read but not given to the loaders, and the one for this loader.
+
+    None if there are none, or none for this loader.
 
     After a run that began with a checkpoint of the end of an epoch, it takes every later checkpoint for one
     of the end of an epoch, and loads no states (seen with Lightning 2.6.6).
     """
     for frame in _callers() if _is_lightning_here() else ():
-        loop: Any = frame.f_locals.get("self") if _module_of(frame).endswith("loops.fit_loop") else None
-        if loop is not None and loop._combined_loader_states_to_load:
+        if not _module_of(frame).endswith("loops.fit_loop") or frame.f_locals.get("self") is None:
+            continue
+        loop: _Fitting = frame.f_locals["self"]
+        if loop._combined_loader_states_to_load:
             states = loop._combined_loader_states_to_load
             stateful = [one for one in loop._combined_loader.flattened if hasattr(one, "load_state_dict")]
             for one, state in zip(stateful, states, strict=False):
                 if one is loader:
                     return states, state
-    return None, None
+    return None
 
 
-def seen_by_lightning(batch_sampler: Any) -> tuple[Any, Any]:
+def seen_by_lightning(
+    batch_sampler: Iterable[Index] | None,
+) -> tuple[Iterable[Index] | None, Seeing | None]:
     """A batch sampler without the wrapper of Lightning's predict; and that wrapper, which wants to see each
     batch, or None."""
-    if type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper":
+    if _is_seeing(batch_sampler):
         return batch_sampler._batch_sampler, batch_sampler
     return batch_sampler, None
+
+
+def _is_seeing(batch_sampler: object) -> TypeGuard[Seeing]:
+    return type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper"
 
 
 def is_read_by_accelerate() -> bool:
     """True if the caller is a loader of Accelerate's own."""
     loaders = ("DataLoaderShard", "DataLoaderDispatcher")
     return "accelerate.data_loader" in sys.modules and any(
-        frame.f_code.co_name == "__iter__" and type(frame.f_locals.get("self")).__name__ in loaders
-        for frame in _callers()
+        frame.f_code.co_name == "__iter__" and _asking(frame) in loaders for frame in _callers()
     )
 
 
@@ -196,7 +276,7 @@ def epochs_without_length() -> int:
         found = next((frame for frame in frames if "epoch_iterator" in frame.f_locals), None)
         if found is not None and found.f_code.co_name == "fit":
             fit = found.f_locals
-            epochs: Any = fit["epoch_iterator"]
+            epochs: _Epochs = fit["epoch_iterator"]
             if not epochs.steps_per_epoch and epochs.data_adapter.num_batches is None:
                 return int(fit["epochs"]) - int(fit["initial_epoch"])
     return 0
@@ -207,7 +287,7 @@ def told_by_keras() -> tuple[bool, bool] | None:
 
     None if the caller is not Keras.
     """
-    epochs: Any = None
+    epochs: _Epochs | None = None
     for frame in _callers():
         name, module = frame.f_code.co_name, _module_of(frame)
         if epochs is None and module == "keras.src.trainers.epoch_iterator":
@@ -239,6 +319,11 @@ def _module_of(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
+def _asking(frame: FrameType) -> str:
+    """The name of the class whose method a frame is of."""
+    return type(frame.f_locals.get("self")).__name__
+
+
 def _callers() -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(2)
     for _ in range(_DEPTH):
@@ -248,22 +333,25 @@ def _callers() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def gradient_state() -> Any:
+def gradient_state() -> GradientState | None:
     """Accelerate's GradientState, if there is an Accelerator: it wants to know which loader is active."""
     found = sys.modules.get("accelerate.state")
-    return found.GradientState() if found is not None and found.GradientState._shared_state else None
+    if found is None or not found.GradientState._shared_state:
+        return None
+    state: GradientState = found.GradientState()
+    return state
 
 
-def accelerate_device() -> Any:
+def accelerate_device() -> object:
     """The device of the Accelerator, or None."""
     return _of_accelerate("PartialState", "device")
 
 
-def accelerate_mesh() -> Any:
+def accelerate_mesh() -> object:
     """The DeviceMesh of the Accelerator, or None."""
     return _of_accelerate("AcceleratorState", "device_mesh")
 
 
-def _of_accelerate(kind: str, name: str) -> Any:
+def _of_accelerate(kind: str, name: str) -> object:
     found = sys.modules.get("accelerate.state")
     return None if found is None else getattr(found, kind)._shared_state.get(name)
