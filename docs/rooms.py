@@ -56,7 +56,7 @@ class Spot(NamedTuple):
 def names() -> list[str]:
     """All rooms, by name."""
     paths = [path for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
-    return sorted(path.stem for path in paths if path.name != "__init__.py")
+    return sorted(path.stem for path in paths if not path.name.startswith("__"))
 
 
 def files_of(name: str) -> list[Path]:

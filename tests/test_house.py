@@ -39,7 +39,6 @@ HOUSE = [
     "storage",
     "testing",
     "compat",
-    "__main__",
 ]
 ARITHMETIC = {"torch", "os", "time", "random", "pathlib"}
 NEVER = {
@@ -90,7 +89,7 @@ def rooms() -> list[str]:
     return sorted(
         ".".join(path.parts).removesuffix(".__init__")
         for path in paths
-        if path.name != "__init__" or path.parts[0] == "compat"
+        if not path.name.startswith("__") or path.parts[0] == "compat"
     )
 
 
