@@ -79,7 +79,7 @@ NEIGHBOURS = {
     ("adapters.keras", "adapters.keras_sequence"),
 }
 MOST_ENTRIES = 25  # in a folder
-MOST_ANY = 45  # in annotations, of 1,000 lines of code
+MOST_ANY = 10  # in annotations, of 1,000 lines of code
 
 
 @cache

@@ -18,17 +18,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from .errors import CorruptError, RemoteError, SchemaError
 from .files.checksum import combine_crc32, crc32
 from .formats.contract import Writer, format_named
-from .process.progress import progress_bar
+from .process.progress import Bar, progress_bar
 from .reading.reader import Reader
 from .rows.block import Block, Collector, Rows, equal_blocks
 from .rows.schema import Schema
+from .rows.types import Json, Row
 from .stores.contract import Seen, Versions
 from .versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of, is_token
 from .versions.staging import Staging
@@ -57,10 +57,10 @@ class RowSource(ABC):
     name: str = "the source"
 
     @abstractmethod
-    def rows(self, start: int) -> Iterator[Any]:
+    def rows(self, start: int) -> Iterator[Row]:
         """The rows from number `start` on; `start` is 0 unless `seekable`."""
 
-    def row(self, number: int) -> Any:
+    def row(self, number: int) -> Row:
         """One row; only called if the source is `seekable`."""
         return next(iter(self.rows(number)))
 
@@ -110,7 +110,7 @@ class BuildOptions:
     progress: bool | None = None
     block_bytes: int = 4 * 2**20
     file_bytes: int = 2**30
-    info: dict[str, Any] = field(default_factory=dict)
+    info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
     before_publishing: Callable[[], None] | None = None
@@ -190,7 +190,7 @@ class _Build:
         self._checks: list[_Check] = []
         self._file_rows = 0
         self._noticed = _NOTICE_BYTES
-        self._noted: dict[str, Any] | None = None  # of the build, where its files are listed
+        self._noted: Json | None = None  # of the build, where its files are listed
         self._started = self._file_started = time.monotonic()
 
     def run(self) -> None:
@@ -236,7 +236,7 @@ class _Build:
 
     # -- rows -> blocks
 
-    def _blocks_of_rows(self, bar: Any) -> Iterator[Block]:
+    def _blocks_of_rows(self, bar: Bar) -> Iterator[Block]:
         assert isinstance(self.source, RowSource)
         collector = self._collector
         number = self.rows_done + len(collector)
@@ -258,7 +258,7 @@ class _Build:
                 "correct its __len__ or __getitems__"
             )
 
-    def _asked(self, ask: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+    def _asked(self, ask: Callable[[], Iterable[Row]]) -> Iterator[Row]:
         """Rows of the source; marks its errors, to tell them from all others."""
         try:
             yield from ask()
@@ -286,7 +286,7 @@ class _Build:
             self.staging.free_bytes() / 1e9,
         )
 
-    def _blocks_of_arrays(self, bar: Any) -> Iterator[Block]:
+    def _blocks_of_arrays(self, bar: Bar) -> Iterator[Block]:
         assert isinstance(self.source, BlockSource)
         number = 0
         for block in self.source.blocks(self.options.block_bytes):
@@ -370,7 +370,7 @@ class _Build:
 
     # -- an interrupted build
 
-    def _signature(self) -> list[Any]:
+    def _signature(self) -> list[object]:
         options = self.options
         schema = options.schema.to_json() if options.schema else None
         return [
@@ -403,7 +403,7 @@ class _Build:
             )
         self.staging.keep_only(self.files)
 
-    def _take_over(self, found: dict[str, Any]) -> None:
+    def _take_over(self, found: Json) -> None:
         schema = Schema.from_json(found["schema"])
         files = [FileEntry.from_json(file) for file in found["files"]]
         if not is_token(found["token"]):
@@ -427,7 +427,7 @@ class _Build:
                 self._collector.add(row, number)
         _log.info("%s: continuing an interrupted build at row %d", self.source.name, reader.num_rows)
 
-    def _compare_functions(self, noted: Any) -> None:
+    def _compare_functions(self, noted: Json | None) -> None:
         """Raises ValueError if the kept rows were made with arguments other than the current ones."""
         made, function = None if noted is None else FunctionEntry.from_json(noted), self.options.function
         if made is None and function is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 from .adapters.sources import dataset_and_source
 from .build import BuildOptions, build
@@ -77,7 +77,7 @@ class Storage:
         format: str = "lmdb",
         compression: str | None = None,
         *,
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, object] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,
         timeout: float = 86400.0,
@@ -124,7 +124,7 @@ class Storage:
 
     def submit(
         self,
-        data: Any,
+        data: object,
         id: str,
         version: str,
         overwrite: bool = False,
@@ -135,7 +135,7 @@ class Storage:
         progress: bool | None = None,
         format: str | None = None,
         compression: str | None = None,
-        info: Mapping[str, Any] | None = None,
+        info: Mapping[str, object] | None = None,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -227,8 +227,8 @@ class Storage:
         progress: bool | None = None,
         format: str | None = None,
         compression: str | None = None,
-        info: Mapping[str, Any] | None = None,
-    ) -> Callable[[Callable[P, Any]], Callable[P, DataRef]]:
+        info: Mapping[str, object] | None = None,
+    ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process,
         reads.
 
@@ -272,7 +272,7 @@ class Storage:
         options = self._options(schema, max_rows, progress, format, compression, info)
         cacheable = Cacheable(self._store, self._lock, options, num_workers, stale)
 
-        def decorate(function: Callable[P, Any]) -> Callable[P, DataRef]:
+        def decorate(function: Callable[P, object]) -> Callable[P, DataRef]:
             return cacheable.decorated(function, id, version, ignore)
 
         return decorate
@@ -424,7 +424,7 @@ class Storage:
         progress: bool | None,
         format: str | None,
         compression: str | None,
-        info: Mapping[str, Any] | None = None,
+        info: Mapping[str, object] | None = None,
     ) -> BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression

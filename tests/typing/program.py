@@ -14,6 +14,8 @@ from torch.utils.data import RandomSampler, Subset, TensorDataset
 from typing_extensions import assert_type
 
 import torchyoga as yoga
+from torchyoga.compat.yogadl import storage as yogadl_storage
+from torchyoga.compat.yogadl.dataref import CachedDataRef
 
 
 class Squares(yoga.DataRef[int]):
@@ -112,3 +114,24 @@ def load_anything(ref: yoga.DataRef, group: ProcessGroup) -> None:
     yoga.DataLoader(rows, group="dp")  # wrong: a group
     yoga.to_device(loader, None)  # wrong: a device
     loader.prove("dp")  # wrong: a group
+
+
+def arrays(folder: Path) -> None:
+    columns = {"x": np.zeros((3, 2)), "y": np.arange(3)}
+    assert_type(len(yoga.from_arrays(columns)), int)
+    yoga.from_arrays({"x": np.zeros(3), "y": torch.zeros(3), 0: folder / "z.npy"})
+    yoga.from_arrays([1, 2])  # wrong: a list is not an array
+    yoga.from_arrays({"x": [1, 2]})  # wrong: nor is this one
+    yoga.from_hdf5(folder / "x.h5", ["x", "y"], cache_bytes=0)
+    yoga.from_hdf5(folder / "x.h5", 3)  # wrong: names of datasets
+
+
+def old_program(folder: str) -> None:
+    storage = yogadl_storage.LFSStorage(yogadl_storage.LFSConfigurations(folder))
+
+    @storage.cacheable("numbers", "1.0")
+    def numbers(count: int) -> list[int]:
+        return list(range(count))
+
+    assert_type(numbers(3), CachedDataRef)
+    numbers("3")  # wrong: an int

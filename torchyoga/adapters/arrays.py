@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -19,21 +19,23 @@ from ..process.buffers import BufferPool
 from ..reading.dataref import ColumnsRef, DataRef
 from ..rows.block import Data
 from ..rows.schema import Column, Schema
+from ..rows.types import Array, Row
 
 __all__ = ["from_arrays", "is_arrays"]
 
 Ints = npt.NDArray[np.int64]
-Array = np.ndarray[Any, Any]
+ArrayOrTensor: TypeAlias = Array | torch.Tensor  # (N, ...)
+Arrays: TypeAlias = ArrayOrTensor | str | os.PathLike[str]  # in memory, or in a file
 
 
-def is_arrays(data: Any) -> bool:
+def is_arrays(data: object) -> TypeGuard[ArrayOrTensor | dict[Hashable, ArrayOrTensor]]:
     """True for an array or a tensor with rows, and for a dict of such."""
     if isinstance(data, dict):
         return bool(data) and all(isinstance(value, (np.ndarray, torch.Tensor)) for value in data.values())
     return isinstance(data, (np.ndarray, torch.Tensor))
 
 
-def from_arrays(data: Any) -> DataRef:
+def from_arrays(data: Arrays | Mapping[Any, Arrays]) -> DataRef:
     """Existing arrays as a DataRef: nothing is copied, nothing is cached.
 
     Args:
@@ -54,13 +56,13 @@ def from_arrays(data: Any) -> DataRef:
         >>> len(ref), ref[2]["label"]
         (3, np.int64(2))
     """
-    given = data if isinstance(data, dict) else {"the array": data}
+    given: Mapping[Hashable, object] = data if isinstance(data, dict) else {"the array": data}
     arrays = {name: _loaded(value) for name, value in given.items()}
     packed = {name: _packed(array) for name, array in arrays.items()}
     return _over(arrays, packed, isinstance(data, dict))
 
 
-def _over(arrays: dict[Any, Any], packed: dict[Any, Any], in_dicts: bool) -> DataRef:
+def _over(arrays: dict[Hashable, ArrayOrTensor], packed: dict[Hashable, _Packed], in_dicts: bool) -> DataRef:
     """A DataRef over arrays, which pickles as `packed`."""
     for name, array in arrays.items():
         if array.ndim == 0:
@@ -87,7 +89,7 @@ def _over(arrays: dict[Any, Any], packed: dict[Any, Any], in_dicts: bool) -> Dat
     return ColumnsRef("arrays", schema, length, columns, (_remade, (packed, in_dicts)))
 
 
-def _loaded(value: Any) -> Any:
+def _loaded(value: object) -> ArrayOrTensor:
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return value
     if not isinstance(value, (str, os.PathLike)):
@@ -107,7 +109,7 @@ def _loaded(value: Any) -> Any:
     return found
 
 
-def _first_row(array: Any) -> Any:
+def _first_row(array: ArrayOrTensor) -> Row:
     if len(array):
         return array[0]
     if isinstance(array, torch.Tensor):
@@ -115,13 +117,13 @@ def _first_row(array: Any) -> Any:
     return np.zeros((1, *array.shape[1:]), array.dtype)[0]
 
 
-def _readable(array: Any) -> Array:
+def _readable(array: ArrayOrTensor) -> Array:
     if isinstance(array, np.ndarray):
         return array
     array = array.detach().cpu()
     if array.dtype.is_floating_point and array.dtype not in (torch.float16, torch.float32, torch.float64):
         array = array.contiguous().view(torch.uint16 if array.dtype.itemsize == 2 else torch.uint8)
-    return array.resolve_conj().resolve_neg().numpy()  # type: ignore[no-any-return]
+    return array.resolve_conj().resolve_neg().numpy()
 
 
 def _column(column: Column, array: Array, pool: BufferPool) -> Callable[[Ints], Data]:
@@ -160,10 +162,13 @@ class _InFile(NamedTuple):
     strides: tuple[int, ...]
 
 
-def _packed(array: Any) -> Any:
+_Packed: TypeAlias = ArrayOrTensor | _InFile
+
+
+def _packed(array: ArrayOrTensor) -> _Packed:
     if not isinstance(array, np.memmap) or not array.size or min(array.strides, default=0) < 0:
         return array
-    owner: Any = array
+    owner: Array = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     if not isinstance(owner.base, mmap.mmap) or array.filename is None:
@@ -174,11 +179,11 @@ def _packed(array: Any) -> Any:
     return _InFile(os.path.abspath(array.filename), offset, array.dtype.str, array.shape, array.strides)
 
 
-def _unpacked(packed: Any) -> Any:
+def _unpacked(packed: _Packed) -> ArrayOrTensor:
     if not isinstance(packed, _InFile):
         return packed
     try:
-        data: Any = np.memmap(packed.path, np.uint8, "r")
+        data: Array = np.memmap(packed.path, np.uint8, "r")
     except FileNotFoundError:
         raise NotFoundError(f"{packed.path} has been removed since this DataRef was made") from None
     itemsize = np.dtype(packed.dtype).itemsize
@@ -189,5 +194,5 @@ def _unpacked(packed: Any) -> Any:
     return np.lib.stride_tricks.as_strided(first, packed.shape, packed.strides, subok=True, writeable=False)
 
 
-def _remade(packed: dict[Any, Any], in_dicts: bool) -> DataRef:
+def _remade(packed: dict[Hashable, _Packed], in_dicts: bool) -> DataRef:
     return _over({name: _unpacked(value) for name, value in packed.items()}, packed, in_dicts)

@@ -6,19 +6,33 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol, TypeGuard
 
 from ..build import RowSource
+from ..rows.types import Row
 
 __all__ = ["DataflowSource", "source_of"]
 
+
+class _Dataflow(Protocol):
+    def reset_state(self) -> None: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+    def __len__(self) -> int: ...
+
+
 # The process in which each DataFlow was readied: a second reset_state would start its worker processes anew.
-_ready: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_ready: weakref.WeakKeyDictionary[_Dataflow, int] = weakref.WeakKeyDictionary()
 
 
-def source_of(data: Any) -> DataflowSource | None:
+def source_of(data: object) -> DataflowSource | None:
     """A TensorPack DataFlow as a source; None for anything else."""
-    return DataflowSource(data) if hasattr(data, "reset_state") and hasattr(data, "__iter__") else None
+    return DataflowSource(data) if _is_dataflow(data) else None
+
+
+def _is_dataflow(data: object) -> TypeGuard[_Dataflow]:
+    return hasattr(data, "reset_state") and hasattr(data, "__iter__")
 
 
 class DataflowSource(RowSource):
@@ -30,7 +44,7 @@ class DataflowSource(RowSource):
         ValueError: it is repeated without end.
     """
 
-    def __init__(self, dataflow: Any) -> None:
+    def __init__(self, dataflow: _Dataflow) -> None:
         self.name = type(dataflow).__name__
         if _is_endless(dataflow):
             raise ValueError(
@@ -42,7 +56,7 @@ class DataflowSource(RowSource):
             self.length = len(dataflow)
         self._dataflow = dataflow
 
-    def rows(self, start: int) -> Iterator[Any]:
+    def rows(self, start: int) -> Iterator[Row]:
         """All datapoints."""
         if _ready.get(self._dataflow) != os.getpid():
             self._dataflow.reset_state()
@@ -50,14 +64,14 @@ class DataflowSource(RowSource):
         return iter(self._dataflow)
 
 
-def _is_endless(dataflow: Any) -> bool:
+def _is_endless(dataflow: object) -> bool:
     """True if one of the DataFlows this one draws from is repeated for ever, and none before it bounds it."""
     seen = 0
     while dataflow is not None and seen < 1000:
         name = type(dataflow).__name__
         if name == "FixedSizeData":
             return False
-        if name == "RepeatedData" and dataflow.num == -1:
+        if name == "RepeatedData" and getattr(dataflow, "num", None) == -1:
             return True
         dataflow, seen = getattr(dataflow, "ds", None), seen + 1
     return False

@@ -12,7 +12,7 @@ import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -28,11 +28,13 @@ from ..process.buffers import BufferPool
 from ..reading.dataref import ColumnsRef, DataRef
 from ..rows.block import Data
 from ..rows.schema import Column, Node, Schema, path_name
+from ..rows.types import Array
 
 __all__ = ["from_hdf5"]
 
 Ints = npt.NDArray[np.int64]
-Array = np.ndarray[Any, Any]
+Dtype = np.dtype[np.generic]
+Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 _MOST_LINKS = 32  # soft links on the way to one dataset
 _MOST_NAMED = 20  # datasets in a message
 _CACHE_BYTES = 256 * 2**20
@@ -41,7 +43,7 @@ _BLOCK_BYTES = 2**20  # of rows converted together, where a dataset has no chunk
 
 def from_hdf5(
     path: str | os.PathLike[str],
-    columns: str | Sequence[str] | Mapping[str, str] | None = None,
+    columns: Columns | None = None,
     cache_bytes: int = _CACHE_BYTES,
 ) -> DataRef:
     """Datasets of an existing HDF5 file as a DataRef: nothing is copied, nothing is cached.
@@ -76,7 +78,12 @@ def from_hdf5(
     return _opened_as(path, columns, cache_bytes, None)
 
 
-def _opened_as(path: Any, columns: Any, cache_bytes: int, identity: tuple[int, int] | None) -> DataRef:
+def _opened_as(
+    path: str | os.PathLike[str],
+    columns: Columns | None,
+    cache_bytes: int,
+    identity: tuple[int, int] | None,
+) -> DataRef:
     place = Path(path).expanduser().absolute()
     with _opened(place) as file:
         if columns is None:
@@ -104,7 +111,7 @@ def _opened_as(path: Any, columns: Any, cache_bytes: int, identity: tuple[int, i
     return ColumnsRef(place.name, schema, next(iter(lengths.values())), takes, remade)
 
 
-def _opened(place: Path) -> Any:
+def _opened(place: Path) -> h5py.File:
     if not place.exists():
         raise NotFoundError(f"there is no file {place}; pass the path of an HDF5 file")
     if not place.is_file() or not h5py.is_hdf5(place):
@@ -128,7 +135,7 @@ def _opened(place: Path) -> Any:
 # -- names
 
 
-def _at_the_root(file: Any, place: Path) -> list[str]:
+def _at_the_root(file: h5py.File, place: Path) -> list[str]:
     hard = [name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink)]
     found = [name for name in hard if isinstance(file[name], h5py.Dataset)]
     if not found:
@@ -136,7 +143,7 @@ def _at_the_root(file: Any, place: Path) -> list[str]:
     return found
 
 
-def _named(columns: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+def _named(columns: Columns) -> dict[str, str]:
     if isinstance(columns, str):
         return {"": columns}
     named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
@@ -148,7 +155,7 @@ def _named(columns: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     return named
 
 
-def _find(file: Any, name: str, place: Path) -> Any:
+def _find(file: h5py.File, name: str, place: Path) -> h5py.Dataset:
     """The dataset of this name; through soft links, never into another file."""
     at, left, links = file["/"], [part for part in name.split("/") if part], 0
     while left:
@@ -177,10 +184,10 @@ def _find(file: Any, name: str, place: Path) -> Any:
     return at
 
 
-def _listing(file: Any) -> str:
+def _listing(file: h5py.File) -> str:
     found: list[str] = []
 
-    def note(name: str, thing: Any) -> bool | None:
+    def note(name: str, thing: h5py.HLObject) -> bool | None:
         if isinstance(thing, h5py.Dataset):
             found.append(f"{name!r} {thing.shape}")
         return True if len(found) > _MOST_NAMED else None
@@ -190,7 +197,7 @@ def _listing(file: Any) -> str:
     return f"its datasets are {', '.join(found[:_MOST_NAMED])}{more}" if found else "it has no datasets"
 
 
-def _length(dataset: Any, place: Path) -> int:
+def _length(dataset: h5py.Dataset, place: Path) -> int:
     if not dataset.shape:
         what = "holds nothing" if dataset.shape is None else "is a single value"
         raise SchemaError(f"{place}: {dataset.name!r} {what}, so it has no rows; pass one with rows first")
@@ -212,7 +219,10 @@ class _Leaf(NamedTuple):
         return Column(name, self.kind, self.dtype, self.shape, 1 if self.shape is None else len(self.shape))
 
 
-def _tree(leaves: Any, path: tuple[str, ...]) -> tuple[Node, list[tuple[str, _Leaf]]]:
+_Leaves: TypeAlias = "_Leaf | dict[str, _Leaves]"  # of one row
+
+
+def _tree(leaves: _Leaves, path: tuple[str, ...]) -> tuple[Node, list[tuple[str, _Leaf]]]:
     if isinstance(leaves, _Leaf):
         return Node("leaf"), [(path_name(path), leaves)]
     parts = [_tree(leaf, (*path, key)) for key, leaf in leaves.items()]
@@ -260,7 +270,7 @@ class _Opening:
 
         return look_and_take
 
-    def leaves(self, dataset: Any) -> _Leaf | dict[str, Any]:
+    def leaves(self, dataset: h5py.Dataset) -> _Leaves:
         """The leaves that a row of a dataset has: one, or a dict of them for compound values.
 
         Raises:
@@ -280,7 +290,7 @@ class _Opening:
         read = self._read(dataset, dtype, properties, where)
         return _leaves_of(dtype, dataset.id.get_type(), dataset.shape[1:], read, 0, where)
 
-    def _of_varying_length(self, dataset: Any, dtype: np.dtype[Any], where: str) -> _Leaf:
+    def _of_varying_length(self, dataset: h5py.Dataset, dtype: Dtype, where: str) -> _Leaf:
         _refuse_references(dtype, where)
         if dataset.ndim != 1:
             raise SchemaError(
@@ -300,7 +310,7 @@ class _Opening:
         native = inner
         return _Leaf("ndarray", native.str, None, lambda rows: _joined(rows_of(rows).tolist(), native))
 
-    def _read(self, dataset: Any, dtype: np.dtype[Any], properties: h5p.PropDCID, where: str) -> _Read:
+    def _read(self, dataset: h5py.Dataset, dtype: Dtype, properties: h5p.PropDCID, where: str) -> _Read:
         if not dataset.size:
             return lambda rows, offset, size: np.empty(0, np.uint8)
         layout = properties.get_layout()
@@ -327,7 +337,7 @@ class _Opening:
 _Read = Callable[[Ints, int, int], Bytes]  # row numbers; which bytes of each value: offset, size
 
 
-def _refuse_other_files(dataset: Any, properties: h5p.PropDCID, where: str) -> None:
+def _refuse_other_files(dataset: h5py.Dataset, properties: h5p.PropDCID, where: str) -> None:
     files = [os.fsdecode(properties.get_external(i)[0]) for i in range(properties.get_external_count())]
     if properties.get_layout() == h5d.VIRTUAL:
         files += [source.file_name for source in dataset.virtual_sources()]
@@ -339,12 +349,12 @@ def _refuse_other_files(dataset: Any, properties: h5p.PropDCID, where: str) -> N
         )
 
 
-def _refuse_references(dtype: np.dtype[Any], where: str) -> None:
+def _refuse_references(dtype: Dtype, where: str) -> None:
     if h5py.check_ref_dtype(dtype) is not None:
         raise SchemaError(f"{where} holds references to other objects; store what they lead to instead")
 
 
-def _refuse_objects(dtype: np.dtype[Any], where: str) -> None:
+def _refuse_objects(dtype: Dtype, where: str) -> None:
     for name in dtype.names or ():
         _refuse_objects(dtype.fields[name][0], f"{where}, field {name!r}")  # type: ignore[index]
     if dtype.base.kind == "O":
@@ -354,7 +364,7 @@ def _refuse_objects(dtype: np.dtype[Any], where: str) -> None:
         )
 
 
-def _is_plain(stored: h5t.TypeID, dtype: np.dtype[Any]) -> bool:
+def _is_plain(stored: h5t.TypeID, dtype: Dtype) -> bool:
     """True if the bytes of values in the file are those that NumPy holds."""
     if dtype.fields:
         members = enumerate(dtype.fields[name] for name in dtype.names or ())
@@ -368,8 +378,8 @@ def _is_plain(stored: h5t.TypeID, dtype: np.dtype[Any]) -> bool:
 
 
 def _leaves_of(
-    dtype: np.dtype[Any], stored: h5t.TypeID, shape: tuple[int, ...], read: _Read, offset: int, where: str
-) -> _Leaf | dict[str, Any]:
+    dtype: Dtype, stored: h5t.TypeID, shape: tuple[int, ...], read: _Read, offset: int, where: str
+) -> _Leaves:
     base, shape = dtype.base, (*shape, *dtype.shape)
     if base.fields and not dtype.shape:
         return {
@@ -408,7 +418,7 @@ def _part(values: Array, itemsize: int, offset: int, size: int) -> Bytes:
     return np.ascontiguousarray(data.reshape(-1, itemsize)[:, offset : offset + size]).reshape(-1)
 
 
-def _fill(dataset: Any, dtype: np.dtype[Any], count: int, where: str) -> Bytes:
+def _fill(dataset: h5py.Dataset, dtype: Dtype, count: int, where: str) -> Bytes:
     """The fill value of `count` values that were never written."""
     try:
         value = np.full((count, *dtype.shape), dataset.fillvalue, dtype.base)
@@ -422,7 +432,7 @@ def _fill(dataset: Any, dtype: np.dtype[Any], count: int, where: str) -> Bytes:
 class _Chunks:
     """Where the chunks of a dataset lie; a contiguous dataset is one, or several if HDF5 must convert it."""
 
-    def __init__(self, dataset: Any, dtype: np.dtype[Any], properties: h5p.PropDCID, where: str) -> None:
+    def __init__(self, dataset: h5py.Dataset, dtype: Dtype, properties: h5p.PropDCID, where: str) -> None:
         stored = h5t.decode(dataset.id.get_type().encode())  # its own, not one of the file
         self._where = where
         self._itemsize = dtype.itemsize
@@ -457,8 +467,8 @@ class _Chunks:
         elif chunked and (self._nbytes[self._offsets >= 0] != self._stored_bytes).any():
             raise CorruptError(f"{where} has chunks that are not {self._stored_bytes} bytes long")
 
-    def _note_chunks(self, dataset: Any) -> None:
-        found: list[Any] = []
+    def _note_chunks(self, dataset: h5py.Dataset) -> None:
+        found: list[h5d.StoreInfo] = []
         dataset.id.chunk_iter(found.append)
         if not found:
             return
@@ -538,7 +548,7 @@ class _ByHdf5:
     def __init__(self, opening: _Opening, name: str) -> None:
         self._opening = opening
         self._name = name
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[int, h5py.Dataset] = {}
 
     def __call__(self, rows: Ints) -> Array:
         """(rows, ...) as h5py gives them."""
@@ -586,7 +596,7 @@ class _Readable(io.RawIOBase):
 # -- values of varying length
 
 
-def _joined(values: list[Any], dtype: np.dtype[Any]) -> Data:
+def _joined(values: list[Array], dtype: Dtype) -> Data:
     offsets = np.cumsum([0, *map(len, values)]).astype(np.int64)
     return Data(np.concatenate([np.empty(0, dtype), *values]).astype(dtype, copy=False), offsets)
 

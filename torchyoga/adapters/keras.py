@@ -33,6 +33,7 @@ from ..order.iteration import Iteration
 from ..order.place import Place
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream
+from ..rows.types import Batch, Json
 from ..sampling.trainers import told_by_keras
 from .keras_sequence import as_dataref
 from .numbered import NumberedBatches
@@ -47,7 +48,7 @@ def make_keras_dataset(
     *,
     shuffle: Shuffle | None = None,
     seed: int = 0,
-    fields: Sequence[Any] | None = None,
+    fields: Sequence[str | int] | None = None,
     drop_last: bool = False,
     padding: float | None = None,
     workers: int = 1,
@@ -187,7 +188,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         """Batches of the epoch under way or about to begin, from where it begins."""
         return self._pass.steps if self._pass is not None else self._batches.steps(self._begin())
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Batch:
         index = as_int("index", index, low=0)
         start = self._pass.start if self._pass is not None else self._begin()
         steps = self.num_batches
@@ -199,7 +200,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             self._pass.ask(index)
         return self._batches.batch(start, index) if self._pool is None else self._pool.batch(start, index)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         start = self._begin()
         return (self._batches.batch(start, index) for index in range(self._batches.steps(start)))
 
@@ -274,7 +275,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._stream.cursor.reached(found.run)
         return found.delivered == found.steps
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Json:
         """The state after the last batch that `delivered` counted; `Stream.state_dict` of its stream.
 
         Raises:
@@ -322,10 +323,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         self.every = None if every is None else as_int("every", every, low=1)
         self._last = -1  # the batch of this epoch that was trained on last
         self._since = 0  # batches since the last save
-        self._place: dict[str, Any] | None = None  # the place in the data, while a validation runs
-        self._random: dict[str, Any] | None = None  # to be set when the next batch or epoch begins
+        self._place: Json | None = None  # the place in the data, while a validation runs
+        self._random: Json | None = None  # to be set when the next batch or epoch begins
 
-    def fit(self, model: Any, epochs: int, **arguments: Any) -> Any:
+    def fit(self, model: keras.Model, epochs: int, **arguments: Any) -> keras.callbacks.History | None:
         """Restores what was saved, and calls `model.fit` until `epochs` are done.
 
         Args:
@@ -362,7 +363,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
                 break
         return history
 
-    def restore(self, model: Any) -> bool:
+    def restore(self, model: keras.Model) -> bool:
         """Puts a model that is built and compiled, and the dataset, back to where they were saved.
 
         Returns:
@@ -420,17 +421,17 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
                 old.unlink(missing_ok=True)
         self._since = 0
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Counts the batches of Keras's epoch anew."""
         self._last = -1
         if not self.dataset.is_within_epoch:
             self._set_random_state()
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Puts the random numbers back to where they were saved: Keras may have drawn some to begin."""
         self._set_random_state()
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Counts the batches in the dataset, and saves if it is time."""
         steps, self._last = batch - self._last, batch
         self._since += steps
@@ -438,15 +439,15 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         if self.every is not None and self._since >= self.every and not ends:
             self.save()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Saves."""
         self.save()
 
-    def on_test_begin(self, logs: Any = None) -> None:
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Notes the place in the data, because validation may use the same dataset."""
         self._place = self.dataset.state_dict()
 
-    def on_test_end(self, logs: Any = None) -> None:
+    def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Goes back there: no epoch was trained on."""
         if self._place is not None and self.dataset.state_dict() != self._place:
             self.dataset.load_state_dict(self._place)
@@ -458,21 +459,21 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
             self._random = None
 
 
-def _seeds(model: Any) -> list[Any]:
+def _seeds(model: keras.Model) -> list[keras.Variable]:
     """The variables that dropout and its like draw from, which are not weights."""
     weights = {id(variable) for variable in model.weights}
     return [v for v in model.variables if id(v) not in weights and "seed_generator" in v.path]
 
 
-def _random_state(model: Any) -> dict[str, Any]:
-    state: dict[str, Any] = {"backend": keras.backend.backend()}
+def _random_state(model: keras.Model) -> Json:
+    state: Json = {"backend": keras.backend.backend()}
     state["seeds"] = [keras.ops.convert_to_numpy(seed).tolist() for seed in _seeds(model)]
     if state["backend"] == "torch":  # torch draws from its own generator where a layer has no seed
         state["torch"] = torch.get_rng_state().numpy().tobytes().hex()
     return state
 
 
-def _set_random_state(model: Any, state: dict[str, Any]) -> None:
+def _set_random_state(model: keras.Model, state: Json) -> None:
     if state["backend"] != keras.backend.backend():
         return  # another backend draws other numbers anyway
     for seed, value in zip(_seeds(model), state["seeds"], strict=True):

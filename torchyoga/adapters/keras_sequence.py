@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from ..build import RowSource
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.tree import mapped
+from ..rows.types import Array, Batch, Row
 from .map_style import MapSource
 
 __all__ = ["as_dataref", "source_of"]
@@ -20,9 +21,15 @@ __all__ = ["as_dataref", "source_of"]
 _CACHE_BYTES = 256 * 2**20
 
 
-def source_of(data: Any, num_workers: int = 0) -> RowSource | None:
+class Batches(Protocol):
+    """Batches by number, as a Keras sequence has them."""
+
+    def __getitem__(self, index: int, /) -> Batch: ...
+
+
+def source_of(data: object, num_workers: int = 0) -> RowSource | None:
     """A `keras.utils.PyDataset` or `Sequence` as a source; None for anything else."""
-    if not (hasattr(data, "__getitem__") and hasattr(data, "on_epoch_end")):
+    if not _is_sequence(data):
         return None
     ref = _SequenceRef(data, _CACHE_BYTES)
     source = MapSource(ref, num_workers, rows_at_once=max(1, ref.batch_size))
@@ -30,7 +37,7 @@ def source_of(data: Any, num_workers: int = 0) -> RowSource | None:
     return source
 
 
-def as_dataref(sequence: Any, cache_bytes: int = _CACHE_BYTES) -> DataRef:
+def as_dataref(sequence: Batches, cache_bytes: int = _CACHE_BYTES) -> DataRef:
     """The rows of a Keras sequence by number: row n is place n % B of batch n // B. Nothing is kept on disk.
 
     Args:
@@ -62,10 +69,10 @@ def as_dataref(sequence: Any, cache_bytes: int = _CACHE_BYTES) -> DataRef:
 
 
 class _SequenceRef(DataRef):
-    def __init__(self, sequence: Any, cache_bytes: int) -> None:
+    def __init__(self, sequence: Batches, cache_bytes: int) -> None:
         self._sequence = sequence
         self._cache_bytes = cache_bytes
-        self._cache: dict[int, Any] = {}  # the batch used last is the last one
+        self._cache: dict[int, Batch] = {}  # the batch used last is the last one
         self._count = _num_batches(sequence)
         self.batch_size = self._length = 0
         if self._count:
@@ -81,12 +88,12 @@ class _SequenceRef(DataRef):
     def __repr__(self) -> str:
         return f"<DataRef over {type(self._sequence).__name__}: {len(self)} rows>"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_cache": {}}
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
+    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Row]:
         """The rows of these numbers; each batch is read once for all of its rows."""
-        found: list[Any] = [None] * len(rows)
+        found: list[Row] = [None] * len(rows)
         batches, places = np.divmod(rows, max(1, self.batch_size))
         for number in np.unique(batches).tolist():
             batch = self._batch(number)
@@ -94,7 +101,7 @@ class _SequenceRef(DataRef):
                 found[at] = _row(batch, int(places[at]))
         return found
 
-    def _batch(self, number: int) -> Any:
+    def _batch(self, number: int) -> Batch:
         batch = self._cache.pop(number, None)
         if batch is None:
             batch = mapped(self._sequence[number], lambda leaf: self._plain(number, leaf))
@@ -113,7 +120,7 @@ class _SequenceRef(DataRef):
             self._cache.pop(next(iter(list(self._cache))), None)
         return batch
 
-    def _length_of(self, number: int, batch: Any) -> int:
+    def _length_of(self, number: int, batch: Batch) -> int:
         lengths = {len(array) for array in _arrays(batch)}
         if len(lengths) != 1:
             raise SchemaError(
@@ -122,7 +129,7 @@ class _SequenceRef(DataRef):
             )
         return lengths.pop()
 
-    def _plain(self, number: int, leaf: Any) -> Any:
+    def _plain(self, number: int, leaf: Row) -> Row:
         """An array of a batch, copied: the sequence may use its memory again."""
         if leaf is None:
             return None
@@ -147,6 +154,10 @@ class _SequenceRef(DataRef):
         return f"{type(self._sequence).__name__}: batch {number}"
 
 
+def _is_sequence(data: object) -> TypeGuard[Batches]:
+    return hasattr(data, "__getitem__") and hasattr(data, "on_epoch_end")
+
+
 def _num_batches(sequence: Any) -> int:
     name = type(sequence).__name__
     try:
@@ -160,7 +171,7 @@ def _num_batches(sequence: Any) -> int:
     return int(found)
 
 
-def _arrays(batch: Any) -> Iterator[Any]:
+def _arrays(batch: Batch) -> Iterator[Array | torch.Tensor]:
     """The arrays of a batch."""
     if isinstance(batch, dict):
         batch = list(batch.values())
@@ -171,14 +182,14 @@ def _arrays(batch: Any) -> Iterator[Any]:
         yield batch
 
 
-def _nbytes(batch: Any) -> int:
+def _nbytes(batch: Batch) -> int:
     return sum(array.nbytes for array in _arrays(batch))
 
 
-def _row(batch: Any, place: int) -> Any:
+def _row(batch: Batch, place: int) -> Row:
     """A row of its own: changing it does not change the batch."""
 
-    def part(array: Any) -> Any:
+    def part(array: Array | torch.Tensor | None) -> Row:
         if array is None:
             return None
         return array[place].clone() if isinstance(array, torch.Tensor) else array[place, ...].copy()[()]

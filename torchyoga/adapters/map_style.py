@@ -7,18 +7,31 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch.utils.data import DataLoader
 
 from ..build import RowSource
 from ..reading.dataref import DataRef
+from ..rows.types import Row
 
-__all__ = ["MapSource"]
+__all__ = ["MapSource", "MapStyle"]
 
 _READ_AHEAD = 64  # rows asked for at once
+
+
+class MapStyle(Protocol):
+    """Rows by number, as a torch Dataset or a list has them."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Row: ...
+
+
+class _ManyAtOnce(MapStyle, Protocol):
+    def __getitems__(self, numbers: list[int], /) -> Iterable[Row]: ...
 
 
 class MapSource(RowSource):
@@ -29,7 +42,7 @@ class MapSource(RowSource):
 
     seekable = True
 
-    def __init__(self, dataset: Any, num_workers: int = 0, rows_at_once: int = 16) -> None:
+    def __init__(self, dataset: MapStyle, num_workers: int = 0, rows_at_once: int = 16) -> None:
         try:
             self.length = len(dataset)
         except TypeError:
@@ -41,15 +54,16 @@ class MapSource(RowSource):
         self._num_workers = num_workers
         self._rows_at_once = rows_at_once
 
-    def rows(self, start: int) -> Iterator[Any]:
+    def rows(self, start: int) -> Iterator[Row]:
         """The rows from `start` on, in order."""
         assert self.length is not None
         if self._num_workers == 0:
             for numbers in _Ranges(start, self.length, _READ_AHEAD):
                 yield from self._many(numbers)
             return
-        loader: DataLoader[Any] = DataLoader(
-            self._dataset,
+        dataset: Any = self._dataset  # torch takes any class, though it names its own
+        loader: DataLoader[bytes] = DataLoader(
+            dataset,
             batch_sampler=_Ranges(start, self.length, self._rows_at_once),
             num_workers=self._num_workers,
             collate_fn=pickle.dumps,  # as bytes: as tensors, each would take a file descriptor
@@ -58,26 +72,26 @@ class MapSource(RowSource):
         for packed in loader:
             yield from pickle.loads(packed)
 
-    def row(self, number: int) -> Any:
+    def row(self, number: int) -> Row:
         """One row, read as `rows` reads it: what is computed for many at once may differ in its last bits."""
         assert self.length is not None
-        if not self._reads_many:
+        if not _reads_many(self._dataset):
             return self._dataset[number]
         size = self._rows_at_once if self._num_workers else _READ_AHEAD
         first = number // size * size
         return list(self._many(list(range(first, min(first + size, self.length)))))[number - first]
 
-    @property
-    def _reads_many(self) -> bool:
-        return not isinstance(self._dataset, DataRef) and bool(getattr(self._dataset, "__getitems__", None))
-
-    def _many(self, numbers: list[int]) -> Iterator[Any]:
+    def _many(self, numbers: list[int]) -> Iterator[Row]:
         if isinstance(self._dataset, DataRef):
             yield from self._dataset[numbers]
-        elif self._reads_many:
+        elif _reads_many(self._dataset):
             yield from self._dataset.__getitems__(numbers)
         else:
             yield from (self._dataset[number] for number in numbers)
+
+
+def _reads_many(dataset: MapStyle) -> TypeGuard[_ManyAtOnce]:
+    return not isinstance(dataset, DataRef) and bool(getattr(dataset, "__getitems__", None))
 
 
 class _Ranges:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,11 @@ from ..errors import SchemaError
 from ..order.by_file import AnyOrder
 from ..order.place import Place, positions
 from ..order.shard import Shard
+from ..reading.stream import RandomAccess
 from ..rows.block import Block, Data, block_of
 from ..rows.collate import fill_value
 from ..rows.schema import Column, Node, Schema
+from ..rows.types import Array, Batch
 
 __all__ = ["NumberedBatches", "as_numpy", "nested", "sample_of"]
 
@@ -23,7 +24,7 @@ _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
 
 
-def sample_of(source: Any) -> Block:
+def sample_of(source: RandomAccess) -> Block:
     """The first rows of a source as a block: it shows what all look like.
 
     Raises:
@@ -51,12 +52,12 @@ class NumberedBatches:
 
     def __init__(
         self,
-        source: Any,
+        source: RandomAccess,
         order: AnyOrder,
         shard: Shard,
         batch_size: int,
         drop_last: bool,
-        fields: Sequence[Any] | None,
+        fields: Sequence[str | int] | None,
         padding: float | None,
     ) -> None:
         self._source = source
@@ -65,7 +66,7 @@ class NumberedBatches:
         self.batch_size = batch_size
         self.drop_last = drop_last
         self._padding = padding
-        self._known: tuple[Any, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
+        self._known: tuple[tuple[Place, int] | None, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
         self.schema: Schema = getattr(source, "schema", None) or sample_of(source).schema
         self._fields = _known(fields, self.schema)
         for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
@@ -87,7 +88,7 @@ class NumberedBatches:
         """How many batches an epoch has from `start` on."""
         return self._shard.steps(self._order.length, start.position, self.batch_size, self.drop_last)
 
-    def batch(self, start: Place, index: int) -> Any:
+    def batch(self, start: Place, index: int) -> Batch:
         """Batch `index` of those from `start` on: a dict or a tuple, as rows nest; lists become tuples."""
         block = block_of(self._source.take(self._rows(start, index)), self.schema)
         arrays = [
@@ -125,7 +126,7 @@ class NumberedBatches:
         return (key in self._fields for key, child in pairs for _ in range(_num_leaves(child)))
 
 
-def _known(fields: Sequence[Any] | None, schema: Schema) -> tuple[Any, ...] | None:
+def _known(fields: Sequence[str | int] | None, schema: Schema) -> tuple[str | int, ...] | None:
     if fields is None:
         return None
     keys = schema.tree.keys if schema.tree.kind == "dict" else ()
@@ -161,7 +162,7 @@ def _check(column: Column, padding: float | None) -> None:
     fill_value(column, padding)
 
 
-def _array(column: Column, data: Data, padding: float | None) -> Any:
+def _array(column: Column, data: Data, padding: float | None) -> Array | None:
     if column.kind == "none":
         return None
     if column.is_ragged:
@@ -173,7 +174,7 @@ def _array(column: Column, data: Data, padding: float | None) -> Any:
     return as_numpy(column, values)
 
 
-def as_numpy(column: Column, values: Any) -> Any:
+def as_numpy(column: Column, values: Array) -> Array:
     """The values of a column for other frameworks: in this machine's byte order, bits as numbers."""
     if column.kind == "tensor" and column.dtype != column.storage.name:
         import ml_dtypes  # comes with Keras; NumPy itself has no such numbers
@@ -182,7 +183,7 @@ def as_numpy(column: Column, values: Any) -> Any:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def nested(node: Node, leaves: Iterator[Any]) -> Any:
+def nested(node: Node, leaves: Iterator[Batch]) -> Batch:
     """Leaves nested as a row is; lists become tuples, because frameworks take a list for one tensor."""
     if node.kind == "leaf":
         return next(leaves)

@@ -7,7 +7,6 @@ import pickle
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import lmdb
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from ..errors import CorruptError, NotFoundError
 from ..reading.dataref import DataRef
+from ..rows.types import Row
 
 __all__ = ["from_lmdb"]
 
@@ -92,10 +92,10 @@ class _PickledRef(DataRef):
     def __repr__(self) -> str:
         return f"<DataRef {self.format} {self.path!r}: {len(self)} rows>"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _PickledRef, (self.path, self.format)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Any]:
+    def take(self, rows: npt.NDArray[np.int64]) -> Sequence[Row]:
         """The records of these numbers."""
         with self._environment().begin() as transaction:
             return [self._loaded(transaction.get(key), key) for key in map(self._key, rows.tolist())]
@@ -103,7 +103,7 @@ class _PickledRef(DataRef):
     def _key(self, number: int) -> bytes:
         return b"%08d" % number if isinstance(self._keys, range) else self._keys[number]
 
-    def _read_keys(self) -> Sequence[Any]:
+    def _read_keys(self) -> range | list[bytes]:
         with self._environment().begin() as transaction:
             found = transaction.get(b"__keys__")
             if found is None and self.format == "tensorpack":
@@ -116,7 +116,7 @@ class _PickledRef(DataRef):
         regular = all(key == b"%08d" % number for number, key in enumerate(keys))
         return range(len(keys)) if regular else keys
 
-    def _loaded(self, record: bytes | None, key: bytes) -> Any:
+    def _loaded(self, record: bytes | None, key: bytes) -> Row:
         name = key.decode("ascii", "backslashreplace")
         if record is None:
             raise CorruptError(
@@ -132,7 +132,7 @@ class _PickledRef(DataRef):
                 "set when it was written, load it with TensorPack and submit the DataFlow"
             ) from error
 
-    def _environment(self) -> Any:
+    def _environment(self) -> lmdb.Environment:
         if self._mine is not None and self._mine.process == os.getpid():
             return self._mine.environment
         found = os.stat(_file(self.path))

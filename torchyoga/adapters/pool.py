@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from typing import Any
+from multiprocessing.context import BaseContext
 
 from ..order.full import as_int
 from ..order.place import Place
+from ..rows.types import Batch
 from .numbered import NumberedBatches
 
 __all__ = ["Pool"]
@@ -34,13 +35,13 @@ class Pool:
     def _forget(self) -> None:
         self._executor: Executor | None = None
         self._process = os.getpid()
-        self._ahead: dict[tuple[Place, int], Future[Any]] = {}
+        self._ahead: dict[tuple[Place, int], Future[Batch]] = {}
         self._next = 0
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: self.__dict__[key] for key in ("_batches", "_workers", "_threads", "_depth")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._forget()
 
@@ -51,7 +52,7 @@ class Pool:
         self._batches = batches
         self._forget()
 
-    def batch(self, start: Place, index: int) -> Any:
+    def batch(self, start: Place, index: int) -> Batch:
         """A batch, ready or made now."""
         if self._process != os.getpid():
             return self._batches.batch(start, index)  # a forked child has none of the workers
@@ -78,7 +79,7 @@ class Pool:
                 self._ahead[key] = self._executor.submit(make, *key)
 
 
-def _context() -> Any:
+def _context() -> BaseContext:
     """The default start method, with forkserver in place of fork: the backends run threads."""
     method = multiprocessing.get_start_method()
     return multiprocessing.get_context("forkserver" if method == "fork" else method)
@@ -92,6 +93,6 @@ def _give(batches: NumberedBatches) -> None:
     _given = batches
 
 
-def _made(start: Place, index: int) -> Any:
+def _made(start: Place, index: int) -> Batch:
     assert _given is not None
     return _given.batch(start, index)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from ..build import RowSource
+from ..rows.types import Row
 
 __all__ = ["IteratorSource", "source_of"]
 
@@ -23,10 +23,10 @@ def source_of(data: object) -> IteratorSource | None:
 class IteratorSource(RowSource):
     """Rows of an iterable, read once."""
 
-    def __init__(self, data: Iterable[Any]) -> None:
+    def __init__(self, data: Iterable[Row]) -> None:
         self.name = getattr(data, "__name__", type(data).__name__)
         self._data = data
 
-    def rows(self, start: int) -> Iterator[Any]:
+    def rows(self, start: int) -> Iterator[Row]:
         """All rows."""
         return iter(self._data)

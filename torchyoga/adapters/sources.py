@@ -6,8 +6,6 @@ adapter is loaded only for data of its own.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..build import BlockSource, RowSource, Source
@@ -127,7 +125,7 @@ def _refuse_no_dataset(data: object) -> None:
         )
 
 
-def _odd_one(data: dict[Any, Any]) -> str:
+def _odd_one(data: dict[object, object]) -> str:
     """The value because of which a dict is not one of arrays, for a message."""
     key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
     return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray or torch.as_tensor makes an array of it"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from ..reading.dataref import DataRef
 from ..reading.stream import Stream, windows_of
 from ..rows.block import Block, Data, block_of, joined
 from ..rows.schema import Column, Node, Schema, path_name
+from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
 from .numbered import as_numpy, nested, sample_of
 
@@ -53,7 +54,7 @@ _MOST_GIVEN_UP = 3  # iterations in a row before a warning
 # -- tf.data -> blocks
 
 
-def source_of(data: Any) -> TensorflowSource | None:
+def source_of(data: object) -> TensorflowSource | None:
     """A `tf.data.Dataset` as a source; None for anything else."""
     return TensorflowSource(data) if isinstance(data, tf.data.Dataset) else None
 
@@ -61,8 +62,12 @@ def source_of(data: Any) -> TensorflowSource | None:
 class _Shaped(NamedTuple):
     """A tensor that varies in more than its first dimension."""
 
-    values: Any  # flat
-    shape: Any
+    values: tf.Tensor  # flat
+    shape: tf.Tensor
+
+
+_Spec: TypeAlias = "tf.TypeSpec | dict[str, _Spec] | tuple[_Spec, ...]"  # of an element
+_Part: TypeAlias = "tf.Tensor | tf.RaggedTensor | _Shaped"  # a column of a batch
 
 
 class TensorflowSource(BlockSource):
@@ -76,7 +81,7 @@ class TensorflowSource(BlockSource):
         SchemaError: its elements hold something that cannot be kept; names its path.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: tf.data.Dataset) -> None:
         if not tf.executing_eagerly():
             raise ValueError(
                 "a tf.data.Dataset is read eagerly, but this is inside a tf.function or a graph; cache it "
@@ -117,14 +122,14 @@ class TensorflowSource(BlockSource):
         if waiting:
             yield joined(waiting)
 
-    def _block(self, batch: Any) -> Block:
+    def _block(self, batch: Batch) -> Block:
         parts = list(_leaves(self._dataset.element_spec, batch))
         num_rows = next(_num_rows(part) for part in parts if part is not None)
         columns = zip(self.schema.columns, parts, strict=True)
         return Block(self.schema, num_rows, tuple(_data(column, part, num_rows) for column, part in columns))
 
 
-def _check(spec: Any, path: tuple[Any, ...]) -> None:
+def _check(spec: _Spec, path: tuple[str | int, ...]) -> None:
     """Raises SchemaError if elements of this kind cannot be kept."""
     if isinstance(spec, dict):
         for key, value in spec.items():
@@ -146,7 +151,7 @@ def _check(spec: Any, path: tuple[Any, ...]) -> None:
         )
 
 
-def _spelled(spec: Any, value: Any) -> Any:
+def _spelled(spec: _Spec, value: Row) -> Row:
     """An element over tensors of numbers and scalar strings alone."""
     if isinstance(spec, dict):
         return {key: _spelled(spec[key], value[key]) for key in spec}
@@ -164,18 +169,18 @@ def _spelled(spec: Any, value: Any) -> Any:
     return _varying(value)
 
 
-def _varying(value: Any) -> Any:
+def _varying(value: tf.Tensor) -> tf.Tensor | _Shaped:
     rank = value.shape.rank
     if rank is None or (rank > 1 and not value.shape.is_fully_defined()):
         return _Shaped(tf.reshape(value, [-1]), tf.shape(value, tf.int64))
     return value
 
 
-def _tuple_like(like: Any, items: list[Any]) -> Any:
+def _tuple_like(like: tuple[_Spec, ...], items: Sequence[Row]) -> Row:
     return tuple.__new__(type(like), items)
 
 
-def _leaves(spec: Any, value: Any) -> Iterator[Any]:
+def _leaves(spec: _Spec, value: Row) -> Iterator[_Part | None]:
     """The tensors of what `_spelled` made, in the order of its columns; None where a row holds None."""
     if isinstance(spec, dict):
         for key in spec:
@@ -187,7 +192,7 @@ def _leaves(spec: Any, value: Any) -> Iterator[Any]:
         yield value
 
 
-def _example(spec: Any, path: tuple[Any, ...], varying: list[str]) -> Any:
+def _example(spec: _Spec, path: tuple[str | int, ...], varying: list[str]) -> Row:
     """A row as these elements will be; notes the columns that vary."""
     if isinstance(spec, dict):
         return {key: _example(value, (*path, key), varying) for key, value in spec.items()}
@@ -212,15 +217,16 @@ def _example(spec: Any, path: tuple[Any, ...], varying: list[str]) -> Any:
     return np.zeros(shape, spec.dtype.as_numpy_dtype)[()]
 
 
-def _num_rows(part: Any) -> int:
+def _num_rows(part: _Part) -> int:
     first = part.shape if isinstance(part, _Shaped) else part
     return int(first.shape[0] if not isinstance(first, tf.RaggedTensor) else first.nrows())
 
 
-def _data(column: Column, part: Any, num_rows: int) -> Data:
+def _data(column: Column, part: _Part | None, num_rows: int) -> Data:
     if part is None:
         return Data(np.empty((num_rows, 0), np.uint8))
     if column.kind == "bytes":
+        assert not isinstance(part, _Shaped)
         texts = part.numpy().tolist()
         return Data(np.frombuffer(b"".join(texts), np.uint8), _offsets(list(map(len, texts))))
     if not column.is_ragged:
@@ -239,11 +245,11 @@ def _data(column: Column, part: Any, num_rows: int) -> Data:
     return Data(_stored(column, values.values), values.row_splits.numpy(), shape.numpy())
 
 
-def _offsets(lengths: list[int]) -> Any:
+def _offsets(lengths: list[int]) -> npt.NDArray[np.int64]:
     return np.cumsum([0, *lengths]).astype("<i8")
 
 
-def _stored(column: Column, tensor: Any) -> Any:
+def _stored(column: Column, tensor: tf.Tensor) -> Array:
     values = np.ascontiguousarray(tensor.numpy())
     return values.view(column.storage) if column.kind == "tensor" else values
 
@@ -257,7 +263,7 @@ def make_tf_dataset(
     drop_last: bool = False,
     *,
     one_epoch: bool = False,
-) -> Any:
+) -> tf.data.Dataset:
     """A stream as a `tf.data.Dataset`; each iteration of it is the next epoch of the stream.
 
     Args:
@@ -305,7 +311,7 @@ def make_tf_dataset(
     export = _Export(stream, batch_size is None)
     epochs = _Epochs(stream, export, batch_size, drop_last, one_epoch)
 
-    def elements(*parts: Any) -> Any:
+    def elements(*parts: tf.Tensor) -> tf.data.Dataset:
         """The elements of a block, which holds whole batches."""
         block = tf.data.Dataset.from_tensors(export.batch(*parts))
         if not export.by_row:
@@ -346,7 +352,7 @@ class _Epochs:
         self._lock = threading.Lock()
         self._given_up = (first.start, 0)  # where the last one that ended early began, and how many did so
 
-    def blocks(self) -> Iterator[tuple[Any, ...]]:
+    def blocks(self) -> Iterator[tuple[Array, ...]]:
         """The arrays of each block of an iteration, which counts once its last part is asked for."""
         run = self._stream.begin(self._batch_size or 1, self._drop_last)
         self._check(run)
@@ -369,11 +375,11 @@ class _Epochs:
                 at, count = self._given_up
                 self._given_up = run.start, count + 1 if at == run.start else 1
 
-    def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Any, ...]]]]:
+    def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
         for window in windows_of(self._stream.source, self._numbers(run), most=1):
             yield Task(partial(self._read, window.numbers), 1)
 
-    def _read(self, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Any, ...]]:
+    def _read(self, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
         block = block_of(self._stream.source.take(rows), self._export.schema)
         return len(rows), self._export.arrays(block)
 
@@ -468,18 +474,18 @@ class _Export:
         row_bytes = max(1, some.nbytes // some.num_rows)
         self.rows_at_once = max(1, min(_MOST_ROWS, _EXPORT_BYTES // row_bytes))
 
-    def arrays(self, block: Block) -> tuple[Any, ...]:
+    def arrays(self, block: Block) -> tuple[Array, ...]:
         """The columns of a block as arrays that TensorFlow takes."""
         columns = zip(self.schema.columns, block.data, self._ranks, strict=True)
         return tuple(array for column, data, rank in columns for array in _arrays(column, data, rank))
 
-    def batch(self, *parts: Any) -> Any:
+    def batch(self, *parts: tf.Tensor) -> Batch:
         """The tensors of many rows, nested as a row is."""
         left = iter(parts)
         columns = zip(self.schema.columns, self._ranks, strict=True)
         return nested(self.schema.tree, iter([_batched(column, rank, left) for column, rank in columns]))
 
-    def row(self, *parts: Any) -> Any:
+    def row(self, *parts: Row) -> Row:
         """The tensors of one row, from those of many rows that were split."""
         tree = self.schema.tree
         columns = iter(zip(self.schema.columns, self._ranks, strict=True))
@@ -504,7 +510,7 @@ def _rank(column: Column, data: Data) -> int | None:
     return ranks.pop() if len(ranks) == 1 else _ANY_RANK
 
 
-def _dtype(column: Column) -> Any:
+def _dtype(column: Column) -> tf.DType:
     """What TensorFlow calls the dtype of a column.
 
     Raises:
@@ -529,7 +535,7 @@ def _dtype(column: Column) -> Any:
     return found
 
 
-def _signature(column: Column, rank: int | None) -> list[Any]:
+def _signature(column: Column, rank: int | None) -> list[tf.TensorSpec]:
     """The specs of the arrays of a column, for any number of rows."""
     if column.kind == "none":
         return []
@@ -546,7 +552,7 @@ def _signature(column: Column, rank: int | None) -> list[Any]:
     return specs
 
 
-def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
+def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Array]:
     """The arrays that `_signature` describes."""
     if column.kind == "none":
         return
@@ -560,7 +566,7 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
         return
     yield _values(column, data.values)
     if column.is_ragged:
-        yield data.offsets
+        yield data.part("offsets")
     if rank is not None:
         shapes = data.part("shapes")
         if rank != _ANY_RANK:
@@ -574,13 +580,13 @@ def _arrays(column: Column, data: Data, rank: int | None) -> Iterator[Any]:
         yield shapes
 
 
-def _values(column: Column, values: Any) -> Any:
+def _values(column: Column, values: Array) -> Array:
     if values.dtype.kind == "U":
         values = np.char.encode(values, "utf-8")
     return values.astype(object) if values.dtype.kind == "S" else as_numpy(column, values)
 
 
-def _batched(column: Column, rank: int | None, parts: Iterator[Any]) -> Any:
+def _batched(column: Column, rank: int | None, parts: Iterator[tf.Tensor]) -> _Part | None:
     """The tensor of a column, of many rows."""
     if column.kind == "none":
         return None
@@ -591,7 +597,7 @@ def _batched(column: Column, rank: int | None, parts: Iterator[Any]) -> Any:
     return ragged if rank is None else _Shaped(ragged, next(parts))
 
 
-def _row(node: Node, value: Any, columns: Iterator[tuple[Column, int | None]]) -> Any:
+def _row(node: Node, value: Row, columns: Iterator[tuple[Column, int | None]]) -> Row:
     """A row with its shaped and compound tensors reassembled."""
     if node.kind == "leaf":
         return _reshaped(value, *next(columns))
@@ -609,7 +615,7 @@ def _row(node: Node, value: Any, columns: Iterator[tuple[Column, int | None]]) -
     return _strings(*children)
 
 
-def _reshaped(value: Any, column: Column, rank: int | None) -> Any:
+def _reshaped(value: Row, column: Column, rank: int | None) -> Row:
     if rank is None:
         return value
     if rank == _EMPTY:
@@ -618,7 +624,7 @@ def _reshaped(value: Any, column: Column, rank: int | None) -> Any:
     return tensor if rank == _ANY_RANK else tf.ensure_shape(tensor, [None] * rank)
 
 
-def _strings(data: Any, lengths: Any) -> Any:
+def _strings(data: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """A tensor of strings from all of them joined."""
     flat = tf.reshape(lengths, [-1])
     texts = tf.map_fn(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeGuard
 
 from torch.utils.data import Dataset, IterableDataset
 
 from ..build import RowSource
 from ..reading.dataref import DataRef
-from .map_style import MapSource
+from ..rows.types import Row
+from .map_style import MapSource, MapStyle
 
 __all__ = ["IterableSource", "source_of"]
 
@@ -31,14 +32,18 @@ def source_of(data: object, num_workers: int = 0) -> RowSource | None:
     """
     if isinstance(data, IterableDataset):
         return IterableSource(data, num_workers)
+    return MapSource(data, num_workers) if _is_map_style(data) else None
+
+
+def _is_map_style(data: object) -> TypeGuard[MapStyle]:
     is_indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    return MapSource(data, num_workers) if is_indexed or isinstance(data, (Dataset, DataRef)) else None
+    return is_indexed or isinstance(data, (Dataset, DataRef))  # which may lack a length
 
 
 class IterableSource(RowSource):
     """The rows of a torch IterableDataset, read once, in this process."""
 
-    def __init__(self, dataset: IterableDataset[Any], num_workers: int = 0) -> None:
+    def __init__(self, dataset: IterableDataset[Row], num_workers: int = 0) -> None:
         if num_workers:
             raise ValueError(
                 f"num_workers={num_workers} for {type(dataset).__name__}: an IterableDataset would give each "
@@ -47,6 +52,6 @@ class IterableSource(RowSource):
         self.name = type(dataset).__name__
         self._dataset = dataset
 
-    def rows(self, start: int) -> Iterator[Any]:
+    def rows(self, start: int) -> Iterator[Row]:
         """All rows."""
         return iter(self._dataset)

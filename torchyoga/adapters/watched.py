@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from ..build import RowSource
 from ..errors import SchemaError
 from ..rows.leaf import Leaf
 from ..rows.schema import Node, leaves_like, split
+from ..rows.types import Row
 from ..sampling.seeding import generators_put_back
 
 __all__ = ["Watched"]
@@ -42,7 +42,7 @@ class Watched(RowSource):
         self._seconds = 0.0  # what reading took, and all that was done with the rows meanwhile
         self._num_read = 0
 
-    def rows(self, start: int) -> Iterator[Any]:
+    def rows(self, start: int) -> Iterator[Row]:
         """The rows of the source."""
         assert self.length is not None
         watched = {0, self.length // 2, self.length - 1}
@@ -54,7 +54,7 @@ class Watched(RowSource):
                     self._read[number] = split(row)
             yield row
 
-    def row(self, number: int) -> Any:
+    def row(self, number: int) -> Row:
         """One row of the source."""
         return self.source.row(number)
 

@@ -26,7 +26,7 @@ import zoneinfo
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ import torch
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows import leaf as leaves
+from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
 from .code import digest_of
 
@@ -48,6 +49,8 @@ _VALUE = ": value"  # ends the name of the digest of a templated argument's valu
 # Their text says everything, the same in every process; that of their subclasses may not.
 _AS_TEXT = (decimal.Decimal, fractions.Fraction, uuid.UUID)
 _MOMENTS = (datetime.date, datetime.datetime, datetime.time)
+
+_Passed: TypeAlias = tuple[tuple[object, ...], dict[str, object]]  # the arguments of a call
 
 
 class Function:
@@ -69,7 +72,9 @@ class Function:
         ('mnist', '1-True', [])
     """
 
-    def __init__(self, function: Callable[..., Any], id: str, version: str, ignore: Collection[str]) -> None:
+    def __init__(
+        self, function: Callable[..., object], id: str, version: str, ignore: Collection[str]
+    ) -> None:
         if isinstance(function, (staticmethod, classmethod)):
             kind = _type_name(function)
             raise TypeError(f"cacheable decorates functions, found a {kind}; put @cacheable below @{kind}")
@@ -100,7 +105,7 @@ class Function:
     def _takes_any(self) -> bool:
         return any(found.kind is found.VAR_KEYWORD for found in self._signature.parameters.values())
 
-    def call(self, /, *args: Any, **kwargs: Any) -> Call:
+    def call(self, /, *args: object, **kwargs: object) -> Call:
         """The version that this call chooses.
 
         Raises:
@@ -127,7 +132,7 @@ class Function:
                     nameable.add(name)
         return Call(self, id, version, checked, frozenset(nameable))
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    def _bind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> inspect.BoundArguments:
         try:
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -141,7 +146,7 @@ class Function:
     def captured(self) -> dict[str, bytes]:
         """The numbers and texts that it, or a wrapper, captured from an enclosing function, as `encoded`."""
         found: dict[str, bytes] = {}
-        function = self._written
+        function: Callable[..., object] | None = self._written
         for _ in range(_MOST_LAYERS):
             code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
             for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
@@ -173,9 +178,9 @@ class Function:
             return False
         return name in self.parameters or self._takes_any
 
-    def _flat(self, bound: inspect.BoundArguments) -> dict[str, Any]:
+    def _flat(self, bound: inspect.BoundArguments) -> dict[str, object]:
         """The arguments by name, each of **kwargs by its own."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         parameters = bound.signature.parameters
         for name, value in bound.arguments.items():
             if parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
@@ -188,7 +193,7 @@ class Function:
                 }
         return found
 
-    def _encoded(self, name: str, value: Any) -> bytes:
+    def _encoded(self, name: str, value: object) -> bytes:
         try:
             return encoded(value)
         except TypeError as error:
@@ -198,7 +203,7 @@ class Function:
                 f"{self.name}; or pass ignore=[{name!r}] if the rows do not depend on it"
             ) from None
 
-    def _text(self, name: str, value: Any) -> str:
+    def _text(self, name: str, value: object) -> str:
         text = _text(value)
         if text is None:
             raise TypeError(
@@ -321,7 +326,7 @@ def _plain_name(name: str) -> str:
     return name.removesuffix(_VALUE).strip("{*}") if name.startswith("{") else name.strip("*")
 
 
-def encoded(value: Any) -> bytes:
+def encoded(value: object) -> bytes:
     """A value as bytes, equal in all processes and versions of Python, and different for other values.
 
     1, True, 1.0 and "1" differ; the order of a dict does not count, but that of an OrderedDict does.
@@ -338,7 +343,7 @@ def _encoded(value: Any, depth: int) -> bytes:
     if depth > _MOST_DEPTH:
         raise TypeError(f"it nests deeper than {_MOST_DEPTH}")
 
-    def inner(values: Iterable[Any]) -> list[bytes]:
+    def inner(values: Iterable[object]) -> list[bytes]:
         return [_encoded(item, depth + 1) for item in values]
 
     cls = type(value)
@@ -419,7 +424,7 @@ def _encoded_moment(value: datetime.date | datetime.time) -> bytes:
     return _item(type(value).__name__, value.isoformat(), str(fold), name)
 
 
-def _encoded_array(value: Any) -> bytes:
+def _encoded_array(value: np.generic | Array | torch.Tensor) -> bytes:
     if type(value) is torch.Tensor:
         value = value.detach()
     try:
@@ -440,7 +445,7 @@ def _item(tag: str, *parts: str | bytes) -> bytes:
     return b"".join(b"%d:%b" % (len(text), text) for text in texts)
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     cls = type(value)
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
@@ -457,7 +462,7 @@ _FIRST_NAMES = {
 }
 
 
-def _name(value: Any) -> str:
+def _name(value: Callable[..., object]) -> str:
     """Where a function or class is defined, under the name that it has in every process."""
     module, name = str(value.__module__), str(value.__qualname__)
     module = _FIRST_NAMES.get(module, module)
@@ -465,7 +470,7 @@ def _name(value: Any) -> str:
     return f"{'__main__' if module == '__mp_main__' else module}:{name}"
 
 
-def _global_name(value: Any) -> str:
+def _global_name(value: Callable[..., object]) -> str:
     """The name, if no other object has it; for one defined in a script, with a digest of its code."""
     if "<" in value.__qualname__:  # <lambda>; <locals>, which may hold any values of the enclosing function
         raise TypeError(
@@ -529,21 +534,22 @@ def _parsed(what: str, template: str, function: Function) -> list[tuple[str, str
     return [(literal, field or "") for literal, field, _, _ in parts]
 
 
-def _signature(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature:
-    options: dict[str, Any] = {"follow_wrapped": follow_wrapped}
+def _signature(function: Callable[..., object], follow_wrapped: bool = True) -> inspect.Signature:
     try:
         if sys.version_info >= (3, 14):  # which evaluates annotations, whose names may not exist
             from annotationlib import Format
 
-            return inspect.signature(function, annotation_format=Format.FORWARDREF, **options)
-        return inspect.signature(function, **options)
+            return inspect.signature(
+                function, follow_wrapped=follow_wrapped, annotation_format=Format.FORWARDREF
+            )
+        return inspect.signature(function, follow_wrapped=follow_wrapped)
     except ValueError:  # a C function without a signature
         return inspect.signature(lambda *args, **kwargs: None)
 
 
-def _written(function: Any) -> tuple[Any, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
+def _written(function: Any) -> tuple[Callable[..., object], list[_Passed]]:
     """The function inside partials and methods, and the arguments they pass to it, innermost first."""
-    bound: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    bound: list[_Passed] = []
     for _ in range(_MOST_LAYERS):
         if isinstance(function, functools.partial):
             bound.insert(0, (function.args, function.keywords))
@@ -558,9 +564,7 @@ def _written(function: Any) -> tuple[Any, list[tuple[tuple[Any, ...], dict[str, 
     return function, bound
 
 
-def _joined(
-    bound: list[tuple[tuple[Any, ...], dict[str, Any]]], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _joined(bound: list[_Passed], args: tuple[object, ...], kwargs: dict[str, object]) -> _Passed:
     """All arguments of a call, including those of partials and methods."""
     placeholder = getattr(functools, "Placeholder", None)  # Python 3.14
     for given, named in reversed(bound):

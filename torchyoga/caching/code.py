@@ -22,7 +22,7 @@ _UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _MOST_WRAPPERS = 100
 
 
-def digest_of(function: Callable[..., Any]) -> str | None:
+def digest_of(function: Callable[..., object]) -> str | None:
     """32 hex digits that change if the code of a function or class changes; None without its source.
 
     They are a digest of its syntax tree, so comments, white space and docstrings do not count; nor do its
@@ -42,7 +42,7 @@ def digest_of(function: Callable[..., Any]) -> str | None:
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def _inside(function: Any) -> Any:
+def _inside(function: Callable[..., object]) -> Callable[..., object]:
     """The function or class as the user wrote it, without wrappers."""
     for _ in range(_MOST_WRAPPERS):
         if isinstance(function, functools.partial):
@@ -56,7 +56,7 @@ def _inside(function: Any) -> Any:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
-def _definition(function: Any) -> ast.AST:
+def _definition(function: Callable[..., object]) -> ast.AST:
     """The syntax tree of a function or class."""
     source = inspect.getsource(function)
     is_indented = source[:1].isspace()
@@ -70,7 +70,7 @@ def _definition(function: Any) -> ast.AST:
     return found
 
 
-def _words(node: Any) -> Iterator[str]:
+def _words(node: object) -> Iterator[str]:
     """A syntax tree as text; empty fields are left out, since versions of Python differ in their fields."""
     if isinstance(node, list):
         yield f"[{len(node)}"
@@ -92,9 +92,9 @@ def _words(node: Any) -> Iterator[str]:
         yield "."
 
 
-def _joined(parts: list[Any]) -> list[Any]:
+def _joined(parts: list[ast.expr]) -> list[ast.expr]:
     """The parts of an f-string, joined: where its text is cut differs between versions of Python."""
-    found: list[Any] = []
+    found: list[ast.expr] = []
     for part in parts:
         if not isinstance(part, ast.Constant):
             found.append(part)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..adapters.sources import dataset_and_source
 from ..adapters.watched import Watched
 from ..build import BuildOptions, RowSource, build
 from ..process.warned import warn_user
 from ..reading.dataref import VersionRef
+from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of
 from ..versions.info import plain
@@ -54,7 +54,7 @@ def submitted(
     return ref_of(store, build(source, store, id, version, options, replaces))
 
 
-def _info(dataset: object, name: str, id: str, version: str, given: dict[str, Any]) -> dict[str, Any]:
+def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Json:
     """The info that was passed, and the dataset's own; logs what cannot be kept of the latter."""
     left_out: dict[str, str] = {}
     own = info_of(dataset, left_out)

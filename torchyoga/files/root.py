@@ -11,16 +11,17 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn, TypeVar
 
 from ..errors import CorruptError, YogaError
 from .regular import check_regular
 
 __all__ = ["Entry", "Root", "beside", "sync_folder"]
 
+T = TypeVar("T")
 _TRIES = 20  # to make a folder that other processes delete while it is empty
 # Windows has no handles of folders, and needs a permission to make links.
 _HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -330,7 +331,7 @@ class Root:
     def _opened(self, folder: _Folder, name: str, flags: int) -> int:
         mode = 0o600 if self.private and not self.shared else 0o644
         try:
-            handle: int = folder.call(os.open, name, flags | _NO_LINK, mode)
+            handle = folder.call(os.open, name, flags | _NO_LINK, mode)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EMLINK):
                 self._refuse(Path(folder.path, name), "a file")
@@ -372,15 +373,14 @@ class _Folder:
     def place(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def call(self, function: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    def call(self, function: Callable[..., T], name: str, *args: object, **kwargs: object) -> T:
         """Calls a function of `os` with a name in this folder."""
         if self.handle is None:
             return function(self.place(name), *args, **kwargs)
         return function(name, *args, dir_fd=self.handle, **kwargs)
 
     def stat(self, name: str) -> os.stat_result:
-        found: os.stat_result = self.call(os.stat, name, follow_symlinks=False)
-        return found
+        return self.call(os.stat, name, follow_symlinks=False)
 
     def close(self) -> None:
         if self.handle is not None:

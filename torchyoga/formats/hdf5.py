@@ -341,7 +341,7 @@ class _Part:
 
     def places(self) -> Ints:
         """The numbers of this dataset in the index: chunk length, items, chunks; the place of each chunk."""
-        found: list[Any] = []
+        found: list[h5d.StoreInfo] = []
         if self._crcs:
             self._dataset.flush()
             self._dataset.id.chunk_iter(found.append)
@@ -418,7 +418,7 @@ def _refuse_what_hdf5_cannot_hold(column: Column) -> None:
 
 def _create_dataset(
     group: h5py.Group, path: str, layout: _Layout, chunk_items: int, compression: str | None
-) -> Any:
+) -> h5py.Dataset:
     return group.create_dataset(
         path,
         (0, *layout.item_shape),

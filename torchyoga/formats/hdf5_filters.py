@@ -22,7 +22,8 @@ import struct
 import threading
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -77,7 +78,7 @@ def compression_arguments(name: str) -> Json:
     return dict(plugin.Blosc() if name == "blosc" else plugin.Zstd())
 
 
-def _plugin() -> Any:
+def _plugin() -> ModuleType | None:
     try:
         import hdf5plugin
     except ImportError:
@@ -125,7 +126,7 @@ class Pipeline:
     stored: h5t.TypeID
     dtype: np.dtype[np.generic]
     converts: bool = False
-    _scratches: dict[object, tuple[threading.Lock, h5d.DatasetID, Any]] = field(default_factory=dict)
+    _scratches: dict[object, tuple[threading.Lock, h5d.DatasetID, h5py.File]] = field(default_factory=dict)
 
     def decode(self, data: Bytes, mask: int, out: Bytes) -> None:
         """Writes the items of a chunk into `out`, as bytes of `dtype`.
@@ -191,7 +192,7 @@ class Pipeline:
                 raise CorruptError(f"HDF5 cannot decode a chunk: {error}") from error
         return found.reshape(-1).view(np.uint8)
 
-    def _make_scratch(self, kept: tuple[int, ...]) -> tuple[h5d.DatasetID, Any]:
+    def _make_scratch(self, kept: tuple[int, ...]) -> tuple[h5d.DatasetID, h5py.File]:
         """A dataset of one chunk, with these filters as they are in the file.
 
         Filters left out for a chunk are not among them: HDF5 forgets the mask of a chunk just written. Many
@@ -253,7 +254,7 @@ def _filters_of(properties: h5p.PropDCID) -> tuple[_Filter, ...]:
     return tuple(_Filter(*properties.get_filter(i)[:3]) for i in range(properties.get_nfilters()))
 
 
-def memory_file() -> Any:
+def memory_file() -> h5py.File:
     """A new HDF5 file that lies in memory only."""
     return h5py.File(f"in memory {os.getpid()} {next(_names)}", "w", driver="core", backing_store=False)
 

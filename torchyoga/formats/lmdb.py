@@ -110,7 +110,7 @@ class Writer:
                 raise _as_os_error(error, self._path, needed) from error
         raise OSError(f"{self._path}: LMDB does not grow beyond {self._env.info()['map_size']} bytes")
 
-    def _padded(self, data: npt.NDArray[np.uint8]) -> Any:
+    def _padded(self, data: npt.NDArray[np.uint8]) -> bytes | memoryview:
         # Smaller values would lie in the tree itself, where they move.
         return data.data if data.nbytes >= self._page_size else data.tobytes().ljust(self._page_size, b"\0")
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -310,7 +310,13 @@ class Rows(Sequence[Row]):
     def __len__(self) -> int:
         return self.block.num_rows
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Row:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:

@@ -125,7 +125,7 @@ class Node:
         return Node, (self.kind, self.keys, self.children, self.type_name)
 
     @cached_property
-    def row_type(self) -> Any:
+    def row_type(self) -> type[tuple[Row, ...]]:
         """The namedtuple class that went in if its module is loaded, else one like it. Never imports."""
         module, _, qualname = self.type_name.partition(":")
         found: Any = sys.modules.get(module)
@@ -138,7 +138,8 @@ class Node:
             and getattr(found, "_fields", None) == self.keys
         ):
             return found
-        return _made_alike(qualname.rpartition(".")[2], tuple(map(str, self.keys)))
+        made: type[tuple[Row, ...]] = _made_alike(qualname.rpartition(".")[2], tuple(map(str, self.keys)))
+        return made
 
     @cached_property
     def num_nodes(self) -> int:
@@ -156,12 +157,12 @@ class Node:
         return {self.kind: pairs, "type": self.type_name} if self.kind == "namedtuple" else {self.kind: pairs}
 
     @staticmethod
-    def from_json(data: Any) -> Node:
+    def from_json(data: object) -> Node:
         """The node that `to_json` described; ValueError or TypeError if it is not one."""
         return Node._from_json(data, 0, itertools.count(1))
 
     @staticmethod
-    def _from_json(data: Any, depth: int, numbers: Iterator[int]) -> Node:
+    def _from_json(data: object, depth: int, numbers: Iterator[int]) -> Node:
         if next(numbers) > MAX_NODES:
             raise ValueError(f"the rows nest more than {MAX_NODES} containers and leaves")
         if data == "leaf":
@@ -274,7 +275,7 @@ class Schema:
         return {"tree": self.tree.to_json(), "columns": [column.to_json() for column in self.columns]}
 
     @staticmethod
-    def from_json(data: Any) -> Schema:
+    def from_json(data: Json) -> Schema:
         """The schema that `to_json` described.
 
         Raises:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ class Downloads:
         self._brought: set[str] = set()
         self._checked: set[str] = set()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Downloads, (self._remote, self._folder, self._cache, self._schema)
 
     @property

@@ -18,14 +18,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import filelock
 
 from ..errors import BusyError, CorruptError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
-from ..process.progress import progress_bar
+from ..process.progress import Bar, progress_bar
 from ..versions.location import MANIFEST, Folder
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file, is_like_manifest
 from ..versions.names import decoded, encoded
@@ -402,7 +401,7 @@ class Store(Versions):
         return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]
 
 
-def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Any:
+def transfer_bar(manifest: Manifest, what: str, progress: bool | None) -> Bar:
     """A progress bar over the bytes of a version; None shows it on a terminal only."""
     return progress_bar(progress, manifest.nbytes, what, "B", unit_scale=True)
 

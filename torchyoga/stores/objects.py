@@ -24,12 +24,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import CorruptError, RemoteError
@@ -37,7 +37,11 @@ from ..process.forks import renew_in_children
 
 __all__ = ["Found", "Remote", "Sink", "is_url"]
 
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
 T = TypeVar("T")
+Info: TypeAlias = Mapping[str, Any]  # of an object, as its filesystem describes it
 _log = logging.getLogger("torchyoga")
 _TRIES = 6
 _BUSY_TRIES = 20  # of a server that answers that it is busy
@@ -118,7 +122,7 @@ class Remote:
         ValueError: the URL holds a password.
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         parts = urlsplit(url)
         if parts.password is not None or parts.query:
             raise ValueError("a URL with a password or query would be seen in messages; use storage_options")
@@ -127,10 +131,10 @@ class Remote:
         if self.protocol in _CONDITIONAL - {"memory"} | {"http", "https"} and not parts.netloc:
             raise ValueError(f"{url!r} names no {'host' if 'http' in self.protocol else 'bucket'}")
         self.url = f"{self.protocol}://{url.partition('://')[2].rstrip('/')}"
-        self._options = dict(options or {})
+        self._options: dict[str, Any] = dict(options or {})
         self._token = secrets.token_hex(8)
         self._ignores_conditions = False
-        self._filesystem: tuple[Any, str] | None = None
+        self._filesystem: tuple[AbstractFileSystem, str] | None = None
         self._lock = threading.Lock()
         self._remember()
         renew_in_children(self)
@@ -145,7 +149,7 @@ class Remote:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _remade, (self.url, self._token, self._options if get_spawning_popen() is not None else None)
 
     def renew(self) -> None:
@@ -225,8 +229,7 @@ class Remote:
 
             def read() -> tuple[bytes, str | None]:
                 fs, path = self._at(name)
-                found: tuple[bytes, str | None] = self._awaited(fs, _got_from_s3(fs, path, limit + 1))
-                return found
+                return self._awaited(fs, _got_from_s3(fs, path, limit + 1))
 
             data, tag = self._tried(f"read {self.where(name)}", read)
             if len(data) > limit:
@@ -320,10 +323,10 @@ class Remote:
     def find(self, folder: str = "") -> dict[str, Found]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
 
-        def find() -> dict[str, Any]:
+        def find() -> dict[str, Info]:
             fs, path = self._at(folder)
             if self.protocol not in ("http", "https"):
-                found: dict[str, Any] = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
+                found: dict[str, Info] = self._run(fs, "find", path, detail=True, seconds=10 * _PATIENCE)
                 return found
             try:
                 return _linked(fs, path)
@@ -374,7 +377,7 @@ class Remote:
 
     def _listed(
         self, folder: str, delimiter: str = "", most: int | None = None
-    ) -> tuple[dict[str, Any], list[str]]:
+    ) -> tuple[dict[str, Info], list[str]]:
         """Objects and folders below a folder in S3: all, or those in some pages of a thousand.
 
         One request a page, each retried by itself: s3fs would ask a second time where nothing exists, start
@@ -387,10 +390,11 @@ class Remote:
             "Delimiter": delimiter,
         }
 
-        def ask() -> Any:
-            return self._run(self._at(folder)[0], "call_s3", "list_objects_v2", **asked)
+        def ask() -> Info:
+            page: Info = self._run(self._at(folder)[0], "call_s3", "list_objects_v2", **asked)
+            return page
 
-        found: dict[str, Any] = {}
+        found: dict[str, Info] = {}
         folders: list[str] = []
         for _ in range(_ALL_PAGES if most is None else most):
             page = self._tried(f"list {self.where(folder)}", ask)
@@ -667,7 +671,7 @@ class Remote:
 
     # -- calls
 
-    def _at(self, name: str) -> tuple[Any, str]:
+    def _at(self, name: str) -> tuple[AbstractFileSystem, str]:
         """The filesystem of this process, and the path of a name in it."""
         found = self._filesystem
         if found is None:
@@ -678,7 +682,7 @@ class Remote:
         fs, base = found
         return fs, f"{base}/{self._encoded(name)}" if name else base
 
-    def _made(self) -> tuple[Any, str]:
+    def _made(self) -> tuple[AbstractFileSystem, str]:
         import fsspec
 
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
@@ -700,16 +704,19 @@ class Remote:
     def _decoded(self, name: str) -> str:
         return unquote(name) if self.protocol in ("http", "https") else name
 
-    def _awaited(self, fs: Any, coroutine: Any, seconds: float = _PATIENCE) -> Any:
+    def _awaited(self, fs: AbstractFileSystem, coroutine: Awaitable[T], seconds: float = _PATIENCE) -> T:
         """The result of a coroutine, run in the filesystem's own loop."""
         import fsspec.asyn
 
-        async def wait() -> Any:
+        async def wait() -> T:
             return await coroutine
 
-        return fsspec.asyn.sync(fs.loop, wait, timeout=seconds)
+        found: T = fsspec.asyn.sync(fs.loop, wait, timeout=seconds)
+        return found
 
-    def _run(self, fs: Any, method: str, *args: Any, seconds: float = _PATIENCE, **kwargs: Any) -> Any:
+    def _run(
+        self, fs: AbstractFileSystem, method: str, *args: object, seconds: float = _PATIENCE, **kwargs: object
+    ) -> Any:
         """Calls a method of the filesystem; bounded in time if it is an asynchronous one."""
         import fsspec.asyn
 
@@ -746,7 +753,7 @@ class Remote:
         raise AssertionError("the last try returns or raises")
 
 
-async def _streamed(fs: Any, path: str, sink: Sink) -> None:
+async def _streamed(fs: AbstractFileSystem, path: str, sink: Sink) -> None:
     """Reads a file from a web server, from the sink's position on."""
     headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
     session = await fs.set_session()
@@ -759,7 +766,7 @@ async def _streamed(fs: Any, path: str, sink: Sink) -> None:
             sink.add(piece)
 
 
-async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:
+async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
     """At most so many bytes of an object, and its ETag."""
     bucket, key, _ = fs.split_path(path)
     found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
@@ -767,7 +774,7 @@ async def _got_from_s3(fs: Any, path: str, most: int) -> tuple[bytes, str]:
         return await body.read(most), found["ETag"]
 
 
-async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> None:
+async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generation: str) -> None:
     """Replaces an object of that generation only."""
     bucket, key, _ = fs.split_path(path)
     # Two parts, for some servers ignore conditions on an upload of a single part.
@@ -786,8 +793,9 @@ async def _put_into_gcs(fs: Any, path: str, data: bytes, generation: str) -> Non
 
 
 _MEMORY = threading.Lock()  # for the objects of `memory://`
-_OPTIONS: dict[str, dict[str, Any]] = {}  # by the token of their owner, and the last of each bucket or host
-_INHERITED: list[Any] = []
+# By the token of their owner, and the last of each bucket or host.
+_OPTIONS: dict[str, dict[str, object]] = {}
+_INHERITED: list[object] = []
 
 
 def _refuse_unknown(protocol: str) -> None:
@@ -800,7 +808,7 @@ def _refuse_unknown(protocol: str) -> None:
         raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
 
 
-def _remade(url: str, token: str, options: dict[str, Any] | None) -> Remote:
+def _remade(url: str, token: str, options: dict[str, object] | None) -> Remote:
     found = Remote(url, options)
     found._token = token
     found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
@@ -817,7 +825,7 @@ def _seconds(nbytes: int) -> float:
     return _PATIENCE + nbytes / _SLOWEST
 
 
-def _linked(fs: Any, path: str) -> dict[str, Any]:
+def _linked(fs: AbstractFileSystem, path: str) -> dict[str, Info]:
     """The files that an HTTP server's pages of links lead to, at most three folders down, below a path."""
     found, folders = {}, [path.rstrip("/") + "/"]
     for _ in range(4):
@@ -835,7 +843,7 @@ def _linked(fs: Any, path: str) -> dict[str, Any]:
     return found
 
 
-def _found(info: Mapping[str, Any]) -> Found:
+def _found(info: Info) -> Found:
     size = info.get("size", info.get("Size"))
     keys = ("LastModified", "last_modified", "updated", "mtime", "created", "timeCreated")
     times = (_seconds_of(info[key]) for key in keys if info.get(key) is not None)
@@ -844,7 +852,7 @@ def _found(info: Mapping[str, Any]) -> Found:
     )
 
 
-def _seconds_of(value: Any) -> float | None:
+def _seconds_of(value: object) -> float | None:
     if isinstance(value, datetime.datetime):
         known = value if value.tzinfo is not None else value.replace(tzinfo=datetime.timezone.utc)
         return known.timestamp()

@@ -26,11 +26,11 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
 
 from ..errors import CorruptError, ExistsError, LostError, RemoteError, YogaError
 from ..files.checksum import crc32_of
 from ..files.root import beside
+from ..process.progress import Bar
 from ..versions.location import MANIFEST, Folder
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from ..versions.names import decoded, encoded
@@ -306,7 +306,7 @@ class Mirror(Versions):
         named: Sequence[FileEntry],
         held: Held,
         there: dict[str, Found],
-        bar: Any,
+        bar: Bar,
     ) -> Iterator[FileEntry]:
         """Uploads the files, several at once; returns each entry as named in the store, with its CRC-32."""
         pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="torchyoga upload")
@@ -322,7 +322,7 @@ class Mirror(Versions):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _upload(
-        self, folder: str, entry: FileEntry, name: str, held: Held, there: dict[str, Found], bar: Any
+        self, folder: str, entry: FileEntry, name: str, held: Held, there: dict[str, Found], bar: Bar
     ) -> FileEntry:
         with held(entry) as path:
             with open(path, "rb") as file:

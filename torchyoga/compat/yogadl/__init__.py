@@ -23,8 +23,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import Any, ParamSpec
 
+from ...rows.types import Row
 from .keys import GeneratorFromKeys, non_sequential_shard, sequential_shard, shard_keys, shuffle_keys
 
 __all__ = [
@@ -39,10 +41,11 @@ __all__ = [
     "shuffle_keys",
 ]
 
+P = ParamSpec("P")
 Submittable = Any  # in yogadl a tf.data.Dataset; TensorFlow is not loaded here just to name it
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     if name in ("dataref", "storage", "tensorflow"):  # the last one loads TensorFlow
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -65,7 +68,7 @@ class Stream:
 
     def __init__(
         self,
-        iterator_fn: Callable[[], Iterator[Any]],
+        iterator_fn: Callable[[], Iterator[Row]],
         length: int,
         output_types: Any = None,
         output_shapes: Any = None,
@@ -75,7 +78,7 @@ class Stream:
         self.output_types = output_types
         self.output_shapes = output_shapes
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Row]:
         return self.iterator_fn()
 
     def __len__(self) -> int:
@@ -117,5 +120,5 @@ class Storage(ABC):
     @abstractmethod
     def cacheable(
         self, dataset_id: str, dataset_version: str
-    ) -> Callable[[Callable[..., Any]], Callable[..., DataRef]]:
+    ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset, which then runs once."""

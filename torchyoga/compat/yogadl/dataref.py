@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from ...reading import dataref
 from ...reading.stream import Stream as _Stream
@@ -24,7 +23,7 @@ class CachedStream(Stream):
         self.length = len(stream)
         self.stream = stream
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name not in ("output_types", "output_shapes"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         import tensorflow as tf

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
+
+from ...rows.types import Row
 
 __all__ = ["GeneratorFromKeys", "non_sequential_shard", "sequential_shard", "shard_keys", "shuffle_keys"]
 
@@ -80,7 +81,7 @@ class GeneratorFromKeys:
         self,
         keys: list[bytes],
         initial_offset: int,
-        read_val_from_key_fn: Callable[[bytes], Any],
+        read_val_from_key_fn: Callable[[bytes], Row],
         shuffle_at_start: bool,
         shuffle_after_epoch: bool,
         shuffle_seed: int | None,
@@ -96,7 +97,7 @@ class GeneratorFromKeys:
         self._read = read_val_from_key_fn
         self._shuffles, self._reshuffles, self._seed = shuffle_at_start, shuffle_after_epoch, shuffle_seed
 
-    def instantiate_generator(self) -> Iterator[Any]:
+    def instantiate_generator(self) -> Iterator[Row]:
         """The records of the next epoch; it counts as begun when its first record is asked for."""
         keys, epoch, offset = list(self._keys), self._epoch, self._offset
         self._epoch, self._offset = epoch + 1, 0

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from ...compound import RaggedParts, SparseParts, StringParts
 from ...rows.block import plain_row
+from ...rows.types import Array, Row
 
 __all__ = ["record_of"]
 
 
-def record_of(row: Any) -> Any:
+def record_of(row: Row) -> Row:
     """The record of a row: string, ragged and sparse tensors become arrays again, and so does bfloat16.
 
     Example:
@@ -39,7 +38,7 @@ def record_of(row: Any) -> Any:
     return row
 
 
-def _ragged(values: Any, splits: Any) -> Any:
+def _ragged(values: Array, splits: Array) -> Array:
     """One array if all parts have the same length, else an array of arrays."""
     if len(splits) == 1:
         return values.reshape(0, 0, *values.shape[1:])

@@ -6,11 +6,11 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec
 
 from ...process.warned import warn_user
 from ...storage import Storage as _Storage
-from ..yogadl import DataRef, Storage
+from ..yogadl import DataRef, Storage, Submittable
 from .dataref import CachedDataRef
 
 __all__ = [
@@ -25,13 +25,16 @@ __all__ = [
 ]
 
 
+P = ParamSpec("P")
+
+
 class _OverStorage(Storage):
     """The base of yogadl's storages, over one of ours."""
 
     def __init__(self, storage: _Storage) -> None:
         self.storage = storage
 
-    def submit(self, data: Any, dataset_id: str, dataset_version: str) -> None:
+    def submit(self, data: Submittable, dataset_id: str, dataset_version: str) -> None:
         """Keeps a dataset; an existing one is replaced, and its readers go on reading what they opened."""
         self.storage.submit(_ours(data), dataset_id, dataset_version, overwrite=True)
 
@@ -41,19 +44,19 @@ class _OverStorage(Storage):
 
     def cacheable(
         self, dataset_id: str, dataset_version: str
-    ) -> Callable[[Callable[..., Any]], Callable[..., CachedDataRef]]:
+    ) -> Callable[[Callable[P, object]], Callable[P, CachedDataRef]]:
         """Decorates a function that makes a dataset: it runs once, for all callers; later calls read."""
 
-        def decorate(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
+        def decorate(function: Callable[P, object]) -> Callable[P, CachedDataRef]:
             # As in yogadl, whatever the arguments are.
             @self.storage.cacheable(
                 _literal(dataset_id), _literal(dataset_version), ignore=["args", "kwargs"], stale="ignore"
             )
-            def cached(*args: Any, **kwargs: Any) -> Any:
+            def cached(*args: P.args, **kwargs: P.kwargs) -> object:
                 return _ours(function(*args, **kwargs))
 
             @functools.wraps(function)
-            def fetched(*args: Any, **kwargs: Any) -> CachedDataRef:
+            def fetched(*args: P.args, **kwargs: P.kwargs) -> CachedDataRef:
                 return CachedDataRef(cached(*args, **kwargs))
 
             return fetched
@@ -66,7 +69,7 @@ def _literal(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _ours(data: Any) -> Any:
+def _ours(data: object) -> object:
     """The data as torchyoga takes them; yogadl's DataRefs become their rows."""
     if isinstance(data, CachedDataRef):
         return data.ref
@@ -90,7 +93,7 @@ class LFSStorage(_OverStorage):
         tensorflow_config: ignored; datasets are read eagerly.
     """
 
-    def __init__(self, configurations: LFSConfigurations, tensorflow_config: Any = None) -> None:
+    def __init__(self, configurations: LFSConfigurations, tensorflow_config: object = None) -> None:
         super().__init__(_Storage(configurations.storage_dir_path))
 
 
@@ -147,7 +150,7 @@ class BaseCloudConfigurations:
         return f"{self.scheme}://{self.bucket}/{self.bucket_directory_path.as_posix().strip('/')}"
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, str]:
         return {}
 
     def storage(self) -> _Storage:
@@ -204,7 +207,7 @@ class S3Configurations(BaseCloudConfigurations):
         self.endpoint_url = endpoint_url
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, str]:
         found = {"key": self.access_key, "secret": self.secret_key, "endpoint_url": self.endpoint_url}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -223,7 +226,7 @@ class BaseCloudStorage(_OverStorage):
         tensorflow_config: ignored; datasets are read eagerly.
     """
 
-    def __init__(self, configurations: BaseCloudConfigurations, tensorflow_config: Any = None) -> None:
+    def __init__(self, configurations: BaseCloudConfigurations, tensorflow_config: object = None) -> None:
         super().__init__(configurations.storage())
 
 

@@ -13,7 +13,7 @@ from .tensors import tensor_records
 __all__ = ["make_tf_dataset"]
 
 
-def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> Any:
+def make_tf_dataset(stream: Stream, *, one_epoch: bool = False) -> tf.data.Dataset:
     """A stream as a `tf.data.Dataset` of records; each iteration of it is the next epoch.
 
     Streams of cached datasets pass into TensorFlow in blocks; those over a generator record by record, with
