@@ -59,7 +59,8 @@ def file(kept: Path) -> Iterator[Path]:
     (path,) = (p for p in (kept / "data" / "1").iterdir() if p.suffix in (".mdb", ".h5"))
     whole = path.read_bytes()
     yield path
-    path.write_bytes(whole)
+    with open(path, "r+b") as changed:  # in place: workers that end now may still read it
+        changed.write(whole)
 
 
 def ref_of(kept: Path) -> torchyoga.DataRef:
