@@ -148,7 +148,7 @@ def test_a_file_imports_only_rooms_above_it(room: str) -> None:
         assert not any(found == name or found.startswith(name + ".") for found in imports_of(room))
 
 
-def test_adapters_know_their_own_framework_only() -> None:
+def test_adapters_import_only_their_own_framework() -> None:
     shared = {f"adapters.{name}" for name in FOR_ALL_ADAPTERS}
     assert shared <= set(rooms())
     adapters = {room for room in rooms() if room.startswith("adapters.")} - shared
@@ -158,7 +158,7 @@ def test_adapters_know_their_own_framework_only() -> None:
         assert not ours(room) & (adapters - {PORTER}), f"{room} knows a framework"
 
 
-def test_what_builds_sources_is_called_source_of() -> None:
+def test_functions_that_build_sources_are_called_source_of() -> None:
     for room in (room for room in rooms() if room.startswith("adapters.") and room != PORTER):
         tree = ast.parse(file_of(room).read_text())
         makes = any(
@@ -191,7 +191,7 @@ def test_any_is_rare() -> None:
     assert 1000 * uses / sum(map(lines_of_code, texts)) <= MOST_ANY
 
 
-def test_there_are_no_rings() -> None:
+def test_there_are_no_import_cycles() -> None:
     left = {room: ours(room) & set(rooms()) - {room} for room in rooms()}
     while left:
         free = {room for room, needs in left.items() if not needs & set(left)}
@@ -251,7 +251,7 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
         assert str(error("asked, found, do")) == "asked, found, do"
 
 
-def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+def test_the_docstring_draws_the_tree_of_errors() -> None:
     for text in (errors.__doc__ or "", (PACKAGE.parent / "docs" / "errors.md").read_text()):
         drawn = dict(re.findall(r"(?:-- |\| `)(\w+Error)(?:` \| | \()([\w, `]+?)(?: \||\))", text))
         assert drawn.keys() == set(errors.__all__) - {"YogaError"}
@@ -311,7 +311,7 @@ OF_NAMEDTUPLES = {"_asdict", "_fields", "_make", "_replace"}
 
 
 @pytest.mark.parametrize("room", rooms())
-def test_nobody_reads_the_private_names_of_another_file(room: str) -> None:
+def test_no_file_reads_private_names_of_another(room: str) -> None:
     tree = ast.parse(file_of(room).read_text())
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     own = {

@@ -25,7 +25,7 @@ SYSTEMS = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is absent by itself")
 @pytest.mark.parametrize("system", [pytest.param("no-linux", marks=pytest.mark.rest), "no-posix"])
-def test_a_story_runs_without_what_other_systems_lack(system: str, tmp_path: Path) -> None:
+def test_the_package_works_without_features_that_other_systems_lack(system: str, tmp_path: Path) -> None:
     # In tests/, so that the package is found as the tests find it, in started workers, too.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(

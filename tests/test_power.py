@@ -107,7 +107,7 @@ ACTS: dict[str, tuple[Callable[[World], None], int | None, int | str | None]] = 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", list(ACTS))
-def test_a_version_is_there_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
+def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
     world = World(tmp_path, format)
     do, before, after = ACTS[act]
     submit(world.origin, NEW)
@@ -137,7 +137,9 @@ def test_a_version_is_there_whole_or_not_at_all(act: str, format: str, tmp_path:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", ["new", "copy"])
-def test_what_was_begun_is_done_after_a_power_cut(act: str, format: str, tmp_path: Path) -> None:
+def test_an_operation_cut_off_by_a_power_cut_succeeds_when_called_again(
+    act: str, format: str, tmp_path: Path
+) -> None:
     """By the next call, which goes on with files that are whole, and with no others."""
     world = World(tmp_path, format)
     submit(world.origin, NEW)
@@ -182,7 +184,7 @@ class DiskError(Exception):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
+def test_replaced_files_are_cleaned_only_after_the_new_manifest_is_synced(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if whoever put it there could not wait for that."""
@@ -219,7 +221,7 @@ class Breaking(KnownRows):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_an_interrupted_build_has_kept_is_kept(
+def test_files_kept_by_an_interrupted_build_survive_a_power_cut(
     format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, rows = World(tmp_path, format), Breaking("a", "1", NEW)
@@ -245,7 +247,7 @@ def test_what_an_interrupted_build_has_kept_is_kept(
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", ["new", "overwrite", "copy over"])
-def test_data_and_folder_are_down_before_the_manifest_is(act: str, format: str, tmp_path: Path) -> None:
+def test_data_and_folder_are_synced_before_the_manifest(act: str, format: str, tmp_path: Path) -> None:
     world = World(tmp_path, format)
     do, before, _ = ACTS[act]
     submit(world.origin, NEW)

@@ -47,7 +47,7 @@ def copied(tmp_path: Path) -> Path:
     )
 
 
-def test_the_picture_and_the_tables_are_of_today() -> None:
+def test_the_picture_and_the_tables_match_the_code() -> None:
     rooms = script()
     again = "run `python docs/rooms.py`"
     assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), again
@@ -64,7 +64,7 @@ def test_the_script_reads_the_imports_that_the_house_test_reads() -> None:
     assert script().imports() == expected
 
 
-def test_an_import_more_changes_the_picture(copied: Path) -> None:
+def test_an_additional_import_changes_the_picture(copied: Path) -> None:
     before = script(copied).picture()
     with open(copied / "compat" / "yogadl" / "keys.py", "a") as file:
         file.write("\nfrom ...testing import check_source\n")
@@ -73,7 +73,7 @@ def test_an_import_more_changes_the_picture(copied: Path) -> None:
     assert rooms.picture() != before
 
 
-def test_a_room_more_is_drawn_and_listed(copied: Path) -> None:
+def test_an_additional_room_is_drawn_and_listed(copied: Path) -> None:
     (copied / "codecs").mkdir()
     said = (
         '"""Bytes into fewer bytes and back.\n\nDoor: `pack`. Never sees rows.\n"""\nfrom .. import errors\n'
@@ -84,14 +84,14 @@ def test_a_room_more_is_drawn_and_listed(copied: Path) -> None:
     assert "| `codecs` | Bytes into fewer bytes and back | `pack` | rows |" in rooms.table()
 
 
-def test_a_road_leads_from_room_to_room(copied: Path) -> None:
+def test_a_road_follows_the_imports(copied: Path) -> None:
     rooms = script(copied)
     rooms.ROADS = {"in": ("storage", "adapters"), "out": ("reading", "caching")}
     with pytest.raises(ValueError, match="caching on the way out is imported by none of"):
         rooms.picture()
 
 
-def test_the_picture_is_whole_and_its_boxes_lie_apart() -> None:
+def test_the_picture_is_complete_and_its_boxes_do_not_overlap() -> None:
     rooms = script()
     root = ElementTree.fromstring(rooms.picture())
     texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}

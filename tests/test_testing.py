@@ -80,12 +80,12 @@ def test_rows_are_equal_only_to_themselves() -> None:
                 assert_rows_equal(DIFFERENT[a], DIFFERENT[b])
 
 
-def test_the_message_says_where() -> None:
+def test_the_message_says_where_rows_differ() -> None:
     with pytest.raises(AssertionError, match=r"row 3\['a'\]\['b'\]\[0\]: found array\(\[1"):
         assert_rows_equal(DIFFERENT[-1], DIFFERENT[-2], "row 3")
 
 
-def test_a_source_that_is_not_what_it_should_be_is_found(tmp_path: Path) -> None:
+def test_a_source_that_breaks_a_rule_is_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="found 2 rows, expected 3"):
         check_source(lambda: [1, 2], [1, 2, 3], tmp_path / "fewer")
     with pytest.raises(AssertionError, match="row 1: found 3, expected 2"):
@@ -97,7 +97,7 @@ def test_a_source_that_is_not_what_it_should_be_is_found(tmp_path: Path) -> None
         check_source(lambda: next(readings), [1, 2], tmp_path / "changing")
 
 
-def test_an_export_that_is_not_the_stream_is_found() -> None:
+def test_an_export_that_differs_from_the_stream_is_found() -> None:
     ref = torchyoga.from_arrays(np.arange(12))
 
     def forgets_the_last(stream: torchyoga.Stream) -> Any:

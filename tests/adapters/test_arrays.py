@@ -171,7 +171,7 @@ def _rows(ref: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("method", FRESH_STARTS)
-def test_what_lies_in_a_file_pickles_by_its_path(method: str, tmp_path: Path) -> None:
+def test_arrays_in_files_are_pickled_by_path(method: str, tmp_path: Path) -> None:
     whole = np.arange(60_000.0).reshape(200, 300)
     np.save(tmp_path / "x.npy", whole)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
@@ -201,7 +201,7 @@ class Explosive:
         return pytest.fail, ("code from a file was run",)
 
 
-def test_files_that_are_no_arrays(tmp_path: Path) -> None:
+def test_files_that_do_not_hold_arrays_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     with pytest.raises(NotFoundError, match=r"no file .*x\.npy"):
         from_arrays(path)
@@ -224,7 +224,7 @@ def test_files_that_are_no_arrays(tmp_path: Path) -> None:
         from_arrays({"x": [1, 2]})
 
 
-def test_what_counts_as_arrays() -> None:
+def test_which_data_counts_as_arrays() -> None:
     for data in (np.zeros(3), torch.zeros(3), {"a": np.zeros(3), "b": torch.zeros(3)}):
         assert is_arrays(data)
     for other in ({}, {"a": [1]}, {"a": np.zeros(3), "b": 1}, [np.zeros(3)], 3, "text", np.float32(1)):
@@ -248,7 +248,7 @@ def test_what_counts_as_arrays() -> None:
         ({3.5: np.zeros(3)}, "dict keys must be str or int"),
     ],
 )
-def test_what_cannot_be_kept_is_said(data: Any, message: str, tmp_path: Path) -> None:
+def test_the_error_says_what_cannot_be_stored(data: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=message):
         yoga.Storage(tmp_path).submit(data, "a", "1")
     assert yoga.Storage(tmp_path).list() == []

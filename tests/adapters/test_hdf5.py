@@ -387,7 +387,7 @@ def test_a_file_that_begins_with_a_user_block(way: str, tmp_path: Path) -> None:
     assert_rows_equal(list(yoga.from_hdf5(path, "x")), expected)
 
 
-def test_a_file_that_nobody_may_write(tmp_path: Path) -> None:
+def test_a_read_only_file_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS["chunked by rows"])
     path.chmod(stat.S_IRUSR)
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -412,7 +412,7 @@ with h5py.File(sys.argv[1], "w", libver="latest") as file:
 """
 
 
-def test_a_file_that_is_written_in_swmr_mode_gives_the_rows_there_are(tmp_path: Path) -> None:
+def test_a_file_that_is_written_in_swmr_mode_gives_the_rows_it_has(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with subprocess.Popen(
         [sys.executable, "-c", SWMR, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -553,7 +553,7 @@ def test_a_cache_of_chunks_is_bounded_and_decodes_once(
 
 
 @pytest.mark.parametrize("way", ["contiguous", "chunked across rows", "gzip", "lzf", "virtual, in the file"])
-def test_the_file_is_let_go_of_at_once(way: str, tmp_path: Path) -> None:
+def test_the_file_is_closed_at_once(way: str, tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS[way])
     gc.disable()
     try:
@@ -642,7 +642,7 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_says_why(what: str, tmp_path: Path) -> None:
+def test_a_refusal_says_why(what: str, tmp_path: Path) -> None:
     make, columns, error, message = REFUSED[what]
     path = written(tmp_path / "x.h5", make)
     with pytest.raises(error, match=message):
@@ -659,14 +659,14 @@ def test_many_datasets_are_not_all_listed(tmp_path: Path) -> None:
         yoga.from_hdf5(path, "nowhere")
 
 
-def test_text_that_is_none_is_refused_by_its_row(tmp_path: Path) -> None:
+def test_an_error_names_the_row_whose_bytes_are_not_text(tmp_path: Path) -> None:
     ref = yoga.from_hdf5(written(tmp_path / "x.h5", bad_text), "x")
     assert ref[0] == "fine"
     with pytest.raises(SchemaError, match="'/x', row 1: the text is not UTF-8"):
         ref[[0, 1]]
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_not_hdf5_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no file .*x\.h5"):
         yoga.from_hdf5(tmp_path / "x.h5", "x")
     with pytest.raises(CorruptError, match="not an HDF5 file"):

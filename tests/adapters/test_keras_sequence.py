@@ -28,7 +28,7 @@ class Old:
 
 
 @pytest.mark.parametrize("length", range(8))
-def test_every_length(length: int) -> None:
+def test_sequences_of_every_length(length: int) -> None:
     ref = as_dataref(Old(length))
     assert len(ref) == length
     assert [row["n"] for row in ref] == list(range(length))

@@ -66,7 +66,7 @@ LAYOUTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_they_are_read_and_cached(layout: str, tmp_path: Path) -> None:
+def test_pickled_files_are_read_and_cached(layout: str, tmp_path: Path) -> None:
     format, make = LAYOUTS[layout]
     path = make(tmp_path / "old.mdb")
     ref = yoga.from_lmdb(path, format=format, trust_pickle=True)

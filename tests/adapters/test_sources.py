@@ -69,7 +69,7 @@ def test_functions_may_return_any_source(tmp_path: Path) -> None:
         storage.submit(lambda: None, "a", "nothing")
 
 
-def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
+def test_data_that_is_not_a_dataset_is_refused(storage: yoga.Storage) -> None:
     for data in ("text", b"bytes", {1: 2}, {1, 2}, 5, None, object()):
         with pytest.raises(TypeError, match="pass a"):
             storage.submit(data, "a", "1")
@@ -123,7 +123,7 @@ def test_each_kind_of_data_has_its_adapter(kind: str) -> None:
         assert source_of(nothing) is None
 
 
-def test_a_dataref_whose_rows_shall_be_others_is_read_row_by_row() -> None:
+def test_a_dataref_is_read_row_by_row_if_another_schema_is_passed() -> None:
     other = yoga.Schema.of({"x": np.int64(0)})
     assert other == ARRAYS.schema
     assert isinstance(source_of(ARRAYS, schema=other), RefSource)
@@ -134,7 +134,7 @@ def of_module(module: str, **methods: Any) -> Any:
     return type("Made", (), {"__module__": module, **methods})()
 
 
-def test_a_framework_is_known_by_where_its_classes_were_made() -> None:
+def test_a_framework_is_recognised_by_the_module_of_its_classes() -> None:
     flow = {"reset_state": lambda self: None, "__iter__": lambda self: iter([[1], [2]])}
     batches = {
         "__len__": lambda self: 2,
@@ -165,13 +165,13 @@ print([name for name in wanted if f"torchyoga.adapters.{name}" in sys.modules])
 """
 
 
-def test_no_adapter_is_loaded_for_data_of_others() -> None:
+def test_no_adapter_is_loaded_for_data_of_other_frameworks() -> None:
     command = [sys.executable, "-c", PROGRAM]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert ended.stdout.strip() == "[]"
 
 
-def test_a_function_gives_the_dataset(storage: yoga.Storage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_may_return_the_dataset(storage: yoga.Storage, caplog: pytest.LogCaptureFixture) -> None:
     dataset, source = dataset_and_source(lambda: lambda: [1, 2])
     assert dataset == [1, 2]
     assert isinstance(source, MapSource)

@@ -54,7 +54,7 @@ class Made:
 
 
 @pytest.mark.parametrize("kind", [*DIFFER, *SAME])
-def test_what_differs(kind: str) -> None:
+def test_rows_that_differ_are_found(kind: str) -> None:
     global stop
     stop = next(numbers) + 6
     watched = Watched(MapSource(Made({**DIFFER, **SAME}[kind])))
@@ -73,7 +73,7 @@ def test_rows_of_a_build_that_is_continued() -> None:
     assert watched.differ()
 
 
-def test_what_cannot_be_stored_is_left_to_the_build() -> None:
+def test_rows_that_cannot_be_stored_are_left_to_the_build() -> None:
     watched = Watched(MapSource(Made(lambda i: object())))
     assert len(list(watched.rows(0))) == 5
     assert not watched.differ()

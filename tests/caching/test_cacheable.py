@@ -50,7 +50,7 @@ def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
 # -- arguments
 
 
-def test_other_arguments_are_not_read_as_if_they_were_the_same(storage: yoga.Storage) -> None:
+def test_a_version_is_not_read_for_other_arguments(storage: yoga.Storage) -> None:
     mnist = storage.cacheable("mnist", "1")(rows_of)
     assert (
         list(mnist(train=True))
@@ -117,7 +117,7 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
     assert "{one}" not in str(caught.value)  # it is named there
 
 
-def test_one_text_of_several_types_is_no_one_value(storage: yoga.Storage) -> None:
+def test_equal_texts_of_different_types_are_different_values(storage: yoga.Storage) -> None:
     @storage.cacheable("a-{x}", "1", stale="ignore")
     def made(x: Any) -> Any:
         return [str(type(x))]
@@ -163,7 +163,7 @@ def test_braces_that_name_no_argument_are_refused_when_a_function_is_decorated(
     assert storage.list() == []
 
 
-def test_what_is_ignored_may_be_anything(storage: yoga.Storage) -> None:
+def test_ignored_arguments_may_be_anything(storage: yoga.Storage) -> None:
     @storage.cacheable("a", "1", ignore=["token", "hook"])
     def made(token: str, count: int = 2, hook: Any = None) -> Any:
         return [count]
@@ -179,7 +179,7 @@ def test_what_is_ignored_may_be_anything(storage: yoga.Storage) -> None:
         storage.cacheable("a", "1", ignore="token")(rows_of)
 
 
-def test_no_value_is_written(storage: yoga.Storage) -> None:
+def test_no_value_of_an_argument_is_written(storage: yoga.Storage) -> None:
     storage.cacheable("a", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
     for path in storage.path.rglob("*"):
         if path.is_file():
@@ -242,7 +242,7 @@ def test_arguments_may_have_any_name(storage: yoga.Storage) -> None:
         made("a", "1", **{**values, "kwargs": 5})
 
 
-def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
+def test_methods_partials_and_callable_objects(storage: yoga.Storage) -> None:
     same: list[tuple[str, Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = [
         (
             "train",
@@ -279,7 +279,7 @@ def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
     assert [list(Experiment().data(size)) for size in (1, 2, 1)] == [[1], [2], [1]]
 
 
-def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Storage) -> None:
+def test_an_argument_without_a_digest_is_an_error_before_anything_is_built(storage: yoga.Storage) -> None:
     calls = []
 
     @storage.cacheable("a-{name}", "1")
@@ -319,7 +319,7 @@ def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Stora
     assert [id for id, _ in storage.list()] == ["a-(28, 28)", "a-3", "a-None", "a-torch.float32", "a-x"]
 
 
-def test_a_version_that_knows_no_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
+def test_a_version_without_recorded_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
     storage.submit([5], "a", "1")
     made = storage.cacheable("a", "1")(rows_of)
     with pytest.warns(
@@ -353,7 +353,7 @@ def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: 
         assert list(storage.cacheable("a", "1")(made)()) == [7]
 
 
-def test_what_is_advised_works(storage: yoga.Storage) -> None:
+def test_the_advice_in_error_messages_works(storage: yoga.Storage) -> None:
     def made(transform: Any = None, size: Any = 1, **options: Any) -> Any:
         return [1]
 
@@ -397,7 +397,7 @@ def test_settings_of_several_kinds_are_arguments(storage: yoga.Storage) -> None:
         cached(**{**vars(args), "lr": 2})
 
 
-def test_what_is_no_call_of_a_function_names_it(storage: yoga.Storage) -> None:
+def test_the_error_for_a_wrong_call_names_the_function(storage: yoga.Storage) -> None:
     made = storage.cacheable("a", "1")(lambda size: [size])
     named = storage.cacheable("a", "1")(rows_of)
     for call, told in (
@@ -583,7 +583,7 @@ def written(folder: Path, text: str) -> Any:
     return module.rows
 
 
-def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage, tmp_path: Path) -> None:
     storage.cacheable("a", "1")(written(tmp_path, WRITTEN))(3)
     same = WRITTEN.replace("    return", '    """Rows."""  # all of them\n    return')
     assert list(storage.cacheable("a", "1", stale="error")(written(tmp_path, same))(3)) == [0, 1, 2]
@@ -607,7 +607,7 @@ def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storag
         storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
 
 
-def test_without_a_source_nobody_says_that_code_has_changed(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_without_a_source_there_is_no_warning_about_code(storage: yoga.Storage, tmp_path: Path) -> None:
     typed: dict[str, Any] = {}
     exec("def rows(count): return list(range(count))", typed)
     storage.cacheable("a", "1")(typed["rows"])(3)
@@ -626,7 +626,7 @@ def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
     assert len(told) == 1
 
 
-def test_what_a_function_has_of_the_one_around_it_is_told(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_values_captured_from_an_enclosing_function_count(storage: yoga.Storage, tmp_path: Path) -> None:
     def make(split: str, stale: Any = "warn", ignore: Any = ()) -> Any:
         path = tmp_path / split  # what is no number or text is not compared
 
@@ -657,7 +657,7 @@ def scaled(factor: int) -> Any:
     return decorate
 
 
-def test_numbers_of_decorators_are_told(storage: yoga.Storage) -> None:
+def test_numbers_captured_by_decorators_count(storage: yoga.Storage) -> None:
     def rows() -> list[int]:
         return [1, 2]
 

@@ -60,7 +60,7 @@ def test_names_with_braces_and_arguments_of_any_kind(storage: yogadl.Storage) ->
     assert len(make(object(), object(), x=object())) == len(storage.fetch("{x}", "{")) == 3
 
 
-def test_a_ref_of_ones_own(storage: yogadl.Storage) -> None:
+def test_a_custom_ref(storage: yogadl.Storage) -> None:
     class Letters(yogadl.DataRef):
         def stream(self, start_offset: int = 0, **options: object) -> yogadl.Stream:
             return yogadl.Stream(lambda: iter("abcde"[start_offset:]), len(self))
@@ -97,7 +97,7 @@ def test_buckets(kind: str, tmp_path: Path) -> None:
     assert made.storage.url == plain.storage_url
 
 
-def test_names_of_yogadl_are_there(storage: yogadl.Storage) -> None:
+def test_the_names_of_yogadl_exist(storage: yogadl.Storage) -> None:
     def make() -> yogadl.Submittable:
         return range(3)
 
@@ -109,7 +109,7 @@ def test_names_of_yogadl_are_there(storage: yogadl.Storage) -> None:
     assert set(yogadl.__all__) <= set(vars(yogadl))
 
 
-def test_keys_of_a_ref_of_ones_own() -> None:
+def test_keys_of_a_custom_ref() -> None:
     keys = [b"%d" % i for i in range(8)]
     for sequential in (False, True):
         for drop in (False, True):

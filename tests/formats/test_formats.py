@@ -37,7 +37,7 @@ KINDS = [(name, c) for name in formats.FORMATS for c in (None, *formats.format_n
 
 
 @pytest.mark.parametrize(("name", "compression"), KINDS)
-def test_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
+def test_every_format_passes_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
     check_format(formats.format_named(name), tmp_path, compression)
 
 
@@ -153,7 +153,7 @@ for root in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("version", ["1", *HDF5_GOLDEN])
-def test_hostile_manifests_are_refused_and_crash_nothing(version: str, tmp_path: Path) -> None:
+def test_hostile_manifests_are_refused_and_never_crash(version: str, tmp_path: Path) -> None:
     source = GOLDEN / "golden" / version
     roots = []
     changes = {name: change for name, change in forged().items() if version != "1" or "compr" not in name}
@@ -177,7 +177,7 @@ def test_hostile_manifests_are_refused_and_crash_nothing(version: str, tmp_path:
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"null", b"5", b"[" * 100_000, b"\xff", b'{"torchyoga": 1}']
 )
-def test_what_is_no_manifest_is_refused(text: bytes) -> None:
+def test_a_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(CorruptError, match="the manifest is damaged"):
         Manifest.from_bytes(text)
 
@@ -223,7 +223,7 @@ def test_counts_that_wrap_around_are_refused() -> None:
             check(counts, sizes, num_rows)
 
 
-def test_blocks_that_lie_outside_are_refused() -> None:
+def test_blocks_outside_the_file_are_refused() -> None:
     # A slice that goes beyond the end of an array is just shorter.
     ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
     numbers, places = np.array([0, 3]), np.array([0, 2])
@@ -266,7 +266,7 @@ def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf"])
-def test_what_a_chunk_decompresses_to_is_compared_with_its_checksum(compression: str, tmp_path: Path) -> None:
+def test_decompressed_values_are_compared_with_their_checksum(compression: str, tmp_path: Path) -> None:
     # Another chunk of the same size, whole and well: HDF5, and what is stored, could not tell.
     storage = yoga.Storage(tmp_path, format="hdf5", compression=compression)
     storage.submit([np.full(4096, i) for i in range(4)], "a", "1")
@@ -331,7 +331,7 @@ def test_hostile_shapes_are_refused(tmp_path: Path) -> None:
             reader.take(np.arange(3))
 
 
-def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     for number, value in enumerate((b"\xff\xfe", np.bytes_(b"\xff\xfe"))):
         storage = yoga.Storage(tmp_path / str(number))
         storage.submit([value], "a", "1")
@@ -409,7 +409,7 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
     assert storage.fetch("a", "1").fingerprint != ref.fingerprint
 
 
-def test_a_writer_that_cannot_write_says_so_and_lets_go(tmp_path: Path) -> None:
+def test_a_writer_that_cannot_write_raises_and_closes_its_file(tmp_path: Path) -> None:
     writer = formats.format_named("lmdb").Writer
     schema = yoga.Schema.of(1)
     with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
@@ -482,7 +482,7 @@ def test_plain_h5py_reads_every_column(tmp_path: Path) -> None:
             file.visititems(check)
 
 
-def test_columns_that_look_alike_share_what_is_made_of_them(tmp_path: Path) -> None:
+def test_similar_columns_share_their_filter_pipelines(tmp_path: Path) -> None:
     rows = [{**{f"t{i}": f"{i} {n}" * 9 for i in range(50)}, "x": np.full((2, 3), n)} for n in range(2)]
     for compression in ("gzip", "lzf", None):
         storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
@@ -531,7 +531,7 @@ def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -
         storage.check("rows", "1")
 
 
-def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
+def test_an_error_names_values_that_hdf5_cannot_hold(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path, format="hdf5")
     deep = [np.zeros((1,) * 31)] * 2
     assert_rows_equal(list(storage.submit(deep, "deep", "1")), deep)
@@ -544,7 +544,7 @@ def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
     assert storage.list() == [("deep", "1")]
 
 
-def test_formats_and_compressions_are_named() -> None:
+def test_errors_list_the_known_formats_and_compressions() -> None:
     with pytest.raises(ValueError, match=r"format='zip' is not known; choose one of \['lmdb', 'hdf5'\]"):
         formats.format_named("zip")
     with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'.*or format='hdf5'"):
@@ -602,7 +602,7 @@ print(json.dumps(outcomes))
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("version", HDF5_GOLDEN)
-def test_hostile_tables_of_chunks_crash_nothing(version: str, every: int, tmp_path: Path) -> None:
+def test_hostile_tables_of_chunks_never_crash(version: str, every: int, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
     arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1]), str(every)]
     told = run_program(READ_FORGED, *arguments)
@@ -612,7 +612,7 @@ def test_hostile_tables_of_chunks_crash_nothing(version: str, every: int, tmp_pa
     assert outcomes["read"] > 100 // every  # the same number, say, or a mask that means nothing
 
 
-def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:
+def test_an_error_names_the_filter_that_a_version_lacks(tmp_path: Path) -> None:
     yoga.Storage(tmp_path, format="hdf5", compression="zstd").submit([1, 2], "a", "1")
     code = (
         "import sys, torchyoga as yoga\n"
@@ -624,7 +624,7 @@ def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:
     assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in told.stdout
 
 
-def test_hdf5_files_are_written_whole_or_say_why(tmp_path: Path) -> None:
+def test_an_abandoned_hdf5_file_does_no_harm(tmp_path: Path) -> None:
     writer = formats.format_named("hdf5").Writer
     schema = yoga.Schema.of(1)
     with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):

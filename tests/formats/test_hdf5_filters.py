@@ -136,7 +136,7 @@ def assert_all_read(filter: str, tried: list[Case], path: Path) -> None:
 
 
 @pytest.mark.parametrize("filter", [*FILTERS, *NARROW])
-def test_some_of_all_that_a_filter_takes_is_read_right(filter: str, tmp_path: Path) -> None:
+def test_a_sample_of_what_a_filter_accepts_is_read_correctly(filter: str, tmp_path: Path) -> None:
     found = cases(filter)
     some = found[:: max(1, len(found) // 8)]  # each time of another type, and beside others
     if filter.startswith(("sz", "sp", "ht")):  # they have been seen to end a process
@@ -147,7 +147,7 @@ def test_some_of_all_that_a_filter_takes_is_read_right(filter: str, tmp_path: Pa
 
 @pytest.mark.soak
 @pytest.mark.parametrize("filter", [*FILTERS, *NARROW])
-def test_all_that_a_filter_takes_is_read_right(filter: str, tmp_path: Path) -> None:
+def test_everything_that_a_filter_accepts_is_read_correctly(filter: str, tmp_path: Path) -> None:
     if filter.startswith(("sz", "sp", "ht")):
         assert status_of_child(lambda: assert_all_read(filter, cases(filter), tmp_path / "x.h5")) == 0
     else:
@@ -193,7 +193,7 @@ def create(path: Path, pipeline: Any, values: np.ndarray, chunks: tuple[int, ...
 
 
 @pytest.mark.parametrize("kind", PIPELINES)
-def test_filters_inside_one_another(kind: str, tmp_path: Path) -> None:
+def test_pipelines_of_several_filters(kind: str, tmp_path: Path) -> None:
     create(tmp_path / "x.h5", PIPELINES[kind], np.arange(50 * 33).reshape(50, 33) % 97, (8, 33))
     assert_read_as_h5py_reads(tmp_path / "x.h5", kind)
 
@@ -240,7 +240,7 @@ def test_values_of_few_bits_in_records(tmp_path: Path) -> None:
     assert_read_as_h5py_reads(tmp_path / "x.h5", "records of 9 bits")
 
 
-def test_parameters_that_h5py_does_not_tell_are_refused(tmp_path: Path) -> None:
+def test_parameters_that_h5py_does_not_report_are_refused(tmp_path: Path) -> None:
     shape = (2, *(1,) * 8, 5)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=np.arange(10).reshape(shape), chunks=shape, **plugin.Blosc2())
@@ -261,7 +261,7 @@ def test_chunks_of_another_length_are_refused(filter: Any, cut: int, tmp_path: P
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf", "blosc", "zstd"])
-def test_what_is_cached_is_read_as_h5py_reads_it(compression: str | None, tmp_path: Path) -> None:
+def test_cached_rows_are_read_as_h5py_reads_them(compression: str | None, tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path, format="hdf5")
     types = [dtype for dtype in TYPES if np.dtype(dtype).kind in "iufcb" and dtype is not COLOUR]
     shapes = [(dtype, (999, n)) for dtype in types for n in (1, 33)]

@@ -319,7 +319,7 @@ def test_shards_take_all_rows_once(ref: yoga.DataRef) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_shards_of_files_resume_in_the_order_that_the_state_brings(ref: yoga.DataRef, workers: int) -> None:
+def test_shards_of_files_resume_in_the_order_of_the_state(ref: yoga.DataRef, workers: int) -> None:
     options: Any = {"shuffle": "block", "shuffle_seed": 3, "locality": "shard"}
     first = ref.stream(shard_rank=0, num_shards=2, **options)
     rows, taken = iter(first), []
@@ -335,7 +335,7 @@ def test_shards_of_files_resume_in_the_order_that_the_state_brings(ref: yoga.Dat
     assert sorted(taken + rest) == list(range(N))
 
 
-def test_a_block_shuffle_is_no_full_one(ref: yoga.DataRef) -> None:
+def test_a_block_shuffle_differs_from_a_full_one(ref: yoga.DataRef) -> None:
     block, full = (
         numbers(begun(make_keras_dataset(ref, BATCH, shuffle=kind, seed=3, fields=("x", "y"))))  # type: ignore[arg-type]
         for kind in ("block", True)
@@ -425,7 +425,7 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
     assert losses(folder) == whole
 
 
-def test_validation_over_the_same_dataset_is_no_epoch(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_validation_over_the_same_dataset_does_not_use_up_an_epoch(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     model = recorder()
     model.build((None, 3))
@@ -433,7 +433,7 @@ def test_validation_over_the_same_dataset_is_no_epoch(ref: yoga.DataRef, tmp_pat
     assert model.seen == stream_of(ref)
 
 
-def test_where_keras_reads_ahead_a_place_is_what_was_trained_on(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_the_place_counts_trained_batches_where_keras_reads_ahead(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     checkpoint, model, places = Checkpoint(tmp_path / "run", dataset), recorder(), []
 
@@ -449,7 +449,7 @@ def test_where_keras_reads_ahead_a_place_is_what_was_trained_on(ref: yoga.DataRe
     assert places == [(0, 12), (1, 0), (1, 12), (2, 0)]
 
 
-def test_killed_at_any_moment_what_was_saved_is_whole(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(ref: yoga.DataRef, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     train(tmp_path / "whole")
     whole = losses(tmp_path / "whole")
@@ -478,7 +478,7 @@ def count_lines(folder: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_the_rest_of_an_epoch_takes_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=3, start_offset=12)
     dataset = make_keras_dataset(stream, BATCH, fields=("x", "y"))
     model = recorder()
@@ -490,7 +490,7 @@ def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> N
     assert model.seen == stream_of(ref)[3:]
 
 
-def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_a_checkpoint_refuses_arguments_that_it_cannot_follow(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     checkpoint, model = Checkpoint(tmp_path / "run", dataset, every=4), network()
     mine = tmp_path / "run" / "mine.weights.h5"
@@ -514,7 +514,7 @@ def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
-def test_a_checkpoint_outlives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_a_checkpoint_survives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) -> None:
     from powercut import Tree, lay_out, recorded  # not found where this file is run by itself
 
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
@@ -541,7 +541,7 @@ def test_a_checkpoint_outlives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) ->
         assert {restored(tree) for tree in end.trees(20)} == {value}
 
 
-def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
+def test_data_that_keras_cannot_take_is_refused(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [{"x": X[i], "t": "text", "r": np.arange(i), "y": i, "n": None} for i in range(9)]
     ref = storage.submit(rows, "rows", "1")
@@ -645,7 +645,7 @@ def exported(ref: yoga.DataRef, look: str) -> tuple[yoga.Stream, Any, Any]:
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
 @pytest.mark.parametrize("num_rows", [4, 22])  # replicas take equal parts of a batch
-def test_only_what_is_trained_on_is_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
+def test_only_training_uses_up_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
     rows = {"x": X[:num_rows], "y": Y[:num_rows]}
     ref = yoga.Storage(tmp_path).submit(rows, "few", "1")
     stream, _, dataset = exported(ref, look)
@@ -667,9 +667,7 @@ def test_only_what_is_trained_on_is_an_epoch(tmp_path: Path, strategy: Any, look
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-def test_what_validates_on_a_part_has_the_same_part_each_time(
-    tmp_path: Path, strategy: Any, look: str
-) -> None:
+def test_validation_on_a_part_has_the_same_part_each_time(tmp_path: Path, strategy: Any, look: str) -> None:
     rows = {"x": np.tile(X, (8, 1)), "y": np.tile(Y, 8)}  # more than TensorFlow reads ahead
     ref = yoga.Storage(tmp_path).submit(rows, "many", "1")
     _, _, dataset = exported(ref, look)
@@ -683,7 +681,9 @@ def test_what_validates_on_a_part_has_the_same_part_each_time(
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-def test_steps_per_epoch_are_of_one_row_of_epochs(ref: yoga.DataRef, strategy: Any, look: str) -> None:
+def test_with_steps_per_epoch_the_epochs_follow_one_another(
+    ref: yoga.DataRef, strategy: Any, look: str
+) -> None:
     stream, _, dataset = exported(ref, look)
     steps = Steps()
     with strategy():
@@ -727,7 +727,7 @@ def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, s
         assert np.array_equal(expected, found)
 
 
-def test_a_fit_is_not_cut_short_in_silence(ref: yoga.DataRef) -> None:
+def test_a_fit_is_not_cut_short_silently(ref: yoga.DataRef) -> None:
     stream, make, _ = exported(ref, "tf.data")
     stream.load_state_dict(stream.state_after(4, BATCH))
     model = summing()

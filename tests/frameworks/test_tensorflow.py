@@ -128,13 +128,13 @@ SOURCES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_it_goes_in_and_comes_back(name: str, tmp_path: Path) -> None:
+def test_a_dataset_goes_in_and_comes_back(name: str, tmp_path: Path) -> None:
     make, expected = SOURCES[name]
     check_source(make, expected, tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != "empty"])
-def test_what_comes_out_is_what_went_in(name: str, tmp_path: Path) -> None:
+def test_exported_elements_equal_those_that_went_in(name: str, tmp_path: Path) -> None:
     make, _ = SOURCES[name]
     ref = yoga.Storage(tmp_path).submit(make(), "x", "1")
     before = make()
@@ -263,7 +263,7 @@ def test_an_iteration_counts_once_its_last_batch_is_asked_for(tmp_path: Path, lo
     assert stream.state_dict() == stream.state_after(12 if stop == 6 else 6, 4)  # what was trained on, whole
 
 
-def test_who_looks_loses_nothing(ref: yoga.DataRef) -> None:
+def test_a_look_at_the_dataset_loses_nothing(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     dataset = make_tf_dataset(stream, 4)
     first, second, third = epochs_of(ref, 3)
@@ -277,7 +277,7 @@ def test_who_looks_loses_nothing(ref: yoga.DataRef) -> None:
     assert stream.epoch == 2
 
 
-def test_iterators_at_once_are_of_one_epoch(ref: yoga.DataRef) -> None:
+def test_iterators_at_the_same_time_belong_to_one_epoch(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     dataset = make_tf_dataset(stream, 4)
     first, second = epochs_of(ref, 2)
@@ -298,7 +298,7 @@ def test_iterators_at_once_are_of_one_epoch(ref: yoga.DataRef) -> None:
     assert stream.epoch == 4  # it moves nothing back
 
 
-def test_who_keeps_an_iterator_goes_on(ref: yoga.DataRef) -> None:
+def test_an_iterator_that_is_kept_goes_on(ref: yoga.DataRef) -> None:
     first, second, third = epochs_of(ref, 3)
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     kept = rows(make_tf_dataset(stream, 4).repeat())
@@ -345,7 +345,7 @@ def test_a_training_with_looks_is_resumed_exactly(ref: yoga.DataRef, stop: int, 
     assert (state["epoch"], state["position"]) == (4, 0)
 
 
-def test_one_epoch_is_what_is_left_of_it_and_no_other(ref: yoga.DataRef) -> None:
+def test_one_epoch_gives_what_is_left_of_it_and_nothing_else(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5, start_offset=8)
     first, second = epochs_of(ref, 2)
     dataset = make_tf_dataset(stream, 4, one_epoch=True)
@@ -373,7 +373,7 @@ def test_set_epoch_says_which_is_next(ref: yoga.DataRef) -> None:
         assert take(dataset, 3) == epochs[epoch][:3]
 
 
-def test_the_same_rows_again_and_again_are_told_of(ref: yoga.DataRef) -> None:
+def test_the_same_rows_again_and_again_give_a_warning(ref: yoga.DataRef) -> None:
     dataset = make_tf_dataset(ref.stream(shuffle=True, shuffle_seed=5), 4)
     for _ in range(3):
         take(dataset, 3)
@@ -493,7 +493,7 @@ def test_blocks_are_of_the_size_asked_for() -> None:
     assert_rows_equal([b.num_rows for b in TensorflowSource(tf.data.Dataset.range(10)).blocks(32)], [4, 4, 2])
 
 
-def test_less_than_a_batch_is_left_and_dropped(ref: yoga.DataRef) -> None:
+def test_a_rest_smaller_than_a_batch_is_dropped(ref: yoga.DataRef) -> None:
     for options in ({"start_offset": 21}, {"start_offset": 22, "num_shards": 3, "shard_rank": 1}):
         stream, again = (ref.stream(shuffle=True, shuffle_seed=1, **options) for _ in range(2))
         dataset = make_tf_dataset(stream, 4, drop_last=True)
@@ -503,7 +503,7 @@ def test_less_than_a_batch_is_left_and_dropped(ref: yoga.DataRef) -> None:
             assert found
 
 
-def test_what_was_cached_is_read_without_tensorflow(tmp_path: Path) -> None:
+def test_cached_data_is_read_without_tensorflow(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     for name in ("ragged in ragged", "texts", "sparse"):
         storage.submit(SOURCES[name][0](), name, "1")

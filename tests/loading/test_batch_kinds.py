@@ -226,7 +226,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("setting", [*(name for name in SETTINGS if name != "spawn"), SPAWNED])
-def test_all_kinds_arrive_as_from_torchs_loader_and_stay(setting: str) -> None:
+def test_all_kinds_arrive_as_from_torchs_loader_and_stay_unchanged(setting: str) -> None:
     collate([0])  # torch warns of some kinds when a process has the first
     options: dict[str, Any] = {"batch_size": 1, "collate_fn": collate, **SETTINGS[setting]}
     models = iter(torch.utils.data.DataLoader(list(range(LENGTH)), **options))
@@ -249,7 +249,9 @@ def turned(rows: list[int]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("slots", [True, False])
-def test_what_torch_forgets_on_the_way_arrives(slots: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conjugated_and_negated_tensors_arrive_with_their_values(
+    slots: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Torch's loader drops the bits for conjugated and negated, so the values would be others."""
     if not slots:
         monkeypatch.setattr(Ring, "made", lambda num_slots: None)
@@ -335,7 +337,7 @@ def quantized(rows: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_quantized_tensors_fare_as_in_torchs_loader(workers: int) -> None:
+def test_quantized_tensors_behave_as_in_torchs_loader(workers: int) -> None:
     """With workers torch loses their scale, and says so when it is needed."""
     for cls in (yoga.DataLoader, torch.utils.data.DataLoader):
         batches = cls(list(range(3)), batch_size=1, num_workers=workers, collate_fn=quantized)

@@ -25,7 +25,7 @@ class Batch:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_knows_how_to_move_moves_itself(device: str) -> None:
+def test_batches_that_can_move_to_a_device_move_themselves(device: str) -> None:
     batch = {
         "packed": pack_sequence([torch.arange(3.0), torch.arange(2.0)]),
         "own": Batch(torch.ones(2)),
@@ -43,7 +43,7 @@ def test_what_knows_how_to_move_moves_itself(device: str) -> None:
 
 
 @cuda
-def test_other_layouts_come_whole() -> None:
+def test_tensors_of_other_layouts_arrive_whole() -> None:
     batch = [
         torch.eye(3).to_sparse(),
         torch.eye(3).to_sparse_csr(),

@@ -118,7 +118,7 @@ def test_peek_whatever_the_workers() -> None:
         )
 
 
-def test_pictures_of_a_validation_set_are_no_loss() -> None:
+def test_a_look_at_a_validation_set_does_not_count_as_loss() -> None:
     one = loader()
     for _ in range(3):
         assert rows(one) == list(range(20))
@@ -186,7 +186,7 @@ def test_a_prefetchers_batch_is_not_lost(options: Any) -> None:
         loader().state_after(0)
 
 
-def test_torchs_loader_with_workers_is_told_of_rows_in_hand() -> None:
+def test_torchs_loader_with_workers_warns_of_rows_that_are_not_delivered_yet() -> None:
     sampler = yoga.ResumableSampler(1000, seed=3)
     batches = iter(torch.utils.data.DataLoader(range(1000), 10, sampler=sampler, num_workers=2))
     trained = rows(itertools.islice(batches, 7))
@@ -206,7 +206,7 @@ def test_torchs_loader_with_workers_is_told_of_rows_in_hand() -> None:
         sampler.state_after(101, 10)
 
 
-def test_rows_of_an_older_iterator_end_with_a_load() -> None:
+def test_an_older_iterator_raises_after_a_load() -> None:
     sampler = yoga.ResumableSampler(100_000, seed=3)
     iterator = iter(sampler)
     list(itertools.islice(iterator, 100))
@@ -497,7 +497,7 @@ def test_one_number_is_drawn_also_in_a_run_that_is_resumed() -> None:
 
 
 @pytest.mark.parametrize("ask", ["state_dict", "rows_at", "position_of"])
-def test_whoever_asks_for_the_order_fixes_it(ask: str) -> None:
+def test_asking_for_the_order_fixes_the_seed(ask: str) -> None:
     sampler = yoga.ResumableSampler(20)
     assert sampler.seed is None
     answer = {"rows_at": lambda: sampler.rows_at(range(20)), "position_of": lambda: sampler.position_of(3)}
@@ -510,7 +510,7 @@ def test_whoever_asks_for_the_order_fixes_it(ask: str) -> None:
         assert found.tolist() == order if ask == "rows_at" else found == order.index(3)
 
 
-def test_a_state_of_a_given_seed_is_not_for_another() -> None:
+def test_a_state_of_another_given_seed_is_refused() -> None:
     one = loader(shuffle=True, seed=3)
     rows(itertools.islice(one, 2))
     with pytest.raises(StateError, match="the state has seed 3, but here it is 4"):
@@ -537,7 +537,7 @@ def test_in_a_job_of_several_processes_the_seed_is_zero(
 # -- datasets that change
 
 
-def test_a_dataset_that_grows_or_shrinks_is_told() -> None:
+def test_a_dataset_that_grows_or_shrinks_is_reported() -> None:
     for change in (lambda data: data.append(20), lambda data: data.pop()):
         for workers in (0, 2):
             data = list(range(20))
@@ -554,7 +554,7 @@ def test_a_dataset_that_grows_or_shrinks_is_told() -> None:
 # -- row seeds have a version
 
 
-def test_a_state_of_other_row_seeds_is_told_once() -> None:
+def test_a_state_of_other_row_seeds_is_reported_once() -> None:
     class Drawing(torch.utils.data.Dataset[Any]):
         def __len__(self) -> int:
             return 20

@@ -51,7 +51,7 @@ BATCH = {
 }
 
 
-def test_any_batch_crosses_as_it_is() -> None:
+def test_any_batch_arrives_unchanged() -> None:
     ring = Ring(2)
     slot = ring.send()
     found = packed(BATCH, ring.key, slot, ring.place(slot))
@@ -66,7 +66,7 @@ def test_any_batch_crosses_as_it_is() -> None:
     got["float"] += 1  # a batch may be written into
 
 
-def test_what_lies_in_the_slot_is_not_copied_and_what_does_not_fit_travels_by_itself() -> None:
+def test_arrays_in_the_slot_are_not_copied_and_arrays_that_do_not_fit_travel_separately() -> None:
     ring = Ring(1)
     slot = ring.send()
     place = Slot(ring.slots[slot][:4096])
@@ -82,7 +82,7 @@ def test_what_lies_in_the_slot_is_not_copied_and_what_does_not_fit_travels_by_it
     assert packed("text", ring.key, slot, place) == "text"
 
 
-def test_a_slot_is_free_when_nobody_holds_it() -> None:
+def test_a_slot_is_free_when_nothing_holds_it() -> None:
     ring = Ring(2)
     first, second = ring.send(), ring.send()
     assert {first, second} == {0, 1}
@@ -258,7 +258,7 @@ class Keeping(yoga.DataRef):
         return self.kept[-7:][0][: len(rows)]
 
 
-def test_what_the_users_code_keeps_is_not_written_over(ref: yoga.DataRef) -> None:
+def test_batches_that_user_code_keeps_are_not_written_over(ref: yoga.DataRef) -> None:
     for collate, data in ((Replay(), ref), (Replay(), Keeping(ref)), (yoga.jagged, Keeping(ref))):
         options: Any = {"batch_size": 2, "collate_fn": collate, "shuffle": True, "seed": 0, "drop_last": True}
         expected = [copied(batch) for batch in yoga.DataLoader(data, **options)]
@@ -296,7 +296,7 @@ def by_process(work: Callable[[], None]) -> Callable[[], int]:
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("begun", [forked, by_process])
-def test_what_a_forked_child_holds_stays_as_it_is(begun: Any, persistent: bool) -> None:
+def test_batches_that_a_forked_child_holds_stay_as_they_are(begun: Any, persistent: bool) -> None:
     loader = numbered(60, persistent_workers=persistent)
     list(loader)  # so that every slot has been in use
     batches, (reading, writing) = iter(loader), os.pipe()
@@ -342,7 +342,7 @@ def test_workers_of_another_loader_read_delivered_batches() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
-def test_other_slots_take_the_places_of_those_given_up(method: str) -> None:
+def test_new_slots_replace_those_given_up(method: str) -> None:
     """Also in workers that are older, so that batches go on to come in slots; and the others' memory ends."""
     batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
     held_now, in_slots = next(batches), 0
@@ -416,7 +416,7 @@ def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
     assert ring.send() == 0
 
 
-def test_what_lies_in_another_slot_or_behind_what_is_used_is_copied() -> None:
+def test_arrays_in_another_slot_or_behind_the_used_part_are_copied() -> None:
     rings = sorted((Ring(1) for _ in range(2)), key=lambda ring: address_of(ring.slots[0]))  # type: ignore[arg-type]
     slot = rings[0].send()  # before somebody holds it
     lower, higher = (ring.slots[0] for ring in rings)

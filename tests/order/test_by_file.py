@@ -67,7 +67,7 @@ def dealt(order: BlockOrder, epoch: int) -> list[list[int]]:
     return found
 
 
-def test_every_small_order_is_the_models() -> None:
+def test_every_small_order_equals_the_model() -> None:
     for sizes in itertools.product((0, 1, 5), repeat=3):
         length = sum(sizes)
         for window, shards, kind in itertools.product((1, 2, 4), (None, 2, 3, 13), KINDS):
@@ -108,7 +108,7 @@ def order_of_files(order: BlockOrder, world: int) -> list[int]:
 
 @pytest.mark.parametrize("policy", ["keep", "drop", "pad"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranks_take_what_the_policies_say(kind: Any, policy: Any) -> None:
+def test_ranks_get_the_rows_that_each_remainder_policy_gives(kind: Any, policy: Any) -> None:
     for world, shards in itertools.product((1, 2, 3), (None, 2, 4)):
         order = BlockOrder(starts_of((2, 0, 3, 4, 1)), 2, kind, window=2, shards=shards)
         rows = whole(order, 1)
@@ -164,7 +164,7 @@ def test_any_position_of_any_size_turns_into_its_row_and_back(
 
 
 @given(orders())
-def test_a_rank_needs_a_window_of_files_and_each_of_them_once(order: BlockOrder) -> None:
+def test_a_rank_needs_a_window_of_files_and_each_file_once(order: BlockOrder) -> None:
     if order.shuffle != "block":
         return
     for rank in range(order.shards or 1):
@@ -233,7 +233,7 @@ def test_all_orders_of_a_few_rows_are_equally_likely(shards: int | None) -> None
     assert chi < 5 + 5 * math.sqrt(10)
 
 
-def test_rows_come_as_likely_anywhere_in_their_cells_and_files_in_any_turn() -> None:
+def test_rows_are_equally_likely_anywhere_in_their_cells_and_files_in_any_order() -> None:
     draws, sizes = 1500, (20, 20, 20, 20)
     drawn = np.stack([whole(BlockOrder(starts_of(sizes), seed, window=2), 1) for seed in range(draws)])
     for position, among in ((0, 80), (35, 80), (79, 80)):
@@ -295,7 +295,7 @@ def test_the_statistics_find_what_was_wrong_with_version_1() -> None:
     assert dict(of_units(100, 1, 1000, begun=1).deviations())["parity"] < -5
 
 
-def test_files_come_in_any_turn() -> None:
+def test_files_come_in_every_order_equally_often() -> None:
     """The orders of seven files, by their first rows; rows of a file keep together with a window of one."""
     turns = (
         np.array(whole(BlockOrder([0, 1, 3, 6, 10, 15, 21, 28], seed, window=1), epoch))
@@ -374,7 +374,7 @@ class Sized:
         (lambda: BlockOrder(starts_of([5])).positions(0, [5]), r"rows must be in 0\.\.4, found 5"),
     ],
 )
-def test_what_is_out_of_range_is_said(wrong: Any, message: str) -> None:
+def test_arguments_out_of_range_are_refused(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
 

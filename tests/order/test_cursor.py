@@ -32,11 +32,11 @@ def begin(one: Cursor, *step: Any) -> tuple[int, int]:
     return one.begin(*step)[:2]
 
 
-def test_an_offset_beyond_the_epoch_means_later_epochs() -> None:
+def test_an_offset_beyond_the_epoch_leaves_out_whole_epochs() -> None:
     assert [begin(cursor(offset=n)) for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
 
 
-def test_asking_changes_nothing() -> None:
+def test_asking_where_to_begin_changes_nothing() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     assert begin(one) == (1, 0)
 
 
-def test_with_drop_last_what_is_too_short_for_a_batch_is_finished() -> None:
+def test_with_drop_last_an_epoch_ends_when_the_rows_left_do_not_fill_a_batch() -> None:
     one = cursor()
     reach(one, 8, batch_size=4, drop_last=True)
     assert begin(one, 4, True) == (1, 0)
@@ -73,7 +73,7 @@ def test_a_rank_without_rows_waits_for_the_others() -> None:
         assert one.state_dict()["position"] == 4
 
 
-def test_set_epoch_keeps_moves_and_rebases() -> None:
+def test_set_epoch_keeps_the_place_or_moves_it_or_counts_from_a_loaded_epoch() -> None:
     one = cursor(offset=3)
     one.set_epoch(0)
     assert begin(one) == (0, 3)
@@ -95,7 +95,7 @@ def test_set_epoch_keeps_moves_and_rebases() -> None:
     assert begin(one) == (12, 0)
 
 
-def test_a_trainer_that_counts_anew_after_each_of_two_loads_is_understood() -> None:
+def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() -> None:
     one = cursor()
     for epoch in (7, 3):
         one.load_state_dict({**one.state_dict(), "epoch": epoch, "position": 5, "proof": None})
@@ -111,7 +111,7 @@ def test_a_trainer_that_counts_anew_after_each_of_two_loads_is_understood() -> N
     assert begin(one) == (3, 0)
 
 
-def test_set_epoch_of_the_epoch_under_way_makes_it_come_again() -> None:
+def test_set_epoch_with_the_current_epoch_repeats_it() -> None:
     one = cursor()
     reach(one, 5)
     one.set_epoch(0)
@@ -157,7 +157,7 @@ def test_a_finished_position_loads_as_the_next_epoch() -> None:
         ({"position": 11}, "lies past its length"),
     ],
 )
-def test_a_state_that_does_not_belong_here_is_refused_and_changes_nothing(change: Any, message: str) -> None:
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: Any, message: str) -> None:
     one = cursor(offset=3)
     with pytest.raises(StateError, match=message):
         one.load_state_dict({**one.state_dict(), **change})
@@ -165,13 +165,13 @@ def test_a_state_that_does_not_belong_here_is_refused_and_changes_nothing(change
     assert one.generation == 0
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_a_value_that_is_not_a_state_is_refused() -> None:
     for damaged in ({}, {"epoch": 1}, [], None, "state"):
         with pytest.raises(StateError, match="expected a state with the keys"):
             cursor().load_state_dict(damaged)  # type: ignore[arg-type]
 
 
-def test_not_strict_takes_epoch_and_position() -> None:
+def test_with_strict_false_epoch_and_position_are_taken() -> None:
     one = cursor()
     one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 7, "seed": 9}, strict=False)
     assert begin(one) == (2, 7)
@@ -341,7 +341,7 @@ def test_a_first_batch_that_was_looked_at_comes_again_once() -> None:
         assert start(one).start[:2] == (1, 0)
 
 
-def test_iterators_side_by_side_are_not_looks() -> None:
+def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
     one = cursor(20)
     made = one.num_begun
     deliver(one.iteration(2, made=made), 1)
@@ -349,7 +349,7 @@ def test_iterators_side_by_side_are_not_looks() -> None:
     assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
 
 
-def test_set_epoch_of_the_running_epoch_goes_back_to_where_this_process_began_it() -> None:
+def test_set_epoch_with_the_current_epoch_goes_back_to_where_this_process_began_it() -> None:
     one = cursor(20)
     one.load_state_dict({**one.state_dict(), "position": 12, "epoch": 3})
     for steps in (1, 2):
@@ -365,7 +365,7 @@ def test_set_epoch_of_the_running_epoch_goes_back_to_where_this_process_began_it
     assert begin(one, 2) == (4, 0)
 
 
-def test_an_epoch_of_one_batch_that_is_named_late_is_over_all_the_same() -> None:
+def test_an_epoch_of_one_batch_ends_even_if_set_epoch_names_it_late() -> None:
     one, holder = cursor(2), Held()
     run = start(one, holder=holder)
     deliver(run, 1)
@@ -377,7 +377,7 @@ def test_an_epoch_of_one_batch_that_is_named_late_is_over_all_the_same() -> None
     assert begin(one) == (0, 0)
 
 
-def test_an_epoch_of_which_no_step_is_left_is_empty_if_it_is_named() -> None:
+def test_an_epoch_without_steps_left_is_empty_if_set_epoch_names_it() -> None:
     # 24 of 25 rows were done on each of 4 ranks; nothing is left for 8, if what they cannot share is dropped.
     state = {**cursor(100).state_dict(), "position": 96}
     for named in (False, True):
@@ -423,7 +423,7 @@ def test_ranks_out_of_order_end_their_epoch_together() -> None:
         assert begin(one) == (1, 0)
 
 
-def test_a_rank_without_a_batch_keeps_step() -> None:
+def test_a_rank_without_a_batch_stays_in_step_with_the_others() -> None:
     for in_order in (True, False):
         for rank in (0, 1):
             one = cursor(5, num_replicas=2, rank=rank)
@@ -443,7 +443,7 @@ def test_an_epoch_without_any_batch_ends() -> None:
     assert begin(one) == (2, 0)
 
 
-def test_what_was_left_out_is_told() -> None:
+def test_rows_left_out_are_reported() -> None:
     one = cursor(20)
     deliver(start(one), 3)
     one.set_epoch(1)
@@ -468,7 +468,7 @@ def test_what_was_left_out_is_told() -> None:
     assert "left_out" not in one.state_dict()
 
 
-def test_an_epoch_begun_again_is_not_certified() -> None:
+def test_the_proof_of_an_epoch_that_was_begun_again_fails() -> None:
     one = cursor(20)
     deliver(start(one), 3)
     one.set_epoch(0)
@@ -488,7 +488,7 @@ def test_an_epoch_begun_again_is_not_certified() -> None:
     assert "restarted: 6 rows" in str(prove([other.receipt()]))
 
 
-def test_a_look_is_told_and_does_no_harm() -> None:
+def test_a_look_is_reported_and_loses_nothing() -> None:
     one = cursor(20)
     deliver(start(one), 1)
     deliver(start(one), 10)
@@ -497,7 +497,7 @@ def test_a_look_is_told_and_does_no_harm() -> None:
     assert str(proof).endswith("each exactly once; again: 2 rows, after a batch had been looked at")
 
 
-def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:
+def test_the_proof_holds_when_drop_leaves_out_rows_before_the_end() -> None:
     # In batches of 4 of 10 rows, the short last one came first; 5 ranks go on, and drop 3 of the 8 rows left.
     one = cursor(10)
     run = start(one, 4, in_order=False)
@@ -515,7 +515,7 @@ def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_the_state_after_so_many_batches(in_order: bool) -> None:
+def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
     one, states = cursor(61), []
     run = start(one, 4, in_order=in_order)
     steps = iter(range(16) if in_order else (1, 0, 2, 5, 3, 4, 6, 7, 9, 8, 10, 12, 11, 13, 14, 15))
@@ -574,7 +574,7 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
+def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
     for position, epochs in ((18, 3), (0, 3)):
         one = cursor(20)
         one.load_state_dict({**one.state_dict(), "epoch": 2, "position": position, "proof": None})
@@ -597,7 +597,7 @@ def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
     assert begin(one, 20) == (1, 0)
 
 
-def test_a_late_count_is_rebased_only_next_to_the_loaded_epoch() -> None:
+def test_set_epoch_counts_from_a_loaded_epoch_only_right_after_the_load() -> None:
     one = cursor(10)
     one.load_state_dict({**one.state_dict(), "epoch": 2})
     for _ in range(2):
@@ -608,7 +608,7 @@ def test_a_late_count_is_rebased_only_next_to_the_loaded_epoch() -> None:
     assert begin(one) == (2, 0)
 
 
-def test_an_iterator_that_goes_on_after_others_is_told() -> None:
+def test_an_iterator_that_goes_on_after_others_is_reported() -> None:
     one, holder = cursor(20), Held()
     outer = start(one, holder=holder)
     deliver(outer, 1)
@@ -681,7 +681,7 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
     assert begin(one) == (0, change.get("position", 2))
 
 
-def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named() -> None:
+def test_after_a_look_at_the_next_epoch_set_epoch_can_name_one_without_steps_left() -> None:
     one = cursor(19, num_replicas=2, remainder="drop")
     one.load_state_dict({**one.state_dict(), "position": 8})
     look = start(one, 9, drop_last=True)
@@ -695,7 +695,7 @@ def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named()
     assert begin(one, 9, True) == (1, 0)
 
 
-def test_an_epoch_named_before_the_end_is_heard_of_is_the_next_one() -> None:
+def test_an_epoch_named_after_the_last_batch_but_before_the_end_is_reported_is_the_next_one() -> None:
     one = cursor()
     run = start(one)
     deliver(run, 5)
@@ -704,7 +704,7 @@ def test_an_epoch_named_before_the_end_is_heard_of_is_the_next_one() -> None:
     assert begin(one) == (4, 0)
 
 
-def test_what_does_not_count_ends_no_epoch() -> None:
+def test_an_iteration_that_does_not_count_does_not_end_the_epoch() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
     run = one.iteration(2)
@@ -715,7 +715,7 @@ def test_what_does_not_count_ends_no_epoch() -> None:
     assert begin(one) == (0, 4)
 
 
-def test_after_a_load_what_was_delivered_before_it_counts_no_more() -> None:
+def test_batches_delivered_before_a_load_do_not_count_after_it() -> None:
     one = cursor(20)
     run = start(one)
     deliver(run, 3)
@@ -746,7 +746,7 @@ def test_a_load_forgets_which_epochs_were_left() -> None:
         assert one.state_dict()["left_out"] == [10, 0]
 
 
-def test_only_the_first_epoch_named_after_a_load_may_be_counted_anew() -> None:
+def test_only_the_first_set_epoch_after_a_load_may_count_from_zero() -> None:
     one = cursor()
     one.load_state_dict({**one.state_dict(), "epoch": 7})
     one.set_epoch(8)
@@ -755,7 +755,7 @@ def test_only_the_first_epoch_named_after_a_load_may_be_counted_anew() -> None:
     assert begin(one) == (7, 0)
 
 
-def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
+def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:
     one = cursor()
     one.set_epoch(3)
     assert [one.ahead(steps, 4)[:2] for steps in (0, 2, 3, 7)] == [(3, 0), (3, 8), (4, 0), (5, 4)]
@@ -798,7 +798,7 @@ def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
     assert (proof.rows, proof.since) == (20, 8)
 
 
-def test_a_seed_that_rows_were_delivered_by_is_kept() -> None:
+def test_a_seed_is_kept_once_rows_were_delivered_with_it() -> None:
     for began in (False, True):
         one = Cursor(Order(10), Shard(), 0, "f", draw=lambda: 7)
         one.fix_seed()

@@ -80,7 +80,9 @@ def places(draw: Any) -> tuple[Place, int]:
 
 
 @given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 3))
-def test_what_is_left_is_dealt_first(found: tuple[Place, int], world: int, remainder: Any, run: int) -> None:
+def test_positions_that_are_left_are_dealt_first(
+    found: tuple[Place, int], world: int, remainder: Any, run: int
+) -> None:
     place, length = found
     order = Order(length, 2)
     dealt = []
@@ -115,14 +117,14 @@ def test_a_batch_begins_at_the_position_of_its_first_row(
 
 
 @given(places(), st.integers(0, 60))
-def test_skipping_drops_the_first(found: tuple[Place, int], count: int) -> None:
+def test_skipping_drops_the_first_positions(found: tuple[Place, int], count: int) -> None:
     left = found[0].left
     assert flat(skipped(left, count)) == flat(left)[count:]
     assert skipped((), count) == ()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_one_rank_has_left_is_its_own(rank: int) -> None:
+def test_positions_that_one_rank_has_left_stay_with_it(rank: int) -> None:
     left = (range(4 + rank, 8 + rank, 2), range(12 + rank, 14 + rank, 2))
     place, shard = Place(0, 8, left, (rank, 2)), Shard(2, rank)
     assert flat(taken(place, shard, 20, 0, 6)) == model(place, shard, 20)

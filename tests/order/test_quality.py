@@ -44,7 +44,7 @@ def test_randomness_counts_the_orders_that_there_are(sizes: Any, window: int) ->
     assert found >= counted - 1e-9  # some orders can come about in two ways
 
 
-def test_full_block_and_none() -> None:
+def test_the_quality_of_a_full_shuffle_a_block_shuffle_and_none() -> None:
     ref = InFiles((500,) * 40)
     full, none = yoga.shuffle_quality(ref, True), yoga.shuffle_quality(ref, False)
     assert (full.randomness, full.files_at_once, full.rows_at_once) == (1, 40, 20_000)
@@ -72,7 +72,7 @@ def test_with_shards_a_rank_needs_its_own_files_only() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])
-def test_of_hardly_any_rows(length: int) -> None:
+def test_the_quality_of_very_few_rows(length: int) -> None:
     for kind in ("block", True, False):
         found = yoga.shuffle_quality(length, kind)  # type: ignore[arg-type]
         assert 0 <= found.randomness <= 1

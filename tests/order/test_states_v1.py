@@ -133,7 +133,7 @@ def test_ranks_in_orders_of_different_versions_prove_nothing() -> None:
         yoga.prove([source.receipt() for source in ranks])
 
 
-def test_a_version_to_come_is_refused() -> None:
+def test_a_later_version_is_refused() -> None:
     case, after = RESUMES[0]
     for version in (0, 3):
         with pytest.raises(StateError, match=f"of version {version}, this torchyoga reads"):

@@ -28,7 +28,9 @@ def threads() -> list[threading.Thread]:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), max_size=12), st.integers(0, 5))
-def test_results_are_in_order_whoever_is_slow(plan: list[tuple[int, bool, bool]], most: int) -> None:
+def test_results_come_in_order_however_slow_the_consumer_is(
+    plan: list[tuple[int, bool, bool]], most: int
+) -> None:
     def tasks() -> Iterator[Task[int]]:
         for number, (size, fails, _) in enumerate(plan):
 
@@ -72,7 +74,7 @@ def test_the_thread_works_ahead_as_far_as_it_may_and_no_further() -> None:
     assert taken == sorted(begun) == list(range(7))
 
 
-def test_without_a_pause_nobody_works_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_pause_the_thread_does_not_work_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # as a machine may pause by itself
     monkeypatch.setattr("torchyoga.process.background.time", stopped)
     before = len(threads())
@@ -96,7 +98,7 @@ def started(most: int = 4) -> Ahead[Any]:
     return ahead
 
 
-def test_a_dropped_iterator_takes_its_thread_along() -> None:
+def test_dropping_an_iterator_ends_its_thread() -> None:
     gc.collect()
     eventually(lambda: not threads())
     ahead = started()
@@ -104,7 +106,7 @@ def test_a_dropped_iterator_takes_its_thread_along() -> None:
     eventually(lambda: not threads())
 
 
-def test_an_error_of_the_order_itself_arrives_and_ends_it() -> None:
+def test_an_error_of_the_task_iterator_arrives_and_ends_the_results() -> None:
     def tasks() -> Iterator[Task[int]]:
         yield Task(lambda: 1, 1)
         raise OSError("no more numbers")

@@ -104,7 +104,7 @@ storage.submit(Slow(), "a", "1", num_workers=2 * (kind == "workers"))
 
 
 @pytest.mark.parametrize("kind", ["workers", "a forked child", "a command"])
-def test_what_a_killed_builder_has_started_does_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
+def test_processes_started_by_a_killed_builder_do_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
     """The kernel frees a lock with the last process that has its file open."""
     with started(HOLDER, str(tmp_path), kind) as builder:
         assert builder.stdout.readline() == "child\n"

@@ -49,7 +49,7 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("progress", [True, False])
-def test_a_killed_process_holds_up_no_other(progress: bool, tmp_path: Path) -> None:
+def test_a_killed_process_does_not_block_others(progress: bool, tmp_path: Path) -> None:
     """Tqdm has one lock for all processes that were forked, whose holder may be killed."""
     told = run_program(HELD_UP, str(tmp_path), str(progress))
     assert (told.returncode, told.stdout) == (0, "done\n"), told.stderr

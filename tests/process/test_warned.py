@@ -83,7 +83,7 @@ def in_a_thread(loader: Any) -> int:
 
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("way", [loop, generated, with_a_bar, listed, one_by_one, in_a_thread])
-def test_an_iteration(way: Callable[[Any], int]) -> None:
+def test_a_warning_of_an_iteration_names_the_users_line(way: Callable[[Any], int]) -> None:
     arrays = yoga.from_arrays({"x": torch.arange(10).numpy()})
     for dataset in (list(range(10)), arrays):
         check(lambda: way(yoga.DataLoader(dataset, 2)))  # noqa: B023
@@ -92,7 +92,7 @@ def test_an_iteration(way: Callable[[Any], int]) -> None:
         check(lambda: way(torch.utils.data.DataLoader(dataset, 2, sampler=sampler)))  # noqa: B023
 
 
-def test_a_call() -> None:
+def test_a_warning_of_a_call_names_the_users_line() -> None:
     def set_epoch() -> int:
         loader = yoga.DataLoader(list(range(4)))
         loader.load_state_dict(loader.state_dict() | {"epoch": 3})
@@ -104,13 +104,13 @@ def test_a_call() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
-def test_an_argument() -> None:
+def test_a_warning_about_an_argument_names_the_users_line() -> None:
     check(
         lambda: loop(yoga.DataLoader(yoga.from_arrays({"x": torch.arange(10).numpy()}), 2, pin_memory=True))
     )
 
 
-def test_filters_and_once_a_line_as_python_does() -> None:
+def test_filters_apply_and_each_line_warns_once_as_in_python() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -121,7 +121,7 @@ def test_filters_and_once_a_line_as_python_does() -> None:
         warn_user("as an error")
 
 
-def test_without_a_line_of_the_users_the_outermost_is_named() -> None:
+def test_without_a_line_of_the_user_the_outermost_line_is_named() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         thread = threading.Thread(target=warn_user, args=("alone",))

@@ -116,7 +116,9 @@ SIZES = st.lists(st.integers(1, 300), max_size=30)
 
 
 @given(SIZES, st.sampled_from([1, 12_288, 10**6, 10**9]))
-def test_every_window_is_told_once_in_two_steps_before_it_comes(sizes: list[int], row_bytes: int) -> None:
+def test_every_window_is_announced_once_in_two_steps_before_it_comes(
+    sizes: list[int], row_bytes: int
+) -> None:
     ends = np.cumsum([0, *sizes])
     windows = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
     source = Disk()
@@ -133,9 +135,7 @@ def test_every_window_is_told_once_in_two_steps_before_it_comes(sizes: list[int]
 
 
 @given(SIZES, st.sets(st.integers(0, 29)))
-def test_a_warm_source_is_told_nothing_and_a_cooling_one_what_follows(
-    sizes: list[int], cold: set[int]
-) -> None:
+def test_a_warm_source_gets_no_announcements_until_it_becomes_cold(sizes: list[int], cold: set[int]) -> None:
     windows = [np.full(size, number) for number, size in enumerate(sizes)]
     source = Disk(is_cold=0 in cold)
     for number, found in enumerate(ReadAhead(12_288, source).announced(iter(windows))):
@@ -147,14 +147,14 @@ def test_a_warm_source_is_told_nothing_and_a_cooling_one_what_follows(
         assert source.told == {False: [], True: []}
 
 
-def test_where_others_read_it_is_found_out_anew_now_and_then() -> None:
+def test_where_others_read_the_source_is_probed_now_and_then() -> None:
     source = Disk(is_cold=False)
     windows = ReadAhead(1000, source).announced(iter([np.arange(3)] * 200), read_here=False)
     assert sum(1 for _ in windows) == 200
     assert 2 <= source.probes <= 10
 
 
-def test_what_cannot_be_told_of_fails_when_it_is_taken() -> None:
+def test_rows_that_cannot_be_announced_fail_when_they_are_taken() -> None:
     class Damaged(Disk):
         def announce(self, rows: Any, values: bool) -> None:
             raise CorruptError("cut")
@@ -179,7 +179,7 @@ class Squares(DataRef[int]):
         return self.size
 
 
-def test_a_dataset_that_knows_no_size_of_a_row_has_nothing_to_read_ahead_with() -> None:
+def test_a_dataset_without_a_row_size_has_no_readahead() -> None:
     assert Squares().readahead is None
     assert Squares()[3:].readahead is None
     assert [len(window.ends) for window in windows_of(Squares(), [np.arange(3)] * 20)] == [1] * 20

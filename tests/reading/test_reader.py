@@ -181,7 +181,7 @@ def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
         assert bool((values == values[:, :1]).all())
 
 
-def test_files_are_let_go_of_at_once(tmp_path: Path) -> None:
+def test_files_are_closed_at_once(tmp_path: Path) -> None:
     # Not when the garbage collector finds a circle: a deleted file takes up its space until then.
     gc.disable()
     try:
@@ -217,7 +217,7 @@ def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
         assert_threads_read(reader, num_threads=6, num_reads=25, num_rows=2)
 
 
-def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
+def test_only_units_that_are_read_are_checked(tmp_path: Path) -> None:
     def wide(i: int) -> dict[str, Any]:
         return {"x": np.full(700, i, np.int64), "y": i}  # a row of x is a unit of its own
 
@@ -278,7 +278,7 @@ def test_files_without_checksums_of_units_are_checked_block_by_block(tmp_path: P
     assert "image/values" in problem
 
 
-def test_damaged_checksums_of_units_are_told(tmp_path: Path) -> None:
+def test_damaged_checksums_of_units_are_reported(tmp_path: Path) -> None:
     written = write(tmp_path, [[4, 4]])
     path, entry = tmp_path / written.files[0].name, written.files[0]
     data = bytearray(path.read_bytes())
@@ -332,7 +332,7 @@ class Far(Folder):
         return entry.name in self.here  # type: ignore[attr-defined]
 
 
-def test_a_far_file_is_not_brought_for_an_announcement(tmp_path: Path) -> None:
+def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> None:
     written = write(tmp_path, [[4], [4]])
     first, second = (file.name for file in written.files)
     far = Far(str(tmp_path), {first})
@@ -360,7 +360,7 @@ class Told(CorruptError):
         return super().__str__()
 
 
-def test_two_threads_that_find_a_damaged_copy_are_told_the_same(tmp_path: Path) -> None:
+def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path) -> None:
     written = write(tmp_path, [[4]])
     reader = Reader(Far(str(tmp_path), {written.files[0].name}), written.schema, written.files)
     assert_rows(reader, np.arange(4))

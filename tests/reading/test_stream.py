@@ -54,7 +54,7 @@ def numbers(rows: Any) -> list[int]:
     return [row["y"] for row in rows]
 
 
-def test_a_stream_is_in_the_samplers_order() -> None:
+def test_a_stream_has_the_order_of_a_sampler() -> None:
     for length, world in itertools.product((1, 7, 12), (1, 2, 3)):
         for rank, drop in itertools.product(range(world), (False, True)):
             stream = Squares(length).stream(
@@ -67,7 +67,7 @@ def test_a_stream_is_in_the_samplers_order() -> None:
 
 
 @pytest.mark.parametrize("options", ORDERS)
-def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) -> None:
+def test_a_stream_has_the_order_of_a_sampler_whatever_the_shuffle(options: Any) -> None:
     for rank, drop in itertools.product(range(3), (False, True)):
         stream = InFiles().stream(
             shuffle_seed=7, shard_rank=rank, num_shards=3, drop_shard_remainder=drop, **options
@@ -99,7 +99,7 @@ class Foreseeing(Squares):
         self.progress = progress
 
 
-def test_a_source_is_told_of_all_rows_of_a_stream_before_the_first(tmp_path: Path) -> None:
+def test_a_source_gets_the_whole_order_of_a_stream_before_the_first_row(tmp_path: Path) -> None:
     source = Foreseeing(12)
     for rank in range(2):
         stream = source.stream(start_offset=4, shuffle=True, shuffle_seed=3, shard_rank=rank, num_shards=2)
@@ -178,7 +178,7 @@ def test_batches_have_their_columns(ref: yoga.DataRef) -> None:
         next(stream.batches(0))
 
 
-def test_a_stream_from_before_a_load_says_so() -> None:
+def test_an_iterator_of_a_stream_from_before_a_load_raises() -> None:
     stream = Squares().stream()
     rows = iter(stream)
     next(rows)
@@ -230,7 +230,7 @@ def test_slices_are_views(ref: yoga.DataRef) -> None:
     assert numbers(pickle.loads(pickle.dumps(train))) == numbers(train)
 
 
-def test_a_ref_tells_what_it_is(ref: yoga.DataRef) -> None:
+def test_a_ref_describes_itself(ref: yoga.DataRef) -> None:
     assert repr(ref).startswith("<DataRef 'rows' '1': 20 rows, ")
     assert "y: int <i8 [scalar]" in repr(ref)
     assert str(ref.schema) == "x: ndarray <i8 [2]\ny: int <i8 [scalar]"
@@ -304,7 +304,7 @@ def test_steps_are_counted_from_the_last_load() -> None:
         stream.state_after(-1)
 
 
-def test_files_are_known_of_every_ref(tmp_path: Path) -> None:
+def test_every_ref_knows_its_files(tmp_path: Path) -> None:
     assert Squares(10_000).file_starts.tolist() == [0, 4096, 8192, 10_000]
     whole = InFiles()
     assert whole[5:20].file_starts.tolist() == [0, 6, 11, 12, 15]

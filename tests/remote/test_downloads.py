@@ -66,7 +66,7 @@ def settled(proxy: Proxy, count: int) -> bool:
     return len(downloads(proxy)) == count
 
 
-def test_a_file_is_brought_when_a_row_of_it_is_wanted(fetch: Any, proxy: Proxy) -> None:
+def test_a_file_is_downloaded_when_one_of_its_rows_is_wanted(fetch: Any, proxy: Proxy) -> None:
     ref = fetch("a")
     assert not proxy.requests
     assert [int(row["n"]) for row in ref[[0, 24, 1599]]] == [0, 24, 1599]
@@ -74,7 +74,7 @@ def test_a_file_is_brought_when_a_row_of_it_is_wanted(fetch: Any, proxy: Proxy) 
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
-def test_an_iteration_brings_files_ahead_in_its_order(
+def test_an_iteration_downloads_files_ahead_in_its_order(
     shuffle: Any, fetch: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)  # several threads overtake each other
@@ -132,7 +132,7 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
 
 
 @pytest.mark.parametrize(("prefetch", "size"), [(2, 32), (4, 16)])
-def test_worker_processes_do_not_outrun_a_bounded_cache(
+def test_worker_processes_read_no_further_ahead_than_a_bounded_cache_keeps(
     prefetch: int, size: int, fetch: Any, proxy: Proxy
 ) -> None:
     """What they read ahead is little beside the bound; what they have read is not brought again."""
@@ -148,7 +148,7 @@ def test_worker_processes_do_not_outrun_a_bounded_cache(
             assert downloads(proxy).total() <= 1.1 * NUM_FILES
 
 
-def test_a_full_shuffle_that_the_cache_cannot_keep_is_told_at_once(fetch: Any) -> None:
+def test_a_full_shuffle_that_the_cache_cannot_keep_warns_at_once(fetch: Any) -> None:
     """Deleted files that are mapped take their space, though nothing is downloaded twice."""
     ref = fetch("a", bound_of(fetch("x"), 1) * 9 // 10)
     for source in (ref, ref[: ROWS // 2]):
@@ -169,7 +169,7 @@ def test_what_workers_read_ahead_must_fit_in_the_cache(fetch: Any) -> None:
         assert sum(len(batch["n"]) for batch in loader) == ROWS
 
 
-def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_bound_below_what_is_needed_works_with_a_warning(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
     ref = fetch("a", bound_of(fetch("x"), 16))
     loader = yoga.DataLoader(ref, batch_size=100, shuffle=True, seed=1)
     with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset"):
@@ -247,7 +247,7 @@ def test_where_the_system_allows_no_more_threads(fetch: Any, monkeypatch: pytest
     assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
 
 
-def test_ranks_with_shards_bring_their_own_files(fetch: Any, proxy: Proxy) -> None:
+def test_ranks_with_shards_download_only_their_own_files(fetch: Any, proxy: Proxy) -> None:
     seen: list[int] = []
     for rank in range(4):
         ref = fetch(f"rank {rank}")
@@ -260,7 +260,7 @@ def test_ranks_with_shards_bring_their_own_files(fetch: Any, proxy: Proxy) -> No
     assert sorted(seen) == list(range(ROWS))
 
 
-def test_a_state_goes_on_on_another_machine(fetch: Any, proxy: Proxy) -> None:
+def test_a_state_continues_on_another_machine(fetch: Any, proxy: Proxy) -> None:
     for shuffle in (True, "block"):
         one = yoga.DataLoader(fetch("a"), batch_size=64, shuffle=shuffle, seed=1)
         whole = [batch["n"].tolist() for batch in one]
@@ -273,7 +273,7 @@ def test_a_state_goes_on_on_another_machine(fetch: Any, proxy: Proxy) -> None:
         assert begun + [batch["n"].tolist() for batch in second] == whole
 
 
-def test_taking_goes_on_while_the_store_is_away(fetch: Any, proxy: Proxy) -> None:
+def test_rows_in_the_cache_can_be_read_while_the_store_is_unreachable(fetch: Any, proxy: Proxy) -> None:
     """What is here can be read; the rest once it is back."""
     ref = fetch("a")
     ref.download(progress=False)
@@ -308,7 +308,7 @@ def test_to_publish_a_file_takes_one_request(
     assert not proxy.seen("HEAD", ".mdb")
 
 
-def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
+def test_deleted_files_of_the_cache_are_unmapped(fetch: Any, tmp_path: Path) -> None:
     """A process that goes on reading does not keep deleted files on the disk by having them mapped."""
     ref = fetch("a", bound_of(fetch("x"), 8))
     for batch in ref.stream().batches(FILE_ROWS):
@@ -319,7 +319,7 @@ def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_web_server_sends_a_file_once_and_nobody_holds_it_whole(ranges: bool, tmp_path: Path) -> None:
+def test_a_web_server_sends_a_file_once_and_no_process_holds_it_whole(ranges: bool, tmp_path: Path) -> None:
     """Cut in the middle, it goes on where it was, if the server can."""
     rows = np.random.default_rng(0).integers(0, 255, (48, 2**20), np.uint8)
     yoga.Storage(tmp_path / "web").submit({"x": rows}, "a", "1")

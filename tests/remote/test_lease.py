@@ -27,7 +27,7 @@ def claims(remote: Remote) -> list[str]:
     return sorted(name for name in remote.find("l") if name.endswith(".json"))
 
 
-def test_one_after_the_other() -> None:
+def test_holders_come_one_after_the_other() -> None:
     remote = memory()
     for number in (1, 2, 3):
         with Lease(remote, "l", "work", 5, 0) as lease:
@@ -68,7 +68,7 @@ def dead(remote: Remote, number: int, **content: object) -> None:
     remote.write(f"l/{number:08d}.json", text.encode())
 
 
-def test_who_is_silent_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_holder_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
     remote = memory()
     dead(remote, 4)
     started = time.monotonic()
@@ -92,7 +92,7 @@ def test_a_damaged_claim_counts_as_silent_after_a_while(text: bytes) -> None:
         assert claims(remote) == ["00000002.json"]
 
 
-def test_names_that_are_no_claims_do_not_count() -> None:
+def test_names_that_are_not_claims_do_not_count() -> None:
     remote = memory()
     for name in ("9" * 5000, "000000007", "7", "\u0660" * 8, "0000000x", "00000003.json"):
         remote.write(f"l/{name}.json", b"{}")
@@ -100,7 +100,7 @@ def test_names_that_are_no_claims_do_not_count() -> None:
         assert "00000001.json" in claims(remote)
 
 
-def test_a_holder_shows_life_and_is_not_taken_over(
+def test_a_holder_that_shows_life_is_not_taken_over(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For longer than the lease; it counts as dead where all stands still, so each look is at a new beat."""
@@ -127,7 +127,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
     assert "taking over" not in caplog.text
 
 
-def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchyoga.stores.lease._NOTICE_SECONDS", 0.2)
     remote = memory()
     with Lease(remote, "l", "work", 9, 0), pytest.raises(BusyError):
@@ -137,7 +137,7 @@ def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.M
     assert "since" in caplog.text
 
 
-def test_a_holder_that_slept_hears_of_it() -> None:
+def test_a_holder_that_slept_notices_that_it_was_taken_over() -> None:
     remote = memory()
     with Lease(remote, "l", "work", 1, 0) as lease:
         lease._stop.set()  # no sign of life any more
@@ -167,7 +167,7 @@ def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
             assert not first.is_another_deleting()  # it has ended
 
 
-def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiter saw claim 1 given up; before it can take claim 2, others have had that, and tidied it away."""
     remote = memory()
     for _ in range(2):
@@ -183,7 +183,7 @@ def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) 
         assert claims(remote) == ["00000003.json"]
 
 
-def test_a_waiter_that_slept_takes_nobody_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_that_slept_does_not_take_the_holder_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked at a claim; until it asks what time it is, the holder has shown life many times."""
     remote = memory()
     with Lease(remote, "l", "work", 60, 0) as holder:

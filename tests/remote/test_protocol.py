@@ -350,7 +350,9 @@ class Case:
     ],
     ids=str,
 )
-def test_every_order(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_order_of_the_steps(
+    case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert case.explore(tmp_path, monkeypatch) == {*outcomes.split(", ")}
 
 
@@ -373,8 +375,10 @@ def test_every_order(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pyt
     ],
     ids=str,
 )
-def test_a_fault_anywhere(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines are interrupted at most so often while they could go on; `test_more` more often."""
+def test_one_fault_at_any_step(
+    case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines are interrupted at most so often while they could go on; `test_more_machines_and_more_faults` more often."""
     assert case.explore(tmp_path, monkeypatch) >= {*outcomes.split(", ")}
 
 
@@ -398,5 +402,5 @@ def test_a_fault_anywhere(case: Case, outcomes: str, tmp_path: Path, monkeypatch
     ],
     ids=str,
 )
-def test_more(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_machines_and_more_faults(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(case.explore(tmp_path, monkeypatch)) > 1

@@ -67,7 +67,7 @@ def test_a_builder_taken_for_dead_publishes_nothing_over_another(machine: Machin
         whole(storage, THEIRS)
 
 
-def test_who_submits_is_told_that_another_was_faster(machine: Machine) -> None:
+def test_submit_raises_if_another_machine_was_faster(machine: Machine) -> None:
     first, second = machine("first"), machine("second")
 
     def rows() -> list[int]:
@@ -83,7 +83,7 @@ def test_who_submits_is_told_that_another_was_faster(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("act", ["overwrite", "convert", "copy"])
-def test_what_others_have_published_meanwhile_is_not_replaced(
+def test_a_version_published_meanwhile_is_not_replaced(
     act: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first stands still just before it replaces the manifest."""
@@ -139,7 +139,7 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
 
 
 @pytest.mark.parametrize("how", ["removed", "cleaned"])
-def test_files_that_others_take_away_are_sent_again(
+def test_files_that_others_delete_are_sent_again(
     how: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first stands still between its files and its manifest."""
@@ -204,7 +204,7 @@ def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("how", ["remove", "clean"])
-def test_who_stood_still_deletes_nothing_that_was_published_since(
+def test_a_machine_that_stalled_deletes_nothing_published_since(
     how: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy has the same build each time, so the other may be about to delete files of its very names."""
@@ -268,7 +268,7 @@ def test_an_interrupted_build_is_not_continued_with_what_another_deletes(
     whole(machine("other"), OURS)
 
 
-def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there(
+def test_a_builder_that_counted_as_dead_does_not_trust_files_in_the_store(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another is about to delete its files, and they are still there when it looks."""
@@ -304,7 +304,7 @@ def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there
     whole(machine("other"), OURS)
 
 
-def test_who_cleans_and_was_taken_over_spares_what_came_since(
+def test_clean_spares_files_uploaded_after_it_was_taken_over(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands still before it lists the files, and lists those of a copy that is not published yet."""

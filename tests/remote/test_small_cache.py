@@ -49,7 +49,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
-def test_later_epochs_of_a_block_shuffle_warn_of_nothing(tmp_path: Path, counts: Counter[str]) -> None:
+def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path, counts: Counter[str]) -> None:
     url = f"memory://{uuid.uuid4().hex}"
     limit = published(url, tmp_path) // 2
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
@@ -63,7 +63,7 @@ def test_later_epochs_of_a_block_shuffle_warn_of_nothing(tmp_path: Path, counts:
         assert counts.total() <= 1.1 * NUM_FILES
 
 
-def test_a_full_shuffle_is_told_what_to_do(tmp_path: Path) -> None:
+def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
     url = f"memory://{uuid.uuid4().hex}"
     limit = published(url, tmp_path) // 4
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")

@@ -36,13 +36,15 @@ def kill(s3: S3, bucket: str, folder: Path, format: str, seed: int, kills: int) 
         killer.check(timeout=60 + 30 * kills)
 
 
-def test_kills_in_a_store(s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_kills_at_random_moments_lose_nothing_in_a_store(s3: S3, bucket: str, tmp_path: Path) -> None:
     kill(s3, bucket, tmp_path, "lmdb", 0, KILLS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("format", FORMATS)
-def test_many_kills_in_a_store(format: str, s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_thousands_of_kills_at_random_moments_lose_nothing_in_a_store(
+    format: str, s3: S3, bucket: str, tmp_path: Path
+) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     kill(s3, bucket, tmp_path, format, seed, KILLS_IN_ALL)

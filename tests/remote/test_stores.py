@@ -89,7 +89,7 @@ def cached(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "files").glob("*"))
 
 
-def test_published_here_and_read_there(machine: Machine, tmp_path: Path, small_files: None) -> None:
+def test_one_machine_publishes_and_another_reads(machine: Machine, tmp_path: Path, small_files: None) -> None:
     here, there = machine("here"), machine("there")
     assert (here.list(), here.versions("a/b é")) == ([], [])
     ref = here.submit(ROWS, "a/b é", "1.0 #[]")
@@ -110,7 +110,7 @@ def test_published_here_and_read_there(machine: Machine, tmp_path: Path, small_f
 
 
 @pytest.mark.parametrize("format", ["lmdb", "hdf5"])
-def test_every_road_in(format: str, machine: Machine) -> None:
+def test_every_way_to_publish(format: str, machine: Machine) -> None:
     here, there = machine("here", format=format), machine("there")
     here.submit(iter(ROWS), "rows", "1")
     here.submit({"x": np.arange(1000)}, "arrays", "1")
@@ -183,7 +183,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
-def test_what_was_replaced_is_cleaned_after_a_grace(
+def test_replaced_files_are_cleaned_after_the_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchyoga.stores.objects import Remote
@@ -206,7 +206,7 @@ def test_what_was_replaced_is_cleaned_after_a_grace(
     assert list(machine("there").fetch("a", "1")) == [3]
 
 
-def test_an_empty_dataset_leaves_nothing_of_what_it_has_replaced(
+def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchyoga.stores.objects import Remote
@@ -223,7 +223,7 @@ def test_an_empty_dataset_leaves_nothing_of_what_it_has_replaced(
     storage.check("a", "1")
 
 
-def test_clean_asks_for_no_version_that_has_nothing_to_remove(
+def test_clean_does_not_read_versions_that_have_nothing_to_remove(
     proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
@@ -237,7 +237,7 @@ def test_clean_asks_for_no_version_that_has_nothing_to_remove(
     assert counts[0] == counts[1] < 10
 
 
-def test_clean_ends_no_upload_of_others(
+def test_clean_does_not_end_uploads_of_others(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket may hold more than datasets."""
@@ -255,7 +255,7 @@ def test_clean_ends_no_upload_of_others(
     assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
 
 
-def test_what_others_have_put_beside_a_version_stays(machine: Machine, tmp_path: Path) -> None:
+def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Path) -> None:
     """It is named before anything is written or deleted."""
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     local.submit([4], "a", "2")
@@ -293,7 +293,9 @@ def broken_after(rows: int) -> Iterator[int]:
     raise RuntimeError("rows were read")
 
 
-def test_a_missing_version_names_a_few_like_it(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_version_names_similar_ones(
+    proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
     storage.submit([1], "digits", "v1.0")
     remote = storage._store._remote  # type: ignore[attr-defined]
@@ -352,7 +354,7 @@ def test_a_version_published_while_it_is_cleaned_stays_whole(
     machine("there").check("a", "1")
 
 
-def test_what_was_built_here_is_found_here(
+def test_files_built_here_are_not_downloaded(
     proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:
     on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
@@ -386,7 +388,7 @@ def test_copies_from_a_store_with_a_small_cache(
     assert list((tmp_path / "small" / "parts").glob("*")) == []
 
 
-def test_what_was_built_here_is_copied_from_here(machine: Machine, tmp_path: Path) -> None:
+def test_files_built_here_are_copied_without_a_download(machine: Machine, tmp_path: Path) -> None:
     """Nothing was ever downloaded on this machine."""
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     storage.submit(ROWS, "a", "1")
@@ -415,7 +417,7 @@ def test_files_that_are_deleted_again_and_again_end_in_an_error(
     assert len(ref) == 2
 
 
-def test_what_a_killed_check_has_left_goes(machine: Machine, tmp_path: Path) -> None:
+def test_files_left_by_a_killed_check_are_deleted(machine: Machine, tmp_path: Path) -> None:
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     for act in (lambda: storage.check("a", "1"), storage.clean):
@@ -426,7 +428,7 @@ def test_what_a_killed_check_has_left_goes(machine: Machine, tmp_path: Path) -> 
         assert list((tmp_path / "here" / "checking").iterdir()) == []
 
 
-def test_a_cache_is_its_user_s_alone_unless_it_is_shared(tmp_path: Path) -> None:
+def test_only_its_user_may_use_a_cache_unless_it_is_shared(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         for shared in (False, True):
@@ -445,7 +447,7 @@ def test_a_cache_is_its_user_s_alone_unless_it_is_shared(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_s_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_a_cache_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with sudo, which may leave the home folder as it was."""
     url = f"memory://{uuid.uuid4().hex}"
     yoga.Storage(url, cache_dir=tmp_path / "x").submit([1, 2], "a", "1")
@@ -488,7 +490,7 @@ def test_a_store_under_a_folder_without_a_name(s3: S3, bucket: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_what_is_removed_meanwhile_is_not_called_damaged(
+def test_a_version_removed_meanwhile_is_not_called_damaged(
     doing: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, other = machine("here"), machine("other")
@@ -538,7 +540,7 @@ def test_arguments_choose_or_are_compared(machine: Machine) -> None:
     assert machine("third").list() == [("mnist-False", "1"), ("mnist-True", "1")]
 
 
-def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
+def test_an_error_of_the_function_itself_is_raised(machine: Machine) -> None:
     storage = machine("here")
     storage.submit([1], "other", "1")
 
@@ -552,7 +554,7 @@ def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
     assert storage.list() == [("other", "1")]
 
 
-def test_all_at_once(machine: Machine, tmp_path: Path, small_files: None) -> None:
+def test_machines_that_do_everything_at_once(machine: Machine, tmp_path: Path, small_files: None) -> None:
     machine("here").submit(ROWS, "a", "1")
     there = machine("there")
     ref = there.fetch("a", "1", download=True, progress=False)
@@ -681,7 +683,7 @@ def test_a_damaged_file_is_never_read(change: Any, text: str, machine: Machine, 
     machine("there").check("a", "1")
 
 
-def test_a_damaged_copy_in_the_cache_is_brought_again(machine: Machine, tmp_path: Path) -> None:
+def test_a_damaged_copy_in_the_cache_is_downloaded_again(machine: Machine, tmp_path: Path) -> None:
     machine("here").submit(ROWS, "a", "1")
     assert same(machine("there").fetch("a", "1"))
     (copy,) = (tmp_path / "there" / "files").iterdir()
@@ -737,7 +739,7 @@ def forged(good: bytes, **changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_is_no_file_in_the_cache_is_said(kind: str, tmp_path: Path) -> None:
+def test_something_in_the_cache_that_is_not_a_file_is_named(kind: str, tmp_path: Path) -> None:
     url, cache = f"memory://{uuid.uuid4().hex}", tmp_path / "cache"
     yoga.Storage(url, cache_dir=tmp_path / "builder").submit([1, 2], "a", "1")
     storage = yoga.Storage(url, cache_dir=cache)
@@ -754,7 +756,7 @@ def test_what_is_no_file_in_the_cache_is_said(kind: str, tmp_path: Path) -> None
     assert storage.fetch("a", "1")[0] == 1
 
 
-def test_another_s_file_of_that_name_in_the_cache_is_not_taken(machine: Machine, tmp_path: Path) -> None:
+def test_a_file_of_another_store_with_the_same_name_is_not_used(machine: Machine, tmp_path: Path) -> None:
     """Two stores may have files of one name, with other content."""
     first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
     first.submit([1, 2], "a", "1")
@@ -785,7 +787,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_faults_that_end_harm_nothing(
+def test_temporary_faults_do_no_harm(
     kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:
     hasty = QUICK if kind == "silence" else {}
@@ -806,7 +808,7 @@ def test_faults_that_end_harm_nothing(
 
 
 @pytest.mark.parametrize("kind", ["503", "refused", "flipped bytes", "denied", "read-only", "down"])
-def test_faults_that_stay_are_said_and_nothing_is_published(
+def test_lasting_faults_are_errors_and_nothing_is_published(
     kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:
     on = storages(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK}, tmp_path)
@@ -837,7 +839,9 @@ def test_faults_that_stay_are_said_and_nothing_is_published(
     assert same(on("here").submit(ROWS[:100], "b", "1"), ROWS[:100])
 
 
-def test_a_full_disk_says_where(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_full_disk_names_the_folder(
+    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
     on("here").submit(ROWS, "a", "1")
     ref = on("there").fetch("a", "1")

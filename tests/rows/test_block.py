@@ -96,7 +96,7 @@ def test_ragged_rows_keep_their_shapes(rows: list[Any]) -> None:
     [np.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, 3).t()],
     ids=["array", "tensor", "bits", "across"],
 )
-def test_rows_are_copied_when_they_come(buffer: Any) -> None:
+def test_rows_are_copied_when_they_are_added(buffer: Any) -> None:
     collector = Collector()
     for i in range(3):
         buffer[...] = i
@@ -104,7 +104,7 @@ def test_rows_are_copied_when_they_come(buffer: Any) -> None:
     assert [float(row["x"].reshape(-1)[0]) for row in Rows(collector.take())] == [0, 1, 2]
 
 
-def test_what_a_tensor_negates_or_conjugates_when_it_is_read_is_kept_as_it_reads() -> None:
+def test_negated_and_conjugated_tensors_are_stored_with_their_values() -> None:
     numbers = torch.tensor([1 + 2j, 3 - 4j])
     conjugated, negated = numbers.conj(), numbers.conj().imag
     assert conjugated.is_conj()
@@ -144,7 +144,7 @@ def test_what_a_tensor_negates_or_conjugates_when_it_is_read_is_kept_as_it_reads
         (list(range(5000)), "more than 4096 leaves"),
     ],
 )
-def test_what_cannot_be_kept_is_named_with_its_path(row: Any, message: str) -> None:
+def test_a_value_that_cannot_be_stored_is_named_with_its_path(row: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message) as found:
         block_of([row])
     assert isinstance(row, list) or "row 0 does not fit: " in str(found.value)
@@ -162,7 +162,7 @@ def test_tensors_of_several_parts_are_refused() -> None:
         Schema.of({"x": torch.zeros(3, dtype=torch.complex32)})
 
 
-def test_values_of_most_dimensions_come_back(tmp_path: Path) -> None:
+def test_values_with_the_largest_number_of_dimensions_come_back(tmp_path: Path) -> None:
     for value in (np.ones((1,) * MOST_DIMENSIONS), torch.ones((1,) * MOST_DIMENSIONS)):
         ref = yoga.Storage(tmp_path).submit([value] * 2, "a", type(value).__name__)
         assert_rows_equal(list(ref), [value] * 2)
@@ -201,7 +201,7 @@ def test_keys_in_another_order_are_the_same_row() -> None:
     ]
 
 
-def test_a_namedtuple_whose_module_is_not_loaded_is_made_alike() -> None:
+def test_a_namedtuple_whose_module_is_not_loaded_gets_a_similar_class() -> None:
     schema = Schema.of(Point(1, "x"))
     text = json.dumps(schema.to_json()).replace("test_columns", "gone_module").replace("Point", "Dot")
     found = Rows(block_of([Point(1, "x")]))
@@ -286,7 +286,7 @@ def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> 
         (["a"],),
     ],
 )
-def test_what_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
+def test_a_tuple_that_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
     cls = type("Row", (tuple,), {"_fields": fields})
     with pytest.raises(SchemaError, match=r"at 'n': Row has . items and the fields .*; make it of a class"):
         Schema.of({"n": cls(range(len(fields)))})
@@ -298,7 +298,7 @@ def test_what_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
 
 
 @pytest.mark.parametrize("fields", [None, "ab", property(lambda row: 1 // 0)])
-def test_a_tuple_of_other_fields_is_named(fields: Any) -> None:
+def test_a_tuple_whose_fields_are_not_names_is_refused(fields: Any) -> None:
     cls: Any = type("Row", (tuple,), {"_fields": fields})
     with pytest.raises(SchemaError, match=r"a value of type .*Row cannot be kept"):
         Schema.of(cls((1, 2)))

@@ -83,7 +83,7 @@ def test_after_an_error_it_draws_to_the_same_place() -> None:
     assert all_of(drawing) == whole
 
 
-def test_nothing_that_everybody_shares_moves() -> None:
+def test_global_generators_are_left_as_they_were() -> None:
     torch.manual_seed(1)
     expected = torch.rand(7)
     torch.manual_seed(1)

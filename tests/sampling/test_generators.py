@@ -58,7 +58,7 @@ def test_states_that_do_not_fit_are_refused(kind: str) -> None:
             put_back(generator, damaged)
 
 
-def test_what_everybody_shares_is_nobodys_own() -> None:
+def test_global_generators_do_not_count_as_a_samplers_own() -> None:
     mine = {name: make() for name, make in KINDS.items()}
     shared = {
         "a": torch.default_generator,

@@ -146,7 +146,7 @@ def test_ranks_that_see_the_same_rows(tmp_path: Path) -> None:
     on_ranks(4, model_parallel, tmp_path)
 
 
-def test_rows_do_not_depend_on_how_many_see_the_same() -> None:
+def test_rows_do_not_depend_on_how_many_ranks_see_the_same() -> None:
     rows = deliver(loader())
     for data, copies in ((2, 3), (1, 4), (2, 1)):
         ranks = [deliver(loader(num_replicas=data, rank=r // copies)) for r in range(data * copies)]
@@ -180,7 +180,7 @@ def test_bad_ranks_are_refused() -> None:
         check_same([message, message], is_alone=True)
 
 
-def test_it_is_a_distributed_sampler_for_those_who_ask() -> None:
+def test_isinstance_calls_it_a_distributed_sampler() -> None:
     sampler = yoga.ResumableSampler(LENGTH)
     assert isinstance(sampler, DistributedSampler)
     assert (sampler.num_replicas, sampler.rank, sampler.num_samples, sampler.total_size) == (1, 0, 22, 22)

@@ -556,7 +556,7 @@ def test_a_trainer_that_counts_anew_is_understood() -> None:
     assert [plain(batch) for batch in other] == orders[2]
 
 
-def test_what_is_left_out_is_told() -> None:
+def test_batches_left_out_are_reported() -> None:
     for name, message in (
         ("tasks", "after 2 of 6 batches .* the other 4 batches are left out"),
         ("no length", "after 2 batches .* the other batches are left out"),
@@ -567,7 +567,7 @@ def test_what_is_left_out_is_told() -> None:
             next(iter(loader))
 
 
-def test_an_iterator_of_before_a_load_is_stopped() -> None:
+def test_an_iterator_from_before_a_load_is_stopped() -> None:
     loader = loader_of("tasks", seed=3)
     iterator = iter(loader)
     next(iterator)
@@ -585,7 +585,7 @@ def test_lengths() -> None:
         len(loader_of("no length"))
 
 
-def test_an_epoch_that_is_over_without_anybody_knowing() -> None:
+def test_an_epoch_of_unknown_length_may_be_over_when_a_state_is_taken() -> None:
     whole = loader_of("no length", seed=3)
     expected = [[plain(batch) for batch in whole] for _ in range(2)]
     loader = loader_of("no length", seed=3)
@@ -630,7 +630,7 @@ def test_lengths_that_vary_and_lengths_that_are_wrong() -> None:
         check_resume(make)
 
 
-def test_states_of_something_else_are_refused() -> None:
+def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     def refused(state: Any, loader: Any, match: str) -> None:
         with pytest.raises(StateError, match=match):
             loader.load_state_dict(state)
@@ -690,7 +690,7 @@ def test_a_sampler_that_keeps_much_is_refused() -> None:
         loader.state_dict()
 
 
-def test_a_state_that_says_nothing_of_the_place_is_drawn_again() -> None:
+def test_indices_are_drawn_again_if_the_samplers_own_state_has_no_place() -> None:
     class Vague(ByLength):
         def state_dict(self) -> dict[str, int]:
             return {"epoch": self.epoch}
@@ -701,7 +701,7 @@ def test_a_state_that_says_nothing_of_the_place_is_drawn_again() -> None:
     check_resume(lambda: yoga.DataLoader(Noisy(), 5, sampler=Vague(), seed=0))
 
 
-def test_what_cannot_be_known_is_not_said() -> None:
+def test_questions_about_rows_that_only_the_sampler_knows_are_refused() -> None:
     loader = loader_of("weighted", seed=3)
     for ask in (
         loader.prove,
@@ -715,7 +715,7 @@ def test_what_cannot_be_known_is_not_said() -> None:
     assert "23 rows of a Noisy, WeightedRandomSampler, seed=3" in repr(loader)
 
 
-def test_what_is_no_sampler_is_refused() -> None:
+def test_an_object_that_is_not_a_sampler_is_refused() -> None:
     sampler: Any
     for sampler in (iter([1, 2]), (i for i in range(3)), map(int, "12")):
         with pytest.raises(TypeError, match="can be iterated only once"):
@@ -799,7 +799,7 @@ def test_subclasses_are_foreign() -> None:
     check_resume(lambda: yoga.DataLoader(Noisy(), 4, sampler=Even(ROWS, 1, 0, seed=2), seed=1))
 
 
-def test_on_several_ranks_torchs_own_draw_apart_and_others_are_warned_of() -> None:
+def test_on_several_ranks_torchs_samplers_draw_different_rows_and_others_give_a_warning() -> None:
     orders = [
         [
             row
@@ -848,7 +848,7 @@ def test_a_dataset_that_grows_is_noticed() -> None:
         list(loader)
 
 
-def test_ours_is_cached_and_foreign_is_not(tmp_path: Path) -> None:
+def test_a_foreign_sampler_over_a_cached_dataset(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([{"x": i} for i in range(ROWS)], "rows", "1", progress=False)
     loader = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3, num_workers=2)
     plainly = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3)

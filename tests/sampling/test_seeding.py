@@ -56,7 +56,7 @@ class Noisy(Dataset[Any]):
         return index, torch.initial_seed(), *drawn()
 
 
-def test_the_seeds_are_these() -> None:
+def test_the_seeds_are_pinned() -> None:
     assert ROW_SEEDS_VERSION == 2
     assert row_seeds(7, 0, np.arange(4)) == [
         1240821978366206188,
@@ -71,7 +71,7 @@ def test_the_seeds_are_these() -> None:
     assert worker_seed(7, 0) == 6071926847585138835
 
 
-def test_the_numbers_of_a_row_are_these() -> None:
+def test_the_random_numbers_of_a_row_are_pinned() -> None:
     row = next(iter(yoga.DataLoader(Noisy(), 1, seed=7, collate_fn=list)))[0]
     assert row == pytest.approx(NUMBERS)
 
@@ -95,7 +95,7 @@ def test_numpy_and_torch_do_not_draw_the_same_bits() -> None:
             assert float(torch.rand(1, dtype=torch.float64)) != np.random.rand()
 
 
-def test_whatever_generators_there_are_come_back_as_they_were(generator: Any) -> None:
+def test_generators_of_any_type_are_restored(generator: Any) -> None:
     expected = [drawn() for _ in range(4)]
     np.random.set_bit_generator(generator(3))  # type: ignore[attr-defined]
     for _ in range(2):
@@ -185,7 +185,7 @@ FREE: dict[str, Any] = {
         *(pytest.param(dataset, True, id=f"free {name}") for name, dataset in FREE.items()),
     ],
 )
-def test_what_may_draw_random_numbers_is_seeded(dataset: Any, draws: bool) -> None:
+def test_datasets_that_may_draw_random_numbers_are_seeded(dataset: Any, draws: bool) -> None:
     assert draws_random_numbers(dataset) is draws
     assert yoga.DataLoader(dataset).seed_rows is draws
     assert yoga.DataLoader(dataset, seed_rows=True).seed_rows
@@ -393,7 +393,7 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
-def test_generators_of_ones_own_come_and_go(kind: Any) -> None:
+def test_own_generators_replace_the_global_ones_for_a_while(kind: Any) -> None:
     def drawn() -> Any:
         return random.gauss(0, 1), float(np.random.randn()), float(torch.randn(()))
 

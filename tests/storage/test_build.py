@@ -113,7 +113,7 @@ def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
         assert_rows_equal(list(ref), [{"x": arrays["x"][i], "y": arrays["y"][i]} for i in range(100)])
 
 
-def test_one_other_value_is_another_fingerprint(tmp_path: Path) -> None:
+def test_a_single_different_value_changes_the_fingerprint(tmp_path: Path) -> None:
     store = Store(tmp_path)
     found = {built(store, MapSource(ROWS), "whole").fingerprint}
     others = {
@@ -167,7 +167,7 @@ def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error
     assert staged(store) == []
 
 
-def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_path: Path) -> None:
+def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(tmp_path: Path) -> None:
     store, source = Store(tmp_path), Breakable(ROWS)
     for breaks in (30, 0, 29):
         source.breaks = {breaks: ConnectionError("offline")}
@@ -179,7 +179,7 @@ def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_pa
     assert len(source.read) <= 15  # and three that are drawn
 
 
-def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: Path) -> None:
+def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: Path) -> None:
     rows = [(np.zeros(3 if i < 10 else i), i) for i in range(20)]
     store, source = Store(tmp_path), Breakable(rows)
     for stop in (4, 8):
@@ -195,7 +195,7 @@ def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: 
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
-def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> None:
+def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: str) -> None:
     store, source = Store(tmp_path), Breakable(list(ROWS))
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
@@ -225,7 +225,7 @@ def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> 
     checked(store, "1")
 
 
-def test_many_files_are_noted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_recorded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it costs to note a file does not grow with the files before it; half a line is none."""
     monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 1)
     store, source = Store(tmp_path), Breakable([*range(50)])
@@ -242,7 +242,7 @@ def test_many_files_are_noted_one_by_one(tmp_path: Path, monkeypatch: pytest.Mon
     checked(store, "1")
 
 
-def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
+def test_half_a_file_is_not_continued(tmp_path: Path) -> None:
     store, source = Store(tmp_path), Breakable(ROWS)
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
@@ -256,7 +256,7 @@ def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
     checked(store, "1")
 
 
-def test_a_build_with_another_schema_is_built_anew(tmp_path: Path) -> None:
+def test_a_build_with_another_schema_starts_over(tmp_path: Path) -> None:
     ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
     for before, now in ((None, ragged), (ragged, None)):
         store, source = Store(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
@@ -293,7 +293,7 @@ def of_another_kind(rows: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("change", [changed_in_the_middle, exchanged, every_third, of_another_kind])
-def test_rows_changed_inside_finished_files_are_seen(
+def test_rows_changed_inside_finished_files_are_detected(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1000)]
@@ -310,7 +310,7 @@ def test_rows_changed_inside_finished_files_are_seen(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_rows_that_come_many_at_once_are_compared_as_they_were_read(tmp_path: Path, workers: int) -> None:
+def test_rows_read_many_at_once_are_compared_in_the_same_groups(tmp_path: Path, workers: int) -> None:
     """What is computed for many rows at once may differ in its last bits from what is computed for one."""
 
     class Together:
@@ -338,7 +338,7 @@ def test_rows_that_come_many_at_once_are_compared_as_they_were_read(tmp_path: Pa
     )
 
 
-def test_the_rows_that_are_compared_are_few_and_others_every_time(tmp_path: Path) -> None:
+def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(1000)]
     store, source, compared = Store(tmp_path), Breakable(rows), []
     for _ in range(3):
@@ -364,7 +364,7 @@ def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: 
     assert_rows_equal(list(ref), rows)
 
 
-def test_other_code_of_the_same_rows_is_built_anew(tmp_path: Path) -> None:
+def test_a_build_by_other_code_starts_over(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(100)]
     functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
     for now, same in (("a", True), ("b", False), ("", False)):
@@ -375,7 +375,7 @@ def test_other_code_of_the_same_rows_is_built_anew(tmp_path: Path) -> None:
         assert (ref.manifest.build == token) is same
 
 
-def test_rows_that_differ_each_time_say_why_the_build_starts_over(
+def test_the_log_says_why_a_build_of_random_rows_starts_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Random(Breakable):
@@ -441,7 +441,7 @@ def test_a_row_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
         assert (store.published(), staged(store)) == ([], [])
 
 
-def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
+def test_a_wrong_length_is_an_error(tmp_path: Path) -> None:
     class Fewer(Breakable):
         def __getitems__(self, numbers: list[int]) -> list[Any]:
             return [self.given[i] for i in numbers if i != 3]
@@ -459,7 +459,7 @@ def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
     assert store.published() == []
 
 
-def test_arrays_do_not_go_in_under_another_schema(tmp_path: Path) -> None:
+def test_arrays_with_another_schema_are_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for row in (np.zeros(8, np.float32), np.zeros(4, np.int64)):  # of as many bytes
         with pytest.raises(SchemaError, match="Leave schema out, or convert the arrays"):
@@ -468,7 +468,7 @@ def test_arrays_do_not_go_in_under_another_schema(tmp_path: Path) -> None:
     assert_rows_equal(list(ref), [np.ones(4)] * 3)
 
 
-def test_an_empty_source_keeps_the_schema_it_was_given(tmp_path: Path) -> None:
+def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> None:
     store, schema = Store(tmp_path), yoga.Schema.of({"x": 1})
     for version, source in (("map", MapSource([])), ("iterator", IteratorSource(iter(())))):
         assert built(store, source, version).schema is None
@@ -476,7 +476,7 @@ def test_an_empty_source_keeps_the_schema_it_was_given(tmp_path: Path) -> None:
     assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
 
 
-def test_an_endless_source_says_so_while_it_runs(
+def test_an_endless_source_is_reported_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 10_000)

@@ -76,10 +76,10 @@ def crowd(folder: Path, processes: int, seconds: float) -> None:
         assert unexpected(storage, bystanders) == []
 
 
-def test_a_crowd(tmp_path: Path) -> None:
+def test_many_processes_use_one_storage_at_once(tmp_path: Path) -> None:
     crowd(tmp_path, PROCESSES, SECONDS)
 
 
 @pytest.mark.soak
-def test_a_large_crowd_for_minutes(tmp_path: Path) -> None:
+def test_many_processes_use_one_storage_at_once_for_minutes(tmp_path: Path) -> None:
     crowd(tmp_path, PROCESSES_IN_ALL, SECONDS_IN_ALL)

@@ -211,7 +211,7 @@ def read_mutants(folder: Path, kind: str, first: int, count: int) -> dict[str, i
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mutants(kind: str, tmp_path: Path) -> None:
+def test_damaged_files_give_their_rows_or_an_error(kind: str, tmp_path: Path) -> None:
     outcomes = read_mutants(tmp_path, kind, 0, MUTANTS)
     assert outcomes["refused"] > MUTANTS // 2
     assert outcomes["read"] > 0  # such as an `created` that is another
@@ -219,5 +219,5 @@ def test_mutants(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_mutants(kind: str, tmp_path: Path) -> None:
+def test_thousands_of_damaged_files_give_their_rows_or_an_error(kind: str, tmp_path: Path) -> None:
     read_mutants(tmp_path, kind, random.randrange(2**32), MUTANTS_IN_ALL)

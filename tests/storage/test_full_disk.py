@@ -161,7 +161,7 @@ class Breaks:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_note_of_progress_for_which_there_is_no_space_is_done_without(
+def test_without_space_for_its_progress_note_a_build_raises_the_error_of_its_source(
     format: str, disk: SmallDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The source's own error comes out, and the next build gives every row."""

@@ -26,13 +26,13 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_kills(format: str, tmp_path: Path) -> None:
+def test_kills_at_random_moments_lose_nothing(format: str, tmp_path: Path) -> None:
     kill_many(DirectoryWorld(tmp_path, format, random.Random(0)), KILLS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("format", FORMATS)
-def test_many_kills(format: str, tmp_path: Path) -> None:
+def test_thousands_of_kills_at_random_moments_lose_nothing(format: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     kill_many(DirectoryWorld(tmp_path, format, random.Random(seed)), KILLS_IN_ALL)

@@ -151,7 +151,7 @@ def test_generator_functions_are_cached_once(storage: yoga.Storage) -> None:
     assert numbers.__name__ == "numbers"
 
 
-def test_arguments_of_another_kind_are_said(storage: yoga.Storage) -> None:
+def test_arguments_of_a_wrong_type_are_refused(storage: yoga.Storage) -> None:
     storage.submit([1], "a", "1")
     with pytest.raises(TypeError, match=r"to must be a Storage, found 'there'; pass Storage\('there'\)"):
         storage.copy("a", "1", to="there")  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def test_overwriting_leaves_open_readers_what_they_opened(storage: yoga.Storage)
         pickle.loads(pickle.dumps(new))
 
 
-def test_missing_versions_say_what_there_is(storage: yoga.Storage) -> None:
+def test_the_error_for_a_missing_version_lists_those_that_exist(storage: yoga.Storage) -> None:
     with pytest.raises(NotFoundError, match="holds nothing"):
         storage.fetch("a", "1")
     storage.submit([1], "a", "1")
@@ -293,7 +293,7 @@ def test_a_build_whose_source_broke_is_continued(storage: yoga.Storage, tmp_path
     assert ref.fingerprint == storage.submit(ROWS, "b", "1").fingerprint
 
 
-def test_a_dataset_that_has_changed_is_built_anew(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_the_build_of_a_dataset_that_has_changed_starts_over(storage: yoga.Storage, tmp_path: Path) -> None:
     fuse = tmp_path / "fuse"
     fuse.touch()
 
@@ -377,7 +377,7 @@ print("done", flush=True)
 """
 
 
-def test_killed_at_any_moment_nothing_or_everything_is_there(storage: yoga.Storage) -> None:
+def test_killed_at_any_moment_a_version_is_complete_or_absent(storage: yoga.Storage) -> None:
     rng = random.Random(1)
     for _ in range(8):
         with started(BUILDER, str(storage.path), FORMAT) as builder:
@@ -468,7 +468,7 @@ def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator
 
 @pytest.mark.parametrize("times", [1, 3, 9])
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_what_is_overwritten_meanwhile_is_not_called_damaged(
+def test_a_version_overwritten_meanwhile_is_not_called_damaged(
     doing: str, times: int, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.submit([0], "a", "1")
@@ -486,7 +486,7 @@ def test_what_is_overwritten_meanwhile_is_not_called_damaged(
 
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_what_is_removed_meanwhile_is_not_called_damaged(
+def test_a_version_removed_meanwhile_is_not_called_damaged(
     doing: str, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.submit([0], "a", "1")
@@ -499,7 +499,7 @@ def test_what_is_removed_meanwhile_is_not_called_damaged(
     assert to.list() == []
 
 
-def test_checks_and_copies_beside_builds(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_checks_and_copies_during_builds_find_no_damage(storage: yoga.Storage, tmp_path: Path) -> None:
     """Whatever they meet, they call nothing damaged."""
     storage.submit([0, 0], "a", "1")
     is_over, failures = threading.Event(), []
@@ -564,7 +564,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         assert "free some space" in told.stdout
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(OSError, match="cannot write to the storage"):
         yoga.Storage(tmp_path / "file" / "s", FORMAT).submit([1], "a", "1")
@@ -574,7 +574,9 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         yoga.Storage(tmp_path, format="zip")
 
 
-def test_the_fingerprint_is_of_the_rows(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_depends_on_the_rows_only(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = storage.submit(ROWS, "a", "1").fingerprint
     assert storage.submit(iter(ROWS), "a", "2").fingerprint == one
     assert storage.submit(ROWS[1:] + ROWS[:1], "a", "3").fingerprint != one

@@ -82,7 +82,7 @@ class TestAccelerate:
         accelerator.load_state(str(tmp_path / "state"))
         assert [first, *rows_of(other)] == WHOLE
 
-    def test_it_says_when_it_ends_also_within_another_loop(self, accelerator: Any) -> None:
+    def test_the_end_of_a_loop_is_reported_also_within_another_loop(self, accelerator: Any) -> None:
         outer, inner = accelerator.prepare(loader(), loader(remainder="keep"))
         state, seen = accelerator.gradient_state, []
         for _ in range(2):
@@ -165,7 +165,7 @@ class TestAccelerate:
 
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.filterwarnings("ignore:the trainer finds its place")
-    def test_behind_skipped_batches_one_that_fails_does_not_end_the_epoch(
+    def test_a_failing_batch_after_skipped_ones_does_not_end_the_epoch(
         self, accelerator: Any, workers: int
     ) -> None:
         from accelerate import skip_first_batches
@@ -189,7 +189,9 @@ class TestAccelerate:
         ):
             list(theirs)
 
-    def test_what_a_state_has_skipped_is_not_skipped_again(self, accelerator: Any, tmp_path: Path) -> None:
+    def test_batches_that_a_state_has_skipped_are_not_skipped_again(
+        self, accelerator: Any, tmp_path: Path
+    ) -> None:
         from accelerate import skip_first_batches
 
         arrays = yoga.from_arrays({"x": np.arange(LENGTH)})
@@ -240,7 +242,7 @@ class TestAccelerate:
             with pytest.raises(ValueError, match="the sampler is rank 1 of 2 already, so most rows"):
                 list(one)
 
-    def test_torchs_loader_works_and_is_warned_of(self, accelerator: Any) -> None:
+    def test_torchs_loader_works_with_a_warning(self, accelerator: Any) -> None:
         theirs = TorchLoader(list(range(LENGTH)), 4, sampler=yoga.ResumableSampler(LENGTH, seed=5))
         one = accelerator.prepare(theirs)
         with pytest.warns(UserWarning, match="huggingface/accelerate#4195"):
@@ -282,7 +284,7 @@ def in_a_mesh(rank: int, store: str) -> None:
 
 @pytest.mark.xdist_group("accelerate_loop")
 @pytest.mark.filterwarnings("ignore")
-def test_the_mesh_of_accelerate_says_who_sees_the_same_rows(tmp_path: Path) -> None:
+def test_the_mesh_of_accelerate_says_which_ranks_see_the_same_rows(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(in_a_mesh, (str(tmp_path / "store"),), 4)
 
 
@@ -372,7 +374,7 @@ class TestLightning:
         self.trainer(overfit_batches=2, max_epochs=2).fit(module, loader())
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
-    def test_a_loader_in_order_is_overfitted_as_it_is(self, module: Any) -> None:
+    def test_overfit_batches_keeps_a_loader_without_shuffle(self, module: Any) -> None:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             self.trainer(overfit_batches=2, max_epochs=2).fit(module, yoga.DataLoader(list(range(LENGTH)), 4))
@@ -381,7 +383,7 @@ class TestLightning:
 
     @pytest.mark.parametrize("shuffle", [False, True, "block"])
     @pytest.mark.parametrize("is_hook", [False, True])
-    def test_it_says_that_evaluation_should_not_shuffle(
+    def test_lightning_says_that_evaluation_should_not_shuffle(
         self, module: Any, shuffle: Any, is_hook: bool
     ) -> None:
         one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
@@ -510,7 +512,7 @@ class TestLightning:
 @pytest.mark.xdist_group("stateful")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore")
-def test_a_state_from_behind_an_epoch_goes_on_with_the_next(workers: int) -> None:
+def test_a_state_from_after_an_epoch_goes_on_with_the_next(workers: int) -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
 
     def make(in_batches: bool) -> Any:
@@ -576,7 +578,7 @@ def test_keras_may_look_at_a_batch_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.xdist_group("keras_fit")
-def test_what_keras_leaves_after_some_steps_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_keras_leaves_after_some_steps_give_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     import keras
 

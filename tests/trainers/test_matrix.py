@@ -148,7 +148,7 @@ def test_continued_by_other_ranks_every_row_comes_once(trainer: str, tmp_path: P
 @pytest.mark.parametrize("length", [42, 48])
 @pytest.mark.parametrize("remainder", ["keep", "drop"])
 @each("ranks", ["plain"])
-def test_whatever_happens_to_what_ranks_cannot_divide(
+def test_every_remainder_policy_delivers_each_row_once(
     trainer: str, remainder: str, length: int, tmp_path: Path
 ) -> None:
     found = runs(trainer, tmp_path, [1, 2], [4, 2, 4], remainder=remainder, length=length)

@@ -89,7 +89,7 @@ def forgeries() -> Iterator[bytes]:
             yield sealed(forged)
 
 
-def test_it_comes_back() -> None:
+def test_a_manifest_comes_back() -> None:
     manifest = Manifest.from_bytes(TEXT)
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert (manifest.id, manifest.version, manifest.num_rows, len(manifest.files)) == ("golden", "1", 5, 1)
@@ -116,7 +116,7 @@ def test_no_byte_can_change_and_none_can_be_missing() -> None:
                 Manifest.from_bytes(TEXT[:at])
 
 
-def test_a_forged_one_is_a_manifest_or_refused() -> None:
+def test_a_forged_manifest_is_valid_or_refused() -> None:
     accepted = 0
     for text in forgeries():
         try:
@@ -151,7 +151,7 @@ print(*outcomes)
 """
 
 
-def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_path: Path) -> None:
+def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes(tmp_path: Path) -> None:
     # The version as it is on disk, read by what each forged manifest says of it.
     version = tmp_path / "version"
     version.mkdir()
@@ -179,7 +179,7 @@ def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_
         (lambda c: c.update(files=[], rows=0, schema={}), "schema in the manifest is damaged"),
     ],
 )
-def test_what_is_wrong_is_said(change: Any, message: str) -> None:
+def test_the_error_says_what_is_wrong(change: Any, message: str) -> None:
     content = json.loads(TEXT)
     del content["checksum"]
     change(content)
@@ -257,7 +257,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_what_no_manifest_says_is_refused(kind: str) -> None:
+def test_a_value_that_no_manifest_has_is_refused(kind: str) -> None:
     part, by, message = WRONG[kind]
     assert part in TEXT
     with pytest.raises(CorruptError, match=message):
@@ -316,7 +316,7 @@ def test_many_files_are_read() -> None:
     assert Manifest.from_bytes(compact) == manifest
 
 
-def test_the_fingerprint_is_of_all_rows_however_they_are_cut() -> None:
+def test_the_fingerprint_covers_all_rows_however_they_are_cut() -> None:
     data = np.random.default_rng(0).integers(0, 255, 8 * 1000, np.uint8).tobytes()
     schema = Schema.of({"x": 1})
 
@@ -335,7 +335,7 @@ def test_the_fingerprint_is_of_all_rows_however_they_are_cut() -> None:
     assert cut(1000) != cut(999)
 
 
-def test_files_of_another_build_are_told_by_their_name() -> None:
+def test_files_of_another_build_are_recognised_by_their_name() -> None:
     manifest = Manifest.from_bytes(TEXT)
     (file,) = manifest.files
     assert not manifest.is_of_another_build(file.name)
@@ -344,6 +344,6 @@ def test_files_of_another_build_are_told_by_their_name() -> None:
         assert not manifest.is_of_another_build(name)
 
 
-def test_texts_full_of_commas_are_no_elements() -> None:
+def test_commas_in_texts_do_not_count_as_elements() -> None:
     manifest = replace(Manifest.from_bytes(TEXT), info={"license": ',[{"\\' * 100_000})
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest

@@ -93,7 +93,7 @@ def nest(sources: list[DataRef], depth: int, pick: random.Random) -> Any:
     return Subset(inner, indices)
 
 
-def test_any_nest_is_one_step_and_gives_the_rows_that_torch_gives() -> None:
+def test_any_nesting_becomes_one_step_and_gives_the_rows_that_torch_gives() -> None:
     pick = random.Random(0)
     for _ in range(300):
         sources: list[DataRef] = [Counting(100, 9), Counting(200, 5), Counting(300, 0)]
@@ -110,7 +110,7 @@ def test_any_nest_is_one_step_and_gives_the_rows_that_torch_gives() -> None:
             assert isinstance(found.whole, Counting)
 
 
-def test_one_read_a_source_and_batch() -> None:
+def test_each_batch_is_one_read_of_each_source() -> None:
     one, other = Counting(0, 50), Counting(1000, 50)
     dataset: Any = random_split(ConcatDataset([one, other]), [0.8, 0.2])[0]
     loader = yoga.DataLoader(dataset, batch_size=16, shuffle=True, num_workers=0, prefetch_factor=0)
@@ -123,7 +123,7 @@ def test_one_read_a_source_and_batch() -> None:
     assert loader.dataset is dataset
 
 
-def test_a_subclass_and_rows_of_others_are_left_alone() -> None:
+def test_subclasses_and_mixtures_with_other_datasets_stay_as_they_are() -> None:
     class Doubled(Subset[Any]):
         def __getitem__(self, index: Any) -> Any:
             return 2 * super().__getitem__(index)
@@ -292,7 +292,7 @@ def test_indices_that_change_are_followed() -> None:
     assert list(before) == [1, 2, 3]
 
 
-def test_fingerprints_name_sources_and_rows() -> None:
+def test_fingerprints_depend_on_sources_and_rows() -> None:
     one, other, nameless = Counting(0, 9), Counting(9, 9), InFiles()
 
     def named(*made: Any) -> Any:
@@ -337,7 +337,7 @@ def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> 
         yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
 
 
-def test_a_block_shuffle_heeds_the_files_of_the_sources() -> None:
+def test_a_block_shuffle_follows_the_files_of_the_sources() -> None:
     files = [Counting(0, 20), Counting(20, 20)]
     dataset: Any = Subset(ConcatDataset(files), [i for i in range(40) if i % 3])  # type: ignore[arg-type]
     rows = list(dataset)
@@ -348,7 +348,7 @@ def test_a_block_shuffle_heeds_the_files_of_the_sources() -> None:
     assert mixed.file_starts.tolist() == [0, 36]
 
 
-def test_sources_are_told_of_what_is_theirs() -> None:
+def test_announcements_reach_the_source_that_they_are_about() -> None:
     one, other = Counting(0, 9), Counting(9, 9)
     found = flattened(Subset(ConcatDataset([one, other]), [12, 1, 17, 2]))  # type: ignore[arg-type]
     assert found is not None
@@ -420,7 +420,7 @@ class Rare(Dataset[Any]):
         return index
 
 
-def test_mixed_with_uncached_rows_torch_reads(tmp_path: Path) -> None:
+def test_a_mixture_with_uncached_rows_is_read_by_torch(tmp_path: Path) -> None:
     ref: Any = yoga.Storage(tmp_path).submit([5, 6], "rows", "1", progress=False)
     dataset: Any = ConcatDataset([ref, Rare()])
     assert flattened(dataset) is None
