@@ -33,8 +33,8 @@ FRAMEWORK_MODULES = [
     "torchyoga.compat.yogadl.tensors",
 ]
 PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES]
-# The programs in examples/, by what they need: a backend of Keras, trainers or a store, and a pattern of what
-# they say.
+# The programs in examples/, by what they need: a backend of Keras, trainers or a store, with a pattern of
+# their output.
 FRAMEWORK_EXAMPLES = {
     "keras_from_tfdata": "tensorflow",
     "torch_from_keras_sequence": "torch",
@@ -63,7 +63,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def run_blocks(page: Path, **given: Any) -> None:
-    """Runs the Python blocks of a page, one after the other, in the current folder, with some names given."""
+    """Runs the Python blocks of a page, one after the other, in the current folder; `given` are names they
+    can use."""
     namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)

@@ -1,4 +1,4 @@
-"""What the docs say runs, and where they point there is something."""
+"""The code in the docs runs, and their links lead to something."""
 
 from __future__ import annotations
 

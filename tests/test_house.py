@@ -1,4 +1,4 @@
-"""Who may import whom, and what the package shows to the world."""
+"""Which file may import which, and the public names of the package."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ NEVER = {
 FOR_ALL_ADAPTERS = {"map_style", "numbered", "pool", "watched"}
 PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
-    # `as_dataref` is public there, too: both are about Keras, but the one never loads it.
+    # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
 }
-MOST_ENTRIES = 25  # in a folder
-MOST_ANY = 45  # in annotations, of 1,000 lines of code
+MOST_ENTRIES = 25  # files of a folder
+MOST_ANY = 45  # uses in annotations for 1,000 lines of code
 
 
 @cache
 def rooms() -> list[str]:
-    """All files but those that say what a folder is."""
+    """All files except the `__init__` files of folders."""
     paths = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
     return sorted(
         ".".join(path.parts).removesuffix(".__init__")
@@ -100,7 +100,7 @@ def file_of(room: str) -> Path:
 
 @cache
 def imports_of(room: str) -> set[str]:
-    """Full names of all that a room imports, wherever in the file it does so."""
+    """Full names of everything that a file imports, anywhere in it."""
     base = ["torchyoga", *room.split(".")]
     if not file_of(room).name.startswith("__init__"):
         base = base[:-1]
@@ -280,7 +280,7 @@ def test_importing_loads_no_optional_framework() -> None:
     assert told.stdout.strip() == "[]"
 
 
-# What other packages have no public name for.
+# Private names of other packages for which there is no public one.
 THIRD_PARTY = {
     "_C",
     "_add_dataloader",

@@ -1,4 +1,4 @@
-"""Other systems: what is run for them, and that the package does without what they lack."""
+"""Other systems: what runs on them, and that the package works without the features they lack."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is absent by itself")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems lack these features anyway")
 @pytest.mark.parametrize("system", [pytest.param("no-linux", marks=pytest.mark.rest), "no-posix"])
 def test_the_package_works_without_features_that_other_systems_lack(system: str, tmp_path: Path) -> None:
-    # In tests/, so that the package is found as the tests find it, in started workers, too.
+    # In tests/, so that the package is found in the same way as in the tests, also in workers that are
+    # started.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "tests" / "elsewhere.py"), system, str(tmp_path)],
@@ -46,7 +47,7 @@ def jobs() -> dict[str, Any]:
 
 
 def commands(job: dict[str, Any]) -> list[str]:
-    """What a job runs, with all values of its matrix."""
+    """The commands of a job, with all values of its matrix."""
     matrix = job.get("strategy", {}).get("matrix", {})
     found = []
     for values in itertools.product(*matrix.values()):

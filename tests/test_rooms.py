@@ -1,4 +1,4 @@
-"""The picture, the table and the notes of docs/design.md are those of the code."""
+"""The picture, the table and the notes of docs/design.md match the code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PACKAGE = Path(torchyoga.__file__).parent
 
 @cache
 def parsed(text: str) -> ast.Module:
-    """A file as a syntax tree, once for all packages that have it."""
+    """A file as a syntax tree, parsed once for all copies of the package."""
     return ast.parse(text)
 
 
 def script(package: Path = PACKAGE) -> Any:
-    """docs/rooms.py, which has read nothing yet, for a package that lies anywhere."""
+    """docs/rooms.py, freshly imported, for a package in any folder."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs" / "rooms.py")
     assert spec is not None
     assert spec.loader is not None
@@ -41,7 +41,7 @@ def script(package: Path = PACKAGE) -> Any:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The package, to be changed."""
+    """A copy of the package that tests may change."""
     return Path(
         shutil.copytree(PACKAGE, tmp_path / "torchyoga", ignore=shutil.ignore_patterns("__pycache__"))
     )
@@ -123,7 +123,7 @@ def test_each_note_has_one_number_and_one_place() -> None:
     ]
     numbers = sorted(here + [number for number, _, _ in rooms.notes()])
     assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) >= 74  # decisions are added; one that no longer holds says what took its place
+    assert len(numbers) >= 74  # decisions are only added; one that no longer holds says what replaced it
     named = {
         int(number)
         for path in (*PACKAGE.rglob("*.py"), *(ROOT / "docs").glob("*.md"))

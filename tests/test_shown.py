@@ -1,4 +1,4 @@
-"""What tab completion and `repr` show is for users."""
+"""Tab completion and `repr` show what users need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kits find what they are there to find."""
+"""The kits find the mistakes that they are made to find."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_export_that_differs_from_the_stream_is_found() -> None:
 
 
 class Numbers(torchyoga.DataRef[Any]):
-    """Arrays of two, by number; what is wrong with it is a subclass."""
+    """A correct dataset of arrays of two numbers; each subclass breaks one rule."""
 
     is_thread_safe = True
 
@@ -315,9 +315,9 @@ class NewReadAhead(Numbers):
 
 
 class OneAtATime(Numbers):
-    """A take that another interrupts fails."""
+    """A dataset whose `take` fails if another thread calls it meanwhile."""
 
-    interrupted = threading.Event()  # of the class, as the check pickles the ref
+    interrupted = threading.Event()  # on the class, because the check pickles the ref
 
     def __init__(self) -> None:
         self.is_taking = False
@@ -329,7 +329,7 @@ class OneAtATime(Numbers):
         self.is_taking = True
         try:
             if threading.current_thread() is not threading.main_thread():
-                self.interrupted.wait(PATIENCE / 10)  # however quick the machine is, another thread comes in
+                self.interrupted.wait(PATIENCE / 10)  # so that another thread gets its turn on any machine
             return super().take(rows)
         finally:
             self.is_taking = False
@@ -414,7 +414,7 @@ class OneLockStore(Store):
 
 
 class StoreThatKeepsLocks(Store):
-    """A lock whose holder failed stays."""
+    """A store that keeps the lock of a holder that failed."""
 
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
@@ -468,7 +468,7 @@ class MismeasuresStore(Store):
 
 
 class PublishesHalves(Store):
-    """A build that fails is published."""
+    """A store that publishes a build that has failed."""
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Any:
         found = super().stage(id, version, replaces)
@@ -514,7 +514,7 @@ class CleansInNoOrder(Store):
 
 
 class GivesOneFolder(Store):
-    """Files of another version than the one that is asked for."""
+    """A store that returns the files of another version than the one requested."""
 
     def files(self, manifest: Manifest) -> Folder:
         return Folder(self.where("a", "1"))

@@ -378,7 +378,7 @@ def test_every_order_of_the_steps(
 def test_one_fault_at_any_step(
     case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Machines are interrupted at most so often while they could go on; `test_more_machines_and_more_faults` more often."""
+    """Machines that could go on are interrupted a few times only; more often in the last test."""
     assert case.explore(tmp_path, monkeypatch) >= {*outcomes.split(", ")}
 
 
