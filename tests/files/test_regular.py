@@ -1,4 +1,4 @@
-"""What lies where a file should be is told, and nothing waits for it."""
+"""Anything else in place of a file is named in an error, and nothing waits for it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_something_in_place_of_a_file_of_a_build_is_named(kind: str, tmp_path: P
     folder = storage.path / ".staging" / "a" / "1"
     folder.mkdir(parents=True)
     OTHERS[kind](folder / "progress.json")
-    is_link = (folder / "progress.json").is_symlink()  # which a builder does not follow
+    is_link = (folder / "progress.json").is_symlink()  # builders do not follow links
     with pytest.raises(YogaError, match=f"progress.json is {'a link to' if is_link else kind}"):
         storage.submit([1, 2], "a", "1")
     assert os.path.lexists(folder / "progress.json")

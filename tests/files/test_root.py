@@ -1,4 +1,4 @@
-"""Roots: nothing is made, replaced or deleted through a link, or outside; modes follow the umask."""
+"""Roots: nothing is made, replaced or deleted through a link or outside; modes follow the umask."""
 
 from __future__ import annotations
 

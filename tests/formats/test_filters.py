@@ -82,7 +82,7 @@ def test_damaged_chunks_are_refused(kind: str) -> None:
     for bad in [*(data[:cut] for cut in cuts), *flipped]:
         with pytest.raises(CorruptError):
             pipeline.decode(bad, mask, out)
-    pipeline.decode(data, mask, out)  # it goes on
+    pipeline.decode(data, mask, out)  # the pipeline still works
     assert np.array_equal(out.view("<f8").reshape(8, 7), VALUES[:8])
 
 
@@ -108,7 +108,8 @@ def test_a_chunk_that_would_fill_the_memory_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["checksums", "checksums only", "checksums of lzf"])
 def test_a_chunk_that_hdf5_converts_is_not_shorter_than_its_checksum(kind: str) -> None:
-    # Where HDF5 converts, it undoes all filters, and would read a checksum from before the begin of a chunk.
+    # Where HDF5 converts, it undoes all filters, and would read a checksum from before the beginning of a
+    # chunk.
     with memory_file() as file:
         dataset = file.create_dataset("x", data=VALUES.astype(">f4"), chunks=(8, 7), **OPTIONS[kind])
         file.flush()
@@ -189,7 +190,9 @@ print(decode(3000) - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the unit of memory is another elsewhere")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="other systems report memory in another unit"
+)
 def test_decoding_by_hdf5_does_not_fill_the_memory() -> None:
     assert int(output_of(MEMORY)) < 20 * 1024  # KiB, while 750 MB went through
 

@@ -183,7 +183,7 @@ def test_a_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
 
 
 def test_hostile_offsets_are_refused(tmp_path: Path) -> None:
-    # Offsets that point outside, in a file whose checksums are right.
+    # Offsets that point outside of their values, in a file whose checksums are right.
     collector = Collector()
     for i, row in enumerate([b"abc", b"", b"defg"]):
         collector.add(row, i)
@@ -243,7 +243,7 @@ def test_blocks_outside_the_file_are_refused() -> None:
 
 
 def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None:
-    # Of two blocks of equal size, each in the other's place: their rows would come in another order.
+    # Two blocks of equal size, each in the other's place: their rows would come in another order.
     schema = Schema.of(np.zeros(9))
     writer = formats.format_named("lmdb").Writer(str(tmp_path / "a.mdb"), schema)
     for start in (0, 4):
@@ -267,7 +267,7 @@ def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf"])
 def test_decompressed_values_are_compared_with_their_checksum(compression: str, tmp_path: Path) -> None:
-    # Another chunk of the same size, whole and well: HDF5, and what is stored, could not tell.
+    # Another intact chunk of the same size: neither HDF5 nor the stored bytes show the mistake.
     storage = yoga.Storage(tmp_path, format="hdf5", compression=compression)
     storage.submit([np.full(4096, i) for i in range(4)], "a", "1")
     (path,) = (storage.path / "a" / "1").glob("*.h5")
@@ -346,7 +346,7 @@ def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
 
 
 def resealed(path: Path, content: dict[str, Any]) -> None:
-    """Writes a forged manifest, with the fingerprint and the checksum of what it says now."""
+    """Writes a forged manifest, with the fingerprint and the checksum of its new content."""
     content.pop("checksum", None)
     files = [FileEntry.from_json(file) for file in content["files"]]
     content["fingerprint"] = fingerprint_of(Schema.from_json(content["schema"]), files)
@@ -375,7 +375,7 @@ def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
             continue  # nothing to compare
         checks[number][1] ^= 1
         resealed(path, content)
-        # Each block is what its own table in the file says it is; but it is not what was published.
+        # Each block matches the table in the file; but it is not what was published.
         with pytest.raises(CorruptError, match=f"{name} has .* bytes of the CRC-32 .*, the manifest says"):
             storage.check("a", "1")
         checks[number][1] ^= 1
@@ -404,7 +404,7 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
     resealed(path, forge(shape=[0]))
     with pytest.raises(CorruptError, match="x/values do not cover the bytes that its rows have"):
         storage.fetch("a", "1")
-    # All made anew, it is another dataset, and says so.
+    # If everything is made anew, it is another dataset, with another fingerprint.
     resealed(path, forge(dtype="<i4"))
     assert storage.fetch("a", "1").fingerprint != ref.fingerprint
 
@@ -414,7 +414,7 @@ def test_a_writer_that_cannot_write_raises_and_closes_its_file(tmp_path: Path) -
     schema = yoga.Schema.of(1)
     with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
         writer(str(tmp_path / "nowhere" / "x.mdb"), schema)
-    # LMDB opens a file once in a process: what is closed or abandoned can be opened again.
+    # LMDB opens a file only once in a process: a file that is closed or abandoned can be opened again.
     for end in ("abort", "close", "abort"):
         getattr(writer(str(tmp_path / "x.mdb"), schema), end)()
 
@@ -504,9 +504,9 @@ def test_similar_columns_share_their_filter_pipelines(tmp_path: Path) -> None:
             data = np.frombuffer(path.read_bytes(), np.uint8)
             extents = formats.format_named("hdf5").read_extents(data, index, schema)
             decoders: list[Any] = [extent.decode for extent in extents if extent.decode is not None]
-            # HDF5 takes longer to make a pipeline than to decode by it.
+            # HDF5 takes longer to make a pipeline than to decode with it.
             assert len(decoders) == 51
-            assert len({id(decoder._pipeline) for decoder in decoders}) <= 11  # by the length of the texts
+            assert len({id(decoder._pipeline) for decoder in decoders}) <= 11  # one for each length of texts
 
 
 def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -> None:
@@ -609,7 +609,7 @@ def test_hostile_tables_of_chunks_never_crash(version: str, every: int, tmp_path
     assert told.returncode == 0, told.stderr
     outcomes = json.loads(told.stdout)
     assert outcomes["refused"] > 500 // every
-    assert outcomes["read"] > 100 // every  # the same number, say, or a mask that means nothing
+    assert outcomes["read"] > 100 // every  # for example, the same number, or a mask without meaning
 
 
 def test_an_error_names_the_filter_that_a_version_lacks(tmp_path: Path) -> None:
@@ -631,7 +631,7 @@ def test_an_abandoned_hdf5_file_does_no_harm(tmp_path: Path) -> None:
         writer(str(tmp_path / "nowhere" / "x.h5"), schema)
     for end in ("abort", "close", "abort"):
         getattr(writer(str(tmp_path / "x.h5"), schema), end)()
-    with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 is none the worse for files that were abandoned
+    with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 still works after files were abandoned
         pass
 
 
@@ -640,7 +640,7 @@ def test_an_abandoned_hdf5_file_does_no_harm(tmp_path: Path) -> None:
 def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
     num_rows: int, compression: str | None, tmp_path: Path
 ) -> None:
-    """However late the thread is that writes."""
+    """However late the writing thread is."""
     schema = yoga.Schema.of(np.int64(1))
     writer = formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), schema, compression)
     gate = threading.Event()
@@ -666,7 +666,7 @@ def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf"])
 def test_a_chunk_that_decompresses_to_something_else_is_refused(compression: str, tmp_path: Path) -> None:
-    """Though what is stored is what the index says."""
+    """Although the stored bytes match the index."""
     storage = yoga.Storage(tmp_path, "hdf5", compression)
     (entry,) = storage.submit({"x": np.arange(100)}, "a", "1").manifest.files  # type: ignore[attr-defined]
     path, index = tmp_path / "a" / "1" / entry.name, entry.index

@@ -1,4 +1,4 @@
-"""Every unit is compared once, when it is first read, whatever the blocks and whoever reads."""
+"""Every unit is compared once, when it is first read, whatever the blocks are and whichever thread reads."""
 
 from __future__ import annotations
 

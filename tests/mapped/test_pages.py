@@ -1,4 +1,4 @@
-"""Pages of files: mapped without a descriptor, asked for ahead, and only while they come from disk."""
+"""Pages of files: mapped without a descriptor, advised ahead, and only while they come from disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from torchyoga.mapped import pages
 from torchyoga.mapped.pages import Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
 PAGE = pages.PAGE
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux what is in memory")
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="asks Linux which pages are in memory"
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=12))
@@ -127,7 +129,7 @@ def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
     os.close(read), os.close(write)
 
 
-@pytest.mark.skipif(not pages.can_advise, reason="nothing can be advised here")
+@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
 def test_warm_after_quiet_advice_and_cold_again_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     now = Usage()
     monkeypatch.setattr(pages, "usage", lambda: now)
@@ -162,7 +164,7 @@ def test_without_advice_nothing_is_cold(monkeypatch: pytest.MonkeyPatch) -> None
     found.after_fault()
     found.probe()
     assert not found.cold
-    will_need(np.array([0]), np.array([PAGE]))  # not even of what is not mapped
+    will_need(np.array([0]), np.array([PAGE]))  # not even for memory that is not mapped
     assert mmap.PAGESIZE
 
 

@@ -1,4 +1,4 @@
-"""Block shuffles and shards of files against plain models, small sizes to exhaustion; pinned in numbers."""
+"""Block shuffles and shards of files against plain models; all small sizes; orders pinned in numbers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_shards_are_runs_of_whole_files_the_same_in_every_epoch() -> None:
 
 
 def order_of_files(order: BlockOrder, world: int) -> list[int]:
-    """A row of each file, as they are laid."""
+    """A row of each file, in the order in which the files are laid out."""
     seen: dict[int, int] = {}
     for row in _layout(order, world).row.tolist():
         seen.setdefault(int(np.searchsorted(order.starts, row, "right")), row)
@@ -123,7 +123,7 @@ def test_ranks_get_the_rows_that_each_remainder_policy_gives(kind: Any, policy: 
                 expected = []
                 for position in range(start + rank, end, world):
                     turn, shard = divmod(position, shards or 1)
-                    expected.append(mine[shard][turn % len(mine[shard])])  # added rows are the shard's own
+                    expected.append(mine[shard][turn % len(mine[shard])])  # from the shard itself
                 shard_of_rank, place = Shard(world, rank, policy), Place(1, start)
                 found = [row for chunk in chunks(order, shard_of_rank, place) for row in chunk.tolist()]
                 assert found == expected, (world, shards, start, rank)
@@ -174,7 +174,7 @@ def test_a_rank_needs_a_window_of_files_and_each_file_once(order: BlockOrder) ->
         held = [sum(first[f] <= i <= last[f] for f in first) for i in range(len(files))]
         assert max(held, default=0) <= order.window
         if order.window > 1 and len(rows) > 1000:
-            # A file is done with after a window of files, not kept until the end.
+            # A file is finished after a window of files, not kept until the end.
             most = np.sort(np.diff(order.starts))[::-1][: 2 * order.window].sum()
             assert max(last[f] - first[f] for f in first) <= most
 
@@ -206,7 +206,7 @@ def test_an_epoch_of_version_1_is_finished_in_it(order: BlockOrder, epoch: int) 
     assert order.length < 10 or not order.shuffle or not np.array_equal(rows, order.rows(epoch, whole))
     assert np.array_equal(resumed.rows(epoch + 1, whole), order.rows(epoch + 1, whole))
     assert [resumed.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
-    # Other ranks finish it, too.
+    # Another number of ranks finishes it, too.
     again = resumed.dealt(4, begun=epoch)
     assert np.array_equal(again.rows(epoch, whole), rows)
     assert [again.pins(some)["version"] for some in (epoch, epoch + 1)] == [1, 2]
@@ -240,10 +240,10 @@ def test_rows_are_equally_likely_anywhere_in_their_cells_and_files_in_any_order(
         counts = np.bincount(drawn[:, position], minlength=among)
         chi = ((counts - draws / among) ** 2 / (draws / among)).sum()
         assert chi < among - 1 + 5 * math.sqrt(2 * (among - 1))
-    # In a cell of two files, the turns of the two are mixed as a fair hand would: each as often first.
+    # In a cell of two files, the rows of the two are mixed fairly: each file comes first equally often.
     same = (drawn[:, 10:29] // 20 == drawn[:, 11:30] // 20).mean()
     assert abs(same - 9 / 19) < 0.01
-    # And the steps within a file are those of a random order.
+    # And the steps between rows of a file are those of a random order.
     inner = drawn[:, :10] % 20
     steps = np.bincount((np.diff(inner, axis=1) % 20).ravel(), minlength=20)[1:]
     chi = ((steps - steps.mean()) ** 2 / steps.mean()).sum()
@@ -251,7 +251,7 @@ def test_rows_are_equally_likely_anywhere_in_their_cells_and_files_in_any_order(
 
 
 def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
-    """Statistics of how the rows of files of one size are permuted, in every file of some epochs."""
+    """Statistics of how the rows of files of one size are permuted, over all files in some epochs."""
     order = BlockOrder(np.arange(units + 1) * size, 5)
     found, which = Statistics(size), np.repeat(np.arange(units), size)
     for epoch in range(epochs):
@@ -263,7 +263,7 @@ def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
 
 
 def of_cells(size: int, epochs: int) -> Statistics:
-    """Statistics of the order of one shard's rows in as many epochs."""
+    """Statistics of the order of one shard's rows in `epochs` epochs."""
     orders = [BlockOrder([0, size], seed, True, shards=1) for seed in range(5)]
     found = (orders[epoch % 5].rows(epoch, np.arange(size)) for epoch in range(epochs))
     return together(found, size)
@@ -296,7 +296,7 @@ def test_the_statistics_find_what_was_wrong_with_version_1() -> None:
 
 
 def test_files_come_in_every_order_equally_often() -> None:
-    """The orders of seven files, by their first rows; rows of a file keep together with a window of one."""
+    """The orders of seven files, by their first rows; with a window of one, rows of a file stay together."""
     turns = (
         np.array(whole(BlockOrder([0, 1, 3, 6, 10, 15, 21, 28], seed, window=1), epoch))
         for seed in range(2)
@@ -330,7 +330,7 @@ def test_an_epoch_that_was_begun_keeps_its_shards() -> None:
 
 
 def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
-    for order in (make(InFiles()), make(InFiles((4, 7, 5, 1, 6)))):  # a file without rows changes nothing
+    for order in (make(InFiles()), make(InFiles((4, 7, 5, 1, 6)))):  # a file without rows makes no difference
         assert order.starts.tolist() == [0, 4, 11, 16, 17, 23]
     assert make(InFiles()).files == make(InFiles((4, 7, 5, 1, 6))).files != make(InFiles((23,))).files
     for source in (10_000, range(10_000)):

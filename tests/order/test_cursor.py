@@ -21,7 +21,7 @@ def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **s
 
 
 def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
-    """An iteration that begins now delivers all before `position`."""
+    """An iteration that begins now delivers everything before `position`."""
     run = one.iteration(batch_size, drop_last)
     run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
     run.report()
@@ -80,9 +80,9 @@ def test_set_epoch_keeps_the_place_or_moves_it_or_counts_from_a_loaded_epoch() -
     one.set_epoch(4)
     assert begin(one) == (4, 0)
     reach(one, 6)
-    one.set_epoch(4)  # said late: the place stays
+    one.set_epoch(4)  # called late: the place stays
     assert one.state_dict()["position"] == 6
-    one.set_epoch(2)  # no load before it: the user wants epoch 2
+    one.set_epoch(2)  # without a load before it: the user wants epoch 2
     assert begin(one) == (2, 0)
     one.load_state_dict({**one.state_dict(), "epoch": 7, "position": 5})
     with pytest.warns(UserWarning, match="counts its epochs anew"):
@@ -105,7 +105,7 @@ def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() 
         reach(one, 10)
         one.set_epoch(1)
         assert begin(one) == (epoch + 1, 0)
-    # One that goes on counting where it was saved is not corrected by what an earlier one did.
+    # A trainer that goes on counting where it was saved is not corrected because an earlier one was.
     one.load_state_dict({**one.state_dict(), "epoch": 3})
     one.set_epoch(3)
     assert begin(one) == (3, 0)
@@ -209,7 +209,7 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
         assert other.state_dict()["steps"] == (0 if last else 5)
         other.finished(run)
         assert other.steps_under_way(size, False) == other.steps(size, False)
-    del state["steps"]  # of nobody knows how many: it is what a whole epoch has
+    del state["steps"]  # how many were delivered is unknown: it is the number of a whole epoch
     other.load_state_dict(state)
     assert other.steps_under_way(5, False) == 20
 
@@ -225,7 +225,7 @@ def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
     assert begin(one) == (3, 0)
 
 
-# -- orders that heed files
+# -- orders that depend on files
 
 
 def blocks(world: int = 1, starts: Any = (0, 4, 10), rank: int = 0, **options: Any) -> Cursor:
@@ -242,7 +242,7 @@ def test_a_state_says_what_a_block_shuffle_depends_on() -> None:
     assert blocks(reshuffle=False).state_dict()["shuffle"] == "block once"
     assert blocks(shuffle=True, shards=2, reshuffle=False).state_dict()["shuffle"] == "once"
     assert "window" not in blocks(shuffle=True, shards=2).state_dict()
-    # Files without rows change nothing.
+    # Files without rows make no difference.
     blocks(starts=(0, 4, 4, 10)).load_state_dict(blocks().state_dict())
 
 
@@ -283,7 +283,7 @@ def test_an_epoch_keeps_the_shards_that_it_was_begun_with() -> None:
     assert begin(here) == (4, 0)
     here.set_epoch(4)
     assert here.state_dict()["shards"] == 2
-    # At its beginning an epoch is not begun.
+    # An epoch at position 0 has not begun.
     here.load_state_dict({**here.state_dict(), "shards": 5})
     assert here.state_dict()["shards"] == 2
 
@@ -303,11 +303,11 @@ def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> No
     assert loaded.state_dict()["shards"] == 3
 
 
-# -- peeks, set_epoch, and epochs of which nothing is left
+# -- peeks, set_epoch, and epochs without rows left
 
 
 class Held:
-    """An iterator that somebody may hold."""
+    """An iterator that something may hold."""
 
 
 def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
@@ -373,12 +373,13 @@ def test_an_epoch_of_one_batch_ends_even_if_set_epoch_names_it_late() -> None:
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(run)
     assert begin(one) == (1, 0)
-    one.set_epoch(0)  # its end has been heard of: somebody wants it again
+    one.set_epoch(0)  # its end was reported: the caller wants it again
     assert begin(one) == (0, 0)
 
 
 def test_an_epoch_without_steps_left_is_empty_if_set_epoch_names_it() -> None:
-    # 24 of 25 rows were done on each of 4 ranks; nothing is left for 8, if what they cannot share is dropped.
+    # 24 of 25 rows were delivered on 4 ranks; nothing is left for 8, if rows that they cannot share are
+    # dropped.
     state = {**cursor(100).state_dict(), "position": 96}
     for named in (False, True):
         one = cursor(100, num_replicas=8, rank=3, remainder="drop")
@@ -405,7 +406,7 @@ def test_ranks_out_of_order_end_their_epoch_together() -> None:
             run.report()
         states.append(one.state_dict())
     assert [(state["epoch"], state["position"]) for state in states] == [(1, 0)] * 3
-    # In batches of 4 rank 0 has one more: the others wait for it, also after a resume.
+    # In batches of 4 rank 0 has one batch more: the others wait for it, also after a resume.
     ranks = [cursor(13, num_replicas=3, rank=rank) for rank in range(3)]
     runs = [start(one, 4, in_order=False) for one in ranks]
     for run in runs:
@@ -438,7 +439,7 @@ def test_an_epoch_without_any_batch_ends() -> None:
     one = cursor(35, num_replicas=5)
     one.load_state_dict({**one.state_dict(), "position": 12})
     run = start(one, 8, drop_last=True)
-    assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # nothing was left of epoch 0, either
+    assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # epoch 0 had nothing left, either
     one.finished(run)
     assert begin(one) == (2, 0)
 
@@ -459,7 +460,7 @@ def test_rows_left_out_are_reported() -> None:
     assert proof
     assert "2 of them before" in str(proof)
     assert "left out: 14 rows of epochs that were left early, up to 0" in str(proof)
-    # What drop_last leaves out was not there to be delivered.
+    # Rows that drop_last leaves out were not meant to be delivered.
     one = cursor(10)
     run = start(one, 4, drop_last=True)
     deliver(run, 2)
@@ -477,7 +478,7 @@ def test_the_proof_of_an_epoch_that_was_begun_again_fails() -> None:
     proof = prove([one.receipt()])
     assert not proof
     assert "restarted: 6 rows had been delivered" in str(proof)
-    # A state carries it on.
+    # A state keeps this.
     one = cursor(20)
     deliver(start(one), 3)
     one.set_epoch(0)
@@ -561,7 +562,7 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
     assert drawn == [5]
     other = unseeded()
     other.load_state_dict({**state, "seed": 9})
-    assert (other.seed, len(drawn)) == (9, 2)  # random numbers go on as they would have
+    assert (other.seed, len(drawn)) == (9, 2)  # random numbers continue as without the cursor
     other.fix_seed()
     assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 2)
     plain = unseeded(shuffle=False)
@@ -589,7 +590,7 @@ def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
             deliver(run, run.num_steps)
             one.finished(run)
             assert prove([one.receipt()])
-    # A whole epoch of one batch is over for whoever has heard of its end.
+    # A whole epoch of one batch is over once its end was reported.
     one = cursor(20)
     run = start(one, 20)
     deliver(run, 1)
@@ -677,7 +678,7 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
         assert one.state_dict() == before
         return
     assert not strict
-    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not taken
+    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not loaded
     assert begin(one) == (0, change.get("position", 2))
 
 
@@ -734,7 +735,7 @@ def test_batches_delivered_before_a_load_do_not_count_after_it() -> None:
 def test_a_load_forgets_which_epochs_were_left() -> None:
     one = cursor(20)
     state = {**one.state_dict(), "position": 4, "proof": None}
-    for epochs in (1, 2):  # as one would in a notebook
+    for epochs in (1, 2):  # as users do in a notebook
         deliver(start(one), 3)
         one.set_epoch(epochs)
         one.load_state_dict(state)
@@ -763,7 +764,7 @@ def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:
     assert [one.ahead(steps, 4)[:2] for steps in (0, 1)] == [(5, 8), (6, 0)]
     assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
     assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
-    assert one.state_at(one.ahead(0, 4))["steps"] is None  # nobody has counted
+    assert one.state_at(one.ahead(0, 4))["steps"] is None  # steps were not counted
 
 
 def test_an_iteration_from_before_a_load_reports_nothing() -> None:

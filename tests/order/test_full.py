@@ -1,4 +1,4 @@
-"""Order and shards against plain models, small sizes to exhaustion; the order pinned in numbers."""
+"""Order and shards against plain models; all small sizes; the order pinned in numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICIES = ("keep", "drop", "pad")
 
 
 def model(length: int, world: int, rank: int, start: int, policy: str, order: list[int]) -> list[int]:
-    """What a rank gets, in plain Python."""
+    """The rows that a rank gets, in plain Python."""
     positions = list(range(start, length))
     if policy == "drop":
         positions = positions[: len(positions) // world * world]
@@ -157,14 +157,14 @@ def test_every_row_is_equally_likely_to_come_first_and_neighbours_do_not_stay_to
 
 
 def orders_of(length: int, count: int, version: int = ORDER_VERSION) -> Iterator[Any]:
-    """As many orders, of some seeds and of many epochs."""
+    """`count` orders, of some seeds and of many epochs."""
     whole = np.arange(length)
     for epoch in range(count):
         yield Order(length, epoch % 7 - 3).resumed(epoch, None, version).rows(epoch, whole)
 
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 11, 16, 31, 48, 64, 100, 127, 128, 200, 256, 512, 1000, 2048, 4096)
-ABOVE = (4097, 5000, 8192, 16_384)  # where the list ends
+ABOVE = (4097, 5000, 8192, 16_384)  # where a network is used instead of a sort
 
 
 @pytest.mark.parametrize("length", [*SIZES, *ABOVE])
@@ -192,7 +192,7 @@ def test_the_statistics_find_what_was_wrong_with_version_1(length: int) -> None:
 
 @pytest.mark.soak
 def test_where_the_network_begins_two_rows_do_not_keep_their_difference() -> None:
-    """What such networks are worst at: in version 1 it was 3 % too often."""
+    """The weakest point of such networks: in version 1 it was 3 % too often."""
     length, whole = 8192, np.arange(8192)
     for version, is_fair in ((1, False), (2, True)):
         kept = [
@@ -227,7 +227,7 @@ def test_the_cache_of_orders_is_bounded() -> None:
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert kept < 16e6
-    # Nobody can change what is kept.
+    # The cached orders cannot be changed.
     rows = Order(100, 1).rows(0, np.arange(100))
     before = rows.tolist()
     rows[:] = 0

@@ -1,4 +1,4 @@
-"""Places: the positions that a rank takes from there, whatever came early, dealt one by one or in runs."""
+"""Places: the positions that a rank takes from a place, whatever came early, dealt one by one or in runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def flat(ranges: Any) -> list[int]:
 
 
 def model(place: Place, shard: Shard, length: int) -> list[int]:
-    """All positions of a rank, as a list: what is left first, then what is behind it; dealt to the ranks."""
+    """All positions of a rank, as a list: first those that were left, then those after the place; dealt to
+    the ranks."""
     end, world = shard.end(length, place.position), shard.num_replicas
     behind = flat(place.left)
     if place.share[1] > 1:
@@ -72,7 +73,7 @@ def places(draw: Any) -> tuple[Place, int]:
     ranges = tuple(
         range(a, b, draw(st.integers(1, 3))) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if b > a
     )
-    before = draw(st.integers(0, cuts[0]))  # so many were delivered, and those between the ranges
+    before = draw(st.integers(0, cuts[0]))  # this many were delivered, and those between the ranges
     behind = ranges[-1][-1] + 1
     position = behind - sum(map(len, ranges))
     assert before <= position

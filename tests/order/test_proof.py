@@ -1,4 +1,4 @@
-"""Exactly once: what is lost or comes twice is told, whatever it is."""
+"""Exactly once: whatever is lost or comes twice is reported."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_batch_that_failed_and_was_left_out_is_reported_even_after_a_resume(wo
                 state = failing.state_dict()
         assert seen == LENGTH - 3
         assert not failing.prove()
-        if not in_order:  # a state from before it failed may have it still to come
+        if not in_order:  # after a state from before it failed it may still come
             continue
         resumed = loader()
         resumed.load_state_dict(json.loads(json.dumps(state)))
@@ -196,7 +196,7 @@ def test_a_last_batch_that_failed_is_reported_too(workers: int) -> None:
     state = failing.state_dict()
     assert (state["epoch"], state["position"]) == (0, 20)
     assert failing.prove().rows == 20
-    assert list(batches) == []  # who asks for more has left it out
+    assert list(batches) == []  # asking for the next batch leaves it out
     assert failing.state_dict()["epoch"] == 1
     assert not failing.prove()
 
@@ -212,7 +212,7 @@ def test_a_rank_without_a_batch_has_a_receipt_too() -> None:
             proof = prove([rank.receipt() for rank in ranks])
             assert proof, str(proof)
             assert proof.rows == rows
-    # Resumed when there are less rows left than ranks.
+    # Resumed when there are fewer rows left than ranks.
     state = {**loader().state_dict(), "position": LENGTH - 1, "proof": None}
     ranks = [loader(rank, 2) for rank in range(2)]
     for rank in ranks:

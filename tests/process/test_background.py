@@ -1,4 +1,4 @@
-"""Results come in order, each with its own error, and the thread that works ahead is bounded and goes."""
+"""Results come in order, each with its own error; the thread works ahead up to a bound, and ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waiting import eventually
 
 from torchyoga.process.background import Ahead, Task
 
-AWAY = 0.002  # long enough that a thread is worth while
+AWAY = 0.002  # long enough that a thread is worthwhile
 
 
 def threads() -> list[threading.Thread]:
@@ -75,7 +75,7 @@ def test_the_thread_works_ahead_as_far_as_it_may_and_no_further() -> None:
 
 
 def test_without_a_pause_the_thread_does_not_work_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # as a machine may pause by itself
+    stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # because a machine may pause by itself
     monkeypatch.setattr("torchyoga.process.background.time", stopped)
     before = len(threads())
     ahead = Ahead((Task(lambda i=i: i, 1) for i in range(1000)), 4)
@@ -84,7 +84,7 @@ def test_without_a_pause_the_thread_does_not_work_ahead(monkeypatch: pytest.Monk
 
 
 def started(most: int = 4) -> Ahead[Any]:
-    """One whose thread runs."""
+    """An `Ahead` whose thread runs."""
 
     def endless() -> Iterator[Task[int]]:
         while True:

@@ -1,4 +1,4 @@
-"""Memory is used again once nobody holds it, and not before."""
+"""Memory is used again once nothing holds it, and not before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_reference_counts_show_what_is_held() -> None:
     view = arrays[1][2:].reshape(2, 3)[1:]  # type: ignore[index]
     assert held(arrays)[:2] == [False, True]
     del view
-    for _ in range(10_000):  # the interpreter has made it quicker meanwhile
+    for _ in range(10_000):  # the interpreter may have optimised the function meanwhile
         assert not held(arrays)[0]
     kept = arrays[0]
     for _ in range(10_000):

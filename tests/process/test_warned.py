@@ -17,7 +17,7 @@ from torchyoga.process.warned import warn_user
 
 
 def line() -> int:
-    """The caller's next line."""
+    """The number of the caller's next line."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -25,7 +25,7 @@ def line() -> int:
 
 
 def check(work: Callable[[], int]) -> None:
-    """That the one warning names this file and the line that `work` returns."""
+    """Checks that the only warning names this file and the line that `work` returns."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         expected = work()
@@ -34,7 +34,7 @@ def check(work: Callable[[], int]) -> None:
 
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes each first iteration warn."""
+    """Makes each first iteration warn."""
     monkeypatch.setenv("WORLD_SIZE", "4")
 
 

@@ -1,4 +1,4 @@
-"""Rows are announced before they are taken, and read ahead of a sampler: the same rows as when asked."""
+"""Rows are announced before they are taken, and read ahead of a sampler: the same rows as without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchyoga.rows.block import Collector, Rows
 
 
 class Table:
-    """Squares as gathered rows; counts how often it is read."""
+    """Squares as gathered rows; counts the reads."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.reads = 0
@@ -36,7 +36,7 @@ class Table:
 
 
 def expecting(order: Any, row_bytes: int = 8) -> ReadAhead:
-    """What reads ahead of a sampler that hands out this order."""
+    """A ReadAhead over a sampler that hands out this order."""
     ahead = ReadAhead(row_bytes)
     assert [row for some in ahead.handed_out(list(order), np.array(order, np.int64)) for row in some] == list(
         order
@@ -85,7 +85,7 @@ def test_a_later_row_that_fails_does_not_fail_this_batch() -> None:
     for start in range(0, 20, 5):
         found = ahead.rows(order[start : start + 5], table.take)
         delivered += found is not None
-    assert delivered >= 1  # the others are read by themselves by the caller
+    assert delivered >= 1  # the others are read one by one by the caller
 
 
 def test_large_batches_are_read_one_by_one() -> None:
@@ -95,7 +95,7 @@ def test_large_batches_are_read_one_by_one() -> None:
 
 
 class Disk:
-    """Notes what is announced to it."""
+    """Records what is announced to it."""
 
     def __init__(self, is_cold: bool = True) -> None:
         self.is_cold = is_cold

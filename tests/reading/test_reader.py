@@ -116,7 +116,7 @@ def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
             broken.mkdir(exist_ok=True)
             (broken / path.name).write_bytes(data)
             fresh = Reader(str(broken), reader.schema, reader.files)
-            if FORMAT == "lmdb":  # its blocks are those of the rows, so the other one can be read
+            if FORMAT == "lmdb":  # only its own blocks are damaged, so the other rows can be read
                 assert_rows(fresh, np.array([4 - 4 * (damaged % 2)]))
             with pytest.raises(CorruptError, match="checksum does not match"):
                 fresh.take(np.arange(8))
@@ -182,7 +182,7 @@ def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
 
 
 def test_files_are_closed_at_once(tmp_path: Path) -> None:
-    # Not when the garbage collector finds a circle: a deleted file takes up its space until then.
+    # Not only when the garbage collector finds a cycle: a deleted file would take up its space until then.
     gc.disable()
     try:
         reader = write(tmp_path, [[4, 4], [3]])
@@ -203,7 +203,7 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     for _ in range(60):
         numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
         assert_rows(reader, numbers)
-        assert len(reader._mapped) <= max(most, 3)  # as many as a batch needed
+        assert len(reader._mapped) <= max(most, 3)  # as many as one batch needs
         assert reader._shelf is not None
         assert reader._shelf.num_open <= max(most, 3)
     assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
@@ -239,7 +239,7 @@ def test_only_units_that_are_read_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [600, 131_073])
 def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None:
-    """It lies in the next unit, or in the next chunk: were it another, the row would be longer."""
+    """It lies in the next unit, or in the next chunk: with another value there, the row would be longer."""
     schema, at = Schema.of({"text": "abc"}), 512 if count == 600 else 131_072
     offsets = 3 * np.arange(count + 1, dtype="<i8")
     writer = format_named(FORMAT).Writer(str(tmp_path / "a"), schema)
@@ -315,7 +315,7 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
 
 
 class Far(Folder):
-    """A folder whose files count as copies of others."""
+    """A folder whose files count as copies of remote ones."""
 
     is_far = True
 
@@ -348,7 +348,7 @@ def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> 
 
 
 class Told(CorruptError):
-    """Read by two threads, which go on together."""
+    """A message that two threads read before either goes on."""
 
     def __init__(self, message: str, together: threading.Barrier) -> None:
         super().__init__(message)
@@ -384,7 +384,7 @@ def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path)
 
 
 def test_more_items_than_can_be_numbered_are_refused(tmp_path: Path) -> None:
-    # Rows of nothing take no bytes, so a file may say that it has any number of them.
+    # Empty rows take no bytes, so a file may claim any number of them.
     (tmp_path / "a").write_bytes(bytes(8))
 
     class Nothing:

@@ -31,7 +31,7 @@ ORDERS: list[dict[str, Any]] = [
 
 
 class Squares(yoga.DataRef):
-    """A DataRef over nothing but arithmetic."""
+    """A DataRef that computes its rows."""
 
     def __init__(self, length: int = 10) -> None:
         self.length = length
@@ -86,7 +86,7 @@ def test_a_stream_has_the_order_of_a_sampler_whatever_the_shuffle(options: Any) 
 
 
 class Foreseeing(Squares):
-    """A DataRef that notes what it is told of the order."""
+    """A DataRef that records the order that it is to follow."""
 
     is_cold, ahead_bytes = False, None
 
@@ -279,10 +279,10 @@ def test_the_state_after_some_steps_is_that_of_taking_them(
             if not left:
                 break
     state = again.state_after(steps, batch_size, drop_last)
-    # At the end of an epoch a stream may not know yet that nothing is left of it.
+    # At the end of an epoch a stream may not know yet that it has no rows left.
     taken = stream.state_dict()
     assert rest_of(state, made(), batch_size, drop_last) == rest_of(taken, made(), batch_size, drop_last)
-    assert again.state_dict() == made().state_dict()  # asking moves nothing
+    assert again.state_dict() == made().state_dict()  # asking changes nothing
 
 
 def rest_of(state: dict[str, Any], stream: Stream, batch_size: int, drop_last: bool) -> list[list[int]]:

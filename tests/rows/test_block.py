@@ -1,4 +1,4 @@
-"""Rows of any nesting go into columns and come back as they were; what cannot is named."""
+"""Rows of any nesting go into columns and come back as they were; errors name values that cannot."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_value_that_cannot_be_stored_is_named_with_its_path(row: Any, message:
     assert isinstance(row, list) or "row 0 does not fit: " in str(found.value)
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's, that these may change
+@pytest.mark.filterwarnings("ignore")  # torch warns that these may change
 def test_tensors_of_several_parts_are_refused() -> None:
     pair = [torch.zeros(2), torch.zeros(3)]
     for layout in (torch.strided, torch.jagged):
@@ -214,7 +214,7 @@ def test_a_namedtuple_whose_module_is_not_loaded_gets_a_similar_class() -> None:
 
 
 def odd_rows() -> dict[str, Any]:
-    """Rows of namedtuples as they are made in notebooks, functions, scripts and by hand."""
+    """Rows of namedtuples whose classes were made in notebooks, functions, scripts and by hand."""
 
     class Row(NamedTuple):
         a: Any
@@ -278,9 +278,9 @@ def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> 
         ("_1",),
         ("a", "a"),
         ("a", ""),
-        ("ﬁ", "fi"),  # the same name to Python's compiler
-        ("\u217eef",),  # a keyword to it
-        ("\uff3fcls",),  # a name of its own
+        ("ﬁ", "fi"),  # Python's compiler takes it for the same name
+        ("\u217eef",),  # Python's compiler takes it for a keyword
+        ("\uff3fcls",),  # a name of its own: not normalised
         ("x):__import__('os').abort()#",),
         (1, 2),
         (["a"],),
@@ -314,7 +314,7 @@ def test_a_schema_pickles_after_its_rows_were_made() -> None:
     assert schema == rows.block.schema
 
 
-# What text can be anywhere: other letters, signs, lone surrogates, nothing.
+# Any text: other letters, signs, lone surrogates, the empty text.
 texts = st.text(st.characters(), max_size=20) | st.sampled_from(
     ["", ".", "..", "%", "%2F", "/", "-1", " a. "]
 )
@@ -339,7 +339,7 @@ def test_whatever_is_published_can_be_read(classes: dict[Any, Any], id: str, ver
         try:
             row = {key: filled(cls) for key, cls in classes.items()}
             storage.submit([row, row], id, version)
-        except ValueError:  # a SchemaError, or an id that is none: said before anything is published
+        except ValueError:  # a SchemaError, or a wrong id: raised before anything is published
             assert storage.list() == []
             return
         assert storage.list() == [(id, version)]
@@ -433,7 +433,7 @@ def test_a_dynamic_namedtuple_pickles_in_batches() -> None:
     assert Node("leaf") == Node("leaf")
     made = namedtuple("made", "a b")
     rows = Rows(block_of([made(1, "x"), made(2, "y")]))
-    # Its class cannot be found by name, so its rows are of a class made alike.
+    # Its class cannot be found by name, so its rows are of a similar class.
     for row in (rows[0], rows.exact()[0]):
         assert (type(row).__name__, row._fields, row) == ("made", ("a", "b"), made(1, "x"))
         assert pickle.loads(pickle.dumps(row)) == row
@@ -463,7 +463,7 @@ def test_blocks_are_equal_if_schema_shapes_and_bytes_are() -> None:
 
     flat, across, up = np.zeros((2, 3)), np.zeros((3, 2)), np.ones((2, 3))
     assert equal_blocks(of(flat, up), of(flat, up), [0, 1])
-    assert equal_blocks(of(flat, up), of(flat, flat), [0])  # the other row is not looked at
+    assert equal_blocks(of(flat, up), of(flat, flat), [0])  # the other row is not compared
     for other in (of(flat, across), of(flat, flat), of(flat, up, up), of(flat, up, ragged=False)):
         assert not equal_blocks(of(flat, up), other, [0, 1])
     assert not equal_blocks(of(flat, flat), of(flat, across), [0, 1])  # the same bytes

@@ -1,4 +1,4 @@
-"""Batches of other leaves."""
+"""Batches rebuilt with other leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds: any cut into blocks and files holds the same rows; what interrupts one loses and spoils nothing."""
+"""Builds: any cut into blocks and files holds the same rows; interruptions lose and spoil nothing."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_single_different_value_changes_the_fingerprint(tmp_path: Path) -> Non
     others = {
         "fixed": ROWS[6]["fixed"] + np.float32(1e-6),
         "ragged": ROWS[6]["ragged"].flip(0),
-        "boxes": np.zeros((0, 1), np.int16),  # no values either, but of another shape
+        "boxes": np.zeros((0, 1), np.int16),  # without values, too, but with another shape
         "text": "e\u0301"[: len(ROWS[6]["text"])],
         "number": 7,
     }
@@ -131,7 +131,7 @@ def test_a_single_different_value_changes_the_fingerprint(tmp_path: Path) -> Non
 
 
 class Breakable:
-    """Rows that note each reading, until `breaks` says that a row cannot be read."""
+    """Rows that record each read, and fail where `breaks` says so."""
 
     def __init__(self, rows: list[Any]) -> None:
         self.given = rows
@@ -176,7 +176,7 @@ def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(tmp_path:
     source.breaks, source.read = {}, []
     assert_rows_equal(list(built(store, MapSource(source), "1")), ROWS)
     assert {0, 29, *range(30, 40)} <= set(source.read)
-    assert len(source.read) <= 15  # and three that are drawn
+    assert len(source.read) <= 15  # and three that are drawn at random
 
 
 def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: 
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), rows)
     assert {0, *range(7, 20)} <= set(source.read)
-    assert len(source.read) <= 15  # and one that is drawn
+    assert len(source.read) <= 15  # and one that is drawn at random
     assert ref.fingerprint == built(store, MapSource(rows), "2").fingerprint
 
 
@@ -226,7 +226,7 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
 
 
 def test_many_files_are_recorded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it costs to note a file does not grow with the files before it; half a line is none."""
+    """The cost of recording a file does not grow with the files before it; half a line is ignored."""
     monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 1)
     store, source = Store(tmp_path), Breakable([*range(50)])
     source.breaks = {30: OSError("offline")}
@@ -269,7 +269,7 @@ def test_a_build_with_another_schema_starts_over(tmp_path: Path) -> None:
 
 
 def interrupted(store: Store, source: Breakable, at: int, **options: Any) -> None:
-    """Leaves a build of that version that a broken row has stopped."""
+    """Leaves an unfinished build of that version, which a broken row has stopped."""
     source.breaks = {at: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
         built(store, MapSource(source), "1", block_bytes=3000, **options)
@@ -311,7 +311,7 @@ def test_rows_changed_inside_finished_files_are_detected(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_rows_read_many_at_once_are_compared_in_the_same_groups(tmp_path: Path, workers: int) -> None:
-    """What is computed for many rows at once may differ in its last bits from what is computed for one."""
+    """Values computed for many rows at once may differ in their last bits from those computed for one."""
 
     class Together:
         fails = True
@@ -348,7 +348,7 @@ def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> N
             built(store, MapSource(source), "1")
         compared.append({number for number in source.read if number < 900})
         assert 32 <= len([number for number in source.read if number < 950]) <= 32 + 4
-        for start in range(0, 900, 100):  # in each tenth of what is kept
+        for start in range(0, 900, 100):  # in each tenth of the kept rows
             assert any(start <= number < start + 100 for number in compared[-1])
     assert len(compared[0] ^ compared[1]) > 20
 
@@ -385,7 +385,7 @@ def test_the_log_says_why_a_build_of_random_rows_starts_over(
     store, source = Store(tmp_path), Random([{"x": np.full(20, i)} for i in range(100)])
     interrupted(store, source, 90)
     ref = built(store, MapSource(source), "1")
-    assert source.read.count(50) >= 1  # what is kept are rows of one pass
+    assert source.read.count(50) >= 1  # all kept rows were read in one pass
     assert len(ref) == 100
     (message,) = caplog.messages
     assert "row 0 of the source differs each time it is read, as if augmented at random" in message
@@ -545,7 +545,7 @@ def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 class Sequential(BlockSource):
-    """Blocks of 7 rows, of which nobody knows how many there are."""
+    """Blocks of 7 rows, whose number is unknown."""
 
     def __init__(self, num_blocks: int) -> None:
         self.length = None

@@ -26,7 +26,7 @@ LOCK_SECONDS = 250.0
 
 
 def live(folder: Path, name: int, seconds: float) -> None:
-    """One of the crowd; AssertionError or any error that nobody should see ends it."""
+    """One of many processes; AssertionError, or any error that users should never see, ends it."""
     signal.alarm(int(seconds + PATIENCE))
     chance = random.Random(f"{time.time()} {name}")
     storage, generation = yoga.Storage(folder / "storage", timeout=LOCK_SECONDS), name * 10**9
@@ -55,7 +55,7 @@ def live(folder: Path, name: int, seconds: float) -> None:
             else:
                 chance.choice([storage, elsewhere]).clean(0)
         except (NotFoundError, ExistsError):
-            pass  # somebody was faster
+            pass  # another process was faster
         except BaseException:
             print(f"process {name} wanted to {act} {id!r} {version!r}")
             raise

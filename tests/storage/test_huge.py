@@ -43,7 +43,7 @@ print(json.dumps({
 
 
 def sparse() -> Any:
-    """The module that writes versions of zeros, which the benchmarks use, too."""
+    """The module that writes versions of zeros; the benchmarks use it, too."""
     path = Path(__file__).parents[2] / "benchmarks" / "sparse.py"
     spec = importlib.util.spec_from_file_location("sparse", path)
     assert spec is not None

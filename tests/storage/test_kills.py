@@ -1,4 +1,4 @@
-"""Whatever is done to a directory, killed at random moments: nothing is lost, half there or left for ever."""
+"""All operations on a directory, killed at random moments: nothing is lost, half written or left for ever."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchyoga.formats.contract import FORMATS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-KILLS, KILLS_IN_ALL = 15, 400  # of each format
+KILLS, KILLS_IN_ALL = 15, 400  # for each format
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both come back
+    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both are restored
     monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
     make_small_files()
 

@@ -1,4 +1,4 @@
-"""Storage: what goes in comes back; versions never change; nothing is ever half there."""
+"""Storage: rows come back as they went in; versions never change; none is ever half written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = [{"x": np.full((2, 3), i, np.float32), "y": (i, str(i)), "t": torch.arang
 
 
 class Map(Dataset[Any]):
-    """Counts what it reads in a file, and fails at one row while `fuse` exists."""
+    """Rows that record each read in a file; one of them fails while `fuse` exists."""
 
     def __init__(self, log: Path | None = None, fuse: Path | None = None, length: int = 40) -> None:
         self.log, self.fuse, self.length = log, fuse, length
@@ -287,7 +287,7 @@ def test_a_build_whose_source_broke_is_continued(storage: yoga.Storage, tmp_path
     ref = storage.submit(Map(log, fuse), "a", "1", num_workers=workers)
     assert_rows_equal(list(ref), ROWS)
     read = [int(line) for line in log.read_text().split()]
-    assert len(read) < 40  # 10 rows or 16, and the few that were compared
+    assert len(read) < 40  # 10 or 16 rows, and the few that were compared
     assert sorted(set(range(30 if workers == 0 else 32, 40)) - set(read)) == []
     storage.check("a", "1")
     assert ref.fingerprint == storage.submit(ROWS, "b", "1").fingerprint
@@ -451,7 +451,7 @@ def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
 
 
 def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator[Any]) -> None:
-    """Before a method does its work, somebody else does the next of these acts."""
+    """Before a method does its work, another process does the next of these acts."""
     method, is_acting = getattr(where, name), False
 
     def after_an_act(*args: Any, **more: Any) -> Any:
@@ -500,7 +500,7 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
 
 
 def test_checks_and_copies_during_builds_find_no_damage(storage: yoga.Storage, tmp_path: Path) -> None:
-    """Whatever they meet, they call nothing damaged."""
+    """Whatever they find, they call nothing damaged."""
     storage.submit([0, 0], "a", "1")
     is_over, failures = threading.Event(), []
 
@@ -623,7 +623,7 @@ print(peak - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells its memory there")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports its memory there")
 def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", MEMORY, str(tmp_path), FORMAT]
     told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
@@ -667,7 +667,7 @@ def test_a_version_is_converted_in_place(storage: yoga.Storage) -> None:
     (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
     assert data.suffix == format_named(OTHER[FORMAT]).SUFFIX
     assert (after.fingerprint, after.schema) == (before.fingerprint, before.schema)
-    # Whoever has it open reads on, and whoever names it finds the same rows.
+    # Readers that have it open read on, and a new fetch finds the same rows.
     unopened = pickle.loads(pickled)
     for ref in (before, opened, unopened, after, storage.fetch("a", "1")):
         assert_rows_equal(list(ref), ROWS)

@@ -1,4 +1,4 @@
-"""What a storage may be called."""
+"""The addresses that a storage may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache folder: what is in it, what goes when room is needed, and who downloads."""
+"""The cache folder: what is in it, what is deleted to make room, and which process downloads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchyoga.stores.cache import Cache, default_folder
 
 
 def key(name: str) -> str:
-    """What a file of that letter is called."""
+    """The key of the file with this letter."""
     return f"{ord(name):032x}.mdb"
 
 
@@ -67,7 +67,7 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
     st.integers(0, 40),
 )
 def test_files_not_used_for_longest_are_deleted_first(uses: list[tuple[str, bool]], limit: int) -> None:
-    """Against a list of names in order of use."""
+    """Compared with a list of names in order of use."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -249,7 +249,7 @@ def test_the_default_folder_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch)
     assert default_folder().name == "torchyoga"
 
 
-# -- links, modes, and what is not ours
+# -- links, modes, and files that are not ours
 
 
 def write_part(cache: Cache, data: bytes) -> Callable[[Path], None]:
@@ -319,8 +319,8 @@ def test_who_may_read_and_write_a_cache(
 
 
 def test_files_that_the_cache_has_not_written_are_not_deleted(tmp_path: Path) -> None:
-    """Its folder may be any folder of the user's."""
-    photo = f"{'0' * 32}.jpg"  # as some programs name what they keep
+    """The cache folder may be any folder of the user's."""
+    photo = f"{'0' * 32}.jpg"  # some programs name their files like this
     names = ("files/photo.jpg", f"files/{photo}", f"parts/{photo}", "parts/cello.pdf", "locks/door")
     own = [tmp_path / name for name in (*names, "checking/account/1")]
     for path in own:
@@ -386,7 +386,7 @@ def test_files_left_by_a_killed_check_are_deleted_by_the_next(tmp_path: Path) ->
     assert list((tmp_path / "locks").iterdir()) == []
 
 
-# -- what stands in the way
+# -- obstacles
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")

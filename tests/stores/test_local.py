@@ -1,4 +1,4 @@
-"""Stores: a version is there or not, at every moment; names stay inside; locks end with their holder."""
+"""Stores: at every moment a version exists or not; names stay inside; locks end with their holder."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def in_a_child_that_dies(act: Callable[[], Any], operation: int) -> bool:
-    """Kills a forked child as it is about to touch the disk for the `operation`th time; False if it ended."""
+    """Kills a forked child just before its `operation`th operation on the disk; False if it ended before."""
     child = os.fork()
     if child == 0:
         left = operation
@@ -163,7 +163,7 @@ def test_killed_before_any_operation_a_version_exists_or_not(tmp_path: Path, wha
             with pytest.raises(NotFoundError):
                 storage.fetch("a", "1")
         assert found in (before + after if died else after)
-        # Nothing blocks the next one, and it leaves nothing of the one that died.
+        # Nothing blocks the next operation, which leaves nothing of the one that was killed.
         assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
         storage.check("a", "1")
         assert len(list((storage.path / "a" / "1").iterdir())) == 2
@@ -250,7 +250,7 @@ def flip(path: Path, place: int) -> None:
 def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
     place: int, format: str, tmp_path: Path
 ) -> None:
-    """Wherever that is: what readers never look at is compared too."""
+    """Wherever the damage is: bytes that readers never use are compared too."""
     store = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")._store
     built = tmp_path / "cache" / "building"
     damaged: list[Path] = []
@@ -404,7 +404,7 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     progress = {"files": [{"rows": 3}], "token": "x"}
     staging.save(progress)
     assert staging.load() == progress
-    staging.keep_only([])  # a build that is killed now is continued all the same
+    staging.keep_only([])  # a build that is killed now can still be continued
     assert staging.load() == progress
     note = tmp_path / ".staging" / "a" / "1" / "progress.json"
     whole = note.read_bytes()
@@ -428,7 +428,7 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_ignored(tmp_pat
     for rows in (1, 2):
         staging.add({"rows": rows})
         ends.append(note.stat().st_size)
-    assert ends[2] - ends[1] == ends[1] - ends[0]  # what is there already is not written again
+    assert ends[2] - ends[1] == ends[1] - ends[0]  # existing entries are not written again
     whole = note.read_bytes()
     for at in range(ends[0], ends[2]):
         note.write_bytes(whole[:at])
@@ -439,7 +439,7 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_ignored(tmp_pat
         assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
 
 
-# -- what is not ours
+# -- files that are not ours
 
 FOREIGN = [
     "notes.txt",
@@ -711,7 +711,7 @@ def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: P
 
 
 def interrupted(root: Path) -> None:
-    """A build of which a file and the note are left."""
+    """A build that has left a file and its note."""
     staging = Store(root).stage("a", "1")
     (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
     staging.save({"files": []})
@@ -724,14 +724,14 @@ def replaced(root: Path) -> None:
 
 
 def removed(root: Path) -> None:
-    """A version that is gone but for its lock."""
+    """A removed version, of which the lock is left."""
     yoga.Storage(root).submit(OLD, "a", "1")
     yoga.Storage(root).remove("a", "1")
     (root / "a").rmdir()
 
 
 def empty(root: Path) -> None:
-    """A folder of a version, in which nothing is, and its lock."""
+    """An empty folder of a version, and its lock."""
     removed(root)
     (root / "a" / "1").mkdir(parents=True)
 
@@ -745,19 +745,19 @@ LEFT: dict[Callable[[Path], None], list[str]] = {
 
 
 def age(path: Path, seconds: float) -> None:
-    """Makes a file or folder, and what is in it, look as if it had been written so long ago."""
+    """Makes a file or folder, and everything in it, look as if it had been written `seconds` ago."""
     then = time.time() - seconds
     for one in (path, *path.rglob("*")):
         os.utime(one, (then, then))
 
 
 def names(root: Path) -> set[str]:
-    """What is there, but for what a lock says of who has held it last."""
+    """All names, except the notes about which process held a lock last."""
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.suffix != ".holder"}
 
 
 def clean_thoroughly(root: Path, before: set[str]) -> None:
-    """Nothing of it is left but a version, once the lock that was taken for that is old too."""
+    """Cleans until nothing but versions is left; the lock taken for cleaning has to become old, too."""
     yoga.Storage(root).clean(0)
     whole = {"a", "a/1", ".locks", ".locks/a", ".locks/a/1.lock"} if "a/1/manifest.json" in before else set()
     assert {name for name in names(root) if not name.endswith((".mdb", ".json"))} == (whole or {".locks"})
@@ -838,7 +838,7 @@ def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None]
 
 
 class Overtaken(Store):
-    """Just before it gets a lock, its holder does something."""
+    """A store whose lock is just being released: its holder does something before that."""
 
     def __init__(self, root: Path, does: Callable[[], object]) -> None:
         super().__init__(root)
@@ -864,7 +864,7 @@ def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: 
     (first,) = (root / "a" / "1").glob("*.mdb")
     kept = first.read_bytes()
     yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
-    first.write_bytes(kept)  # as of a publication that is cut off before its manifest
+    first.write_bytes(kept)  # as after a publication that was cut off before its manifest
     age(root, 3600)
     cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
     assert first.name not in " ".join(cleaner.clean(1800))

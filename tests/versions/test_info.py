@@ -1,4 +1,4 @@
-"""What is said about a dataset: what comes back is what JSON gives, and all else is refused."""
+"""Info about a dataset: it comes back as JSON gives it, and anything else is refused."""
 
 from __future__ import annotations
 

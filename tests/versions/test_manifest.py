@@ -1,4 +1,4 @@
-"""Manifests: what is written is read; anything else, by accident or on purpose, is refused."""
+"""Manifests: those that are written can be read; anything else, by accident or on purpose, is refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HOSTILE: list[Any] = [
 
 
 def sealed(content: dict[str, Any]) -> bytes:
-    """The text of a forged manifest, whose checksum is right; and its fingerprint, if it can have one."""
+    """The text of a forged manifest whose checksum is right, and its fingerprint, if it can have one."""
     with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
         files = [FileEntry.from_json(file) for file in content["files"]]
         content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
@@ -73,7 +73,7 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def forgeries() -> Iterator[bytes]:
-    """The golden manifest with each value replaced by each hostile one, or left out, its checksum right."""
+    """The golden manifest with each value replaced by each hostile one, or left out; the checksum is right."""
     content = json.loads(TEXT)
     del content["checksum"]
     for path in list(places(content))[1:]:
@@ -126,7 +126,7 @@ def test_a_forged_manifest_is_valid_or_refused() -> None:
         accepted += 1
         assert manifest.num_rows == 5
         assert all(file.rows for file in manifest.files)
-    assert accepted  # another id, say
+    assert accepted  # for example, another id
 
 
 READ = """
@@ -152,7 +152,7 @@ print(*outcomes)
 
 
 def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes(tmp_path: Path) -> None:
-    # The version as it is on disk, read by what each forged manifest says of it.
+    # The version as it is on disk, read with each forged manifest.
     version = tmp_path / "version"
     version.mkdir()
     (data,) = GOLDEN.glob("*.mdb")
@@ -312,7 +312,7 @@ def test_many_files_are_read() -> None:
     manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
     text = manifest.to_bytes()
     assert Manifest.from_bytes(text) == manifest
-    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as others may write it
+    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as other programs may write it
     assert Manifest.from_bytes(compact) == manifest
 
 

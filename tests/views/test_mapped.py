@@ -1,4 +1,4 @@
-"""Subsets and concatenations of DataRefs: the rows that torch gives, at the speed of a DataRef."""
+"""Subsets and concatenations of DataRefs give the rows that torch gives, at the speed of a DataRef."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchyoga.views.mapped import MappedRef, flattened
 
 
 class Counting(DataRef):
-    """Rows that are numbers from `first` on, and how they were asked for."""
+    """Rows that are numbers from `first` on; records how they were requested."""
 
     is_thread_safe = True
 
@@ -157,7 +157,7 @@ def test_subclasses_and_mixtures_with_other_datasets_stay_as_they_are() -> None:
 
 
 class Lazy(list[Any]):
-    """Indices that may be anything."""
+    """Indices of any type."""
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_announcements_reach_the_source_that_they_are_about() -> None:
 
 
 class Following(Counting):
-    """Follows the order on a thread, as a version in a store does."""
+    """A DataRef that follows the order on a thread, as a version in a store does."""
 
     def follow(self, order: Any, progress: Any) -> None:
         def follow() -> None:

@@ -1,4 +1,4 @@
-"""Row maps: which rows a view has, whatever it is cut and put together of."""
+"""Row maps: the rows of a view, however it is cut and put together."""
 
 from __future__ import annotations
 
