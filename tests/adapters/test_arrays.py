@@ -1,4 +1,4 @@
-"""Arrays, tensors and .npy files: their rows are what indexing them gives, wherever they lie."""
+"""Arrays, tensors and .npy files: their rows are what indexing gives, wherever they lie."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_rows_are_what_indexing_gives(lies: str, array: Any, data: Any) -> None:
     assert_rows_equal(found, [{"x": row} for row in array[order]])
     for row in found:
         if isinstance(row["x"], np.ndarray) and array.dtype.kind != "b":
-            row["x"][...] = np.zeros((), array.dtype)  # rows are the user's own
+            row["x"][...] = np.zeros((), array.dtype)  # users may change rows
     assert_rows_equal([array[i] for i in range(len(array))], [before[i] for i in range(len(array))])
-    # The same as if each row had come alone.
+    # The same as if each row had been submitted alone.
     collector = Collector()
     for i, row in enumerate(array):
         collector.add({"x": row}, i)
@@ -86,7 +86,7 @@ def test_rows_are_what_indexing_gives(lies: str, array: Any, data: Any) -> None:
 def test_rows_outlive_their_arrays() -> None:
     ref = from_arrays({"x": np.arange(20_000.0).reshape(100, 200).copy(), "y": torch.arange(100)})
     gc.collect()
-    np.full(20_000, np.nan)  # would take the place of what was freed
+    np.full(20_000, np.nan)  # would take the place of freed memory
     for i, row in enumerate(ref):
         assert row["x"].tolist() == list(range(200 * i, 200 * i + 200))
         assert row["y"] == i

@@ -1,4 +1,4 @@
-"""Somebody's own HDF5 files: every way to store rows comes back as h5py reads it, or is refused by name."""
+"""HDF5 files of users: every way to store rows is read as h5py reads it, or refused by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def partly(dtype: Any, fillvalue: Any, **options: Any) -> Callable[[Any], None]:
 
 
 def of_type(type_id: h5t.TypeID, values: Any, **chunks: Any) -> Callable[[Any], None]:
-    """Values of a type that NumPy has no name for, converted by HDF5."""
+    """Values of a type that NumPy does not have, converted by HDF5."""
 
     def make(file: Any) -> None:
         properties = h5p.create(h5p.DATASET_CREATE)
@@ -116,7 +116,7 @@ def grown(file: Any) -> None:
 
 
 def masked(file: Any) -> None:
-    """Of two chunks one has left out its filter."""
+    """Two chunks, one of which has left out its filter."""
     dataset = file.create_dataset("x", (8,), "i8", chunks=(4,), compression="gzip", shuffle=True)
     dataset[:4] = np.arange(4)
     dataset.id.write_direct_chunk((4,), np.arange(4, 8).tobytes(), 3)
@@ -213,7 +213,7 @@ WAYS: dict[str, Callable[[Any], None]] = {
 
 
 def native(value: Any) -> Any:
-    """As a DataRef gives it: in this machine's byte order."""
+    """The value as a DataRef gives it: in this machine's byte order."""
     value = np.asarray(value)
     value = value.astype(value.dtype.newbyteorder("="))
     return value if value.ndim else value[()]
@@ -375,12 +375,12 @@ def test_real_images(mnist: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> No
         assert_rows_equal(row, {"image": images[i], "label": labels[i]})
 
 
-# -- where the bytes of a file are not where one would think
+# -- files whose bytes are not in the usual places
 
 
 @pytest.mark.parametrize("way", ["contiguous", "chunked by rows", "gzip", "compact", "virtual, in the file"])
 def test_a_file_that_begins_with_a_user_block(way: str, tmp_path: Path) -> None:
-    # MATLAB's files do.
+    # MATLAB's files have one.
     path = written(tmp_path / "x.h5", WAYS[way], userblock_size=1024)
     with h5py.File(path) as file:
         expected = [native(row) for row in file["x"][...]]
@@ -489,7 +489,7 @@ def test_threads_read_the_same(way: str, tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     path = written(tmp_path / "x.h5", WAYS[way])
-    ref = yoga.from_hdf5(path, "x", cache_bytes=1500)  # room for a few chunks
+    ref = yoga.from_hdf5(path, "x", cache_bytes=1500)  # space for a few chunks
     expected = list(ref)
 
     def work(seed: int) -> None:

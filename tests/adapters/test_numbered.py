@@ -1,4 +1,4 @@
-"""Batches by number, against a stream read from its start."""
+"""Batches by number, compared with a stream read from its start."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_batches_equal_those_of_the_stream(
                 drop_shard_remainder=remainder == "drop",
             )
             expected = [[int(row) for row in batch] for batch in stream.batches(batch_size, drop_last)]
-            if made.steps(start):  # else the stream goes on to the next epoch
+            if made.steps(start):  # otherwise the stream goes on to the next epoch
                 assert len(expected) == made.steps(start)
             for index in reversed(range(made.steps(start))):
                 assert made.batch(start, index)[0].tolist() == expected[index]
@@ -107,7 +107,7 @@ def test_a_pool_makes_the_same(threads: bool) -> None:
 
 
 class Squares(yoga.DataRef):
-    """A DataRef that does not say what its rows look like."""
+    """A DataRef without a schema."""
 
     def __len__(self) -> int:
         return 10

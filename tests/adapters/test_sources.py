@@ -1,4 +1,4 @@
-"""Data of any kind finds its adapter, and what is not a dataset is refused."""
+"""Data of any kind finds its adapter, and data that is not a dataset is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Endless(IterableDataset[Any]):
 
 
 class Plain(yoga.DataRef):
-    """Its rows have no columns."""
+    """A DataRef whose rows have no columns."""
 
     def __len__(self) -> int:
         return 3
@@ -46,7 +46,7 @@ class Plain(yoga.DataRef):
 
 
 class Squares(torch.utils.data.Dataset[int]):
-    """Has no end for whoever only iterates it."""
+    """A dataset that has no end if it is only iterated."""
 
     def __len__(self) -> int:
         return 5
@@ -147,7 +147,7 @@ def test_a_framework_is_recognised_by_the_module_of_its_classes() -> None:
         source = source_of(of_module(module, **batches))
         assert isinstance(source, MapSource)
         assert source.length == expected
-    # A layer, say: it is Keras's, but has no rows.
+    # For example, a layer: it is Keras's, but has no rows.
     assert source_of(of_module("keras.layers", __call__=lambda self: [1])) is None
     assert dataset_and_source(of_module("keras.layers", __call__=lambda self: [1]))[0] == [1]
 
@@ -179,7 +179,7 @@ def test_a_function_may_return_the_dataset(storage: yoga.Storage, caplog: pytest
     def rows() -> Iterator[int]:
         yield from range(3)
 
-    # What a function says of itself is not said of its rows, whether JSON has it or not.
+    # Attributes of a function are not info about its rows, whether JSON can express them or not.
     for said in (["a"], {1}):
         rows.classes = said  # type: ignore[attr-defined]
         with caplog.at_level(logging.WARNING):

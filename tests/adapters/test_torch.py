@@ -1,4 +1,4 @@
-"""torch's datasets are sources; what its DataLoader gives over a cached one is what default_collate gives."""
+"""torch's datasets are sources; over a cached one its DataLoader gives what default_collate gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments as bytes: the same for the same value, and for no other."""
+"""Arguments as bytes: equal for equal values, and for no others."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ VALUES: list[Any] = [
 Ordered, Default, Counted = collections.OrderedDict, collections.defaultdict, collections.Counter
 utc = datetime.timezone.utc
 noon = (12, 0, 0, 0)
-# A zone of one offset, as TZif; not every machine has a table of zones.
+# A time zone with one offset, as TZif; not every machine has a table of time zones.
 _ZONE = (
     b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 3600, 0, 0) + b"CET\0"
 )
@@ -215,7 +215,7 @@ def test_a_local_class_of_values_is_identified_by_its_values() -> None:
 
 
 def test_the_bytes_are_pinned() -> None:
-    # Manifests keep digests of them.
+    # Manifests hold digests of these bytes.
     digest = hashlib.blake2b(b"|".join(map(encoded, VALUES)), digest_size=16).hexdigest()
     assert digest == "13e4d0da3c95b770f97abd8e13398414"
     digest = hashlib.blake2b(b"|".join(map(encoded, MORE)), digest_size=16).hexdigest()

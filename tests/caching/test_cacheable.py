@@ -1,4 +1,4 @@
-"""What is read is what the call would make: arguments, code and rows that would be others are found out."""
+"""A call reads what it would have made: changed arguments, code and rows are detected."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
     )
     with pytest.raises(ExistsError, match=told) as caught:
         made("a", "b-c")
-    assert "{one}" not in str(caught.value)  # it is named there
+    assert "{one}" not in str(caught.value)  # the message names it
 
 
 def test_equal_texts_of_different_types_are_different_values(storage: yoga.Storage) -> None:
@@ -131,7 +131,7 @@ def test_equal_texts_of_different_types_are_different_values(storage: yoga.Stora
     path = storage.path / "a-1" / "1" / "manifest.json"
     content = json.loads(path.read_bytes())
     assert content["function"]["arguments"].keys() == {"{x}", "{x}: value"}
-    # A version that notes only the text.
+    # A version that records only the text.
     del content["function"]["arguments"]["{x}: value"], content["checksum"]
     path.write_text(json.dumps({**content, "checksum": digest(content)}))
     assert list(made("1")) == list(made(1))
@@ -188,7 +188,7 @@ def test_no_value_of_an_argument_is_written(storage: yoga.Storage) -> None:
     storage.cacheable("b", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
     one, other = (manifest_of(storage, id, "1")["function"]["arguments"] for id in "ab")
     assert one.keys() == other.keys() == {"root", "number"}
-    assert not {*one.values()} & {*other.values()}  # those of two versions cannot be compared
+    assert not {*one.values()} & {*other.values()}  # digests of two versions cannot be compared
 
 
 def test_lists_and_dicts_of_arguments(storage: yoga.Storage) -> None:
@@ -304,7 +304,7 @@ def test_an_argument_without_a_digest_is_an_error_before_anything_is_built(stora
             TypeError, match=r"made: nothing shows .* same 'transform'.*ignore=\['transform'\]"
         ) as caught:
             made(odd)
-        assert "{transform}" not in str(caught.value)  # which would be refused as well
+        assert "{transform}" not in str(caught.value)  # these would be refused as well
         with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
             made(name=odd)
     for odd in ({1, 2}, {"a": 1}, np.zeros(3), torch.zeros(3)):
@@ -327,7 +327,7 @@ def test_a_version_without_recorded_arguments_is_read_with_one_warning(storage: 
     ):
         assert list(made()) == [5]
     assert list(made()) == [5]
-    assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # said once, whoever asks
+    assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # warned once, whatever call asks
 
 
 def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: yoga.Storage) -> None:
@@ -425,14 +425,14 @@ def test_methods_of_classes_are_decorated_below(storage: yoga.Storage) -> None:
         def two(cls, size: int = 1) -> Any:
             return [size]
 
-    # The class is an argument, which a class within a function has no name for.
+    # The class is an argument, and a class within a function has no name to identify it.
     assert list(Below.one()) == list(Below().one()) == [1]
     with pytest.raises(TypeError, match=r"two: nothing shows .* the same 'cls'.*ignore=\['cls'\]"):
         Below.two()
 
 
 def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
-    """The functions are others, as their code says; what can be compared is."""
+    """The functions differ, as their code shows; the arguments that can be compared are."""
     decorated = functools.partial(storage.cacheable, "a", "1", stale="ignore")
     decorated()(lambda train: [train])(True)
     assert list(decorated()(lambda train, size=28: [train])(True)) == [True]
@@ -444,7 +444,7 @@ def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
     assert list(decorated()(lambda: [1])()) == [True]
     with pytest.raises(ExistsError, match="another train than"):
         decorated()(lambda **rest: [1])()
-    # What a template names now chose the version before as well.
+    # The argument that a template names now chose the version before as well.
     chosen = storage.cacheable("{name}", "1", stale="ignore")(lambda name, train, size=0: [1])
     assert list(chosen("a", True)) == [True]
     with pytest.raises(ExistsError, match="another train than"):
@@ -452,7 +452,7 @@ def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
 
 
 class Breaks(torch.utils.data.Dataset[Any]):
-    """Rows that say which call made them; there is one that nobody can read."""
+    """Rows that say which call made them; one of them cannot be read."""
 
     def __init__(self, kind: Any, at: int | None, read: list[int]) -> None:
         self.kind, self.at, self.read = kind, at, read
@@ -464,7 +464,7 @@ class Breaks(torch.utils.data.Dataset[Any]):
         if index == self.at:
             raise OSError("offline")
         self.read.append(index)
-        return self.kind if index % 100 == 7 else index  # few rows differ, so that comparing seldom tells
+        return self.kind if index % 100 == 7 else index  # few rows differ, so comparisons seldom show it
 
 
 def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
@@ -493,7 +493,7 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
         (lambda v: build(v, 0), lambda v: storage.submit(Breaks(-1, None, read), "a", v), -1, "a function"),
     ]
     for version, (first, second, kind, told) in enumerate(cases):
-        for _ in range(3):  # rows to compare are drawn at random
+        for _ in range(3):  # the rows to compare are drawn at random
             broken_at[0] = 900
             with pytest.raises(OSError, match="offline"):
                 first(str(version))
@@ -594,7 +594,7 @@ def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage
     ) as told:
         assert list(made(3)) == [0, 1, 2]
     assert told[0].filename == __file__
-    assert list(made(3)) == [0, 1, 2]  # said once
+    assert list(made(3)) == [0, 1, 2]  # warned once
     assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
     with pytest.raises(
         ExistsError, match=r"rows is written otherwise .*another version.*storage.remove\('a', '1'\)"
@@ -628,7 +628,7 @@ def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
 
 def test_values_captured_from_an_enclosing_function_count(storage: yoga.Storage, tmp_path: Path) -> None:
     def make(split: str, stale: Any = "warn", ignore: Any = ()) -> Any:
-        path = tmp_path / split  # what is no number or text is not compared
+        path = tmp_path / split  # only numbers and texts are compared
 
         @storage.cacheable("mnist", "1", stale=stale, ignore=ignore)
         def mnist(**options: Any) -> list[str]:
@@ -732,7 +732,7 @@ def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:
     builder = threading.Thread(target=rows)
     builder.start()
     assert begun.wait(PATIENCE)
-    late = threading.Timer(10.0, release.set)  # ends the wait of a call that did not hear of the new timeout
+    late = threading.Timer(10.0, release.set)  # ends the wait of a call that does not use the new timeout
     late.start()
     try:
         storage.timeout = 0

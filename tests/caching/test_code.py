@@ -169,7 +169,7 @@ def test_every_change_of_code_counts(tmp_path: Path) -> None:
 
 
 def test_a_digest_is_pinned(tmp_path: Path) -> None:
-    """It stands in manifests, and is to be the same under the versions of Python to come."""
+    """It stands in manifests, and must stay the same under later versions of Python."""
     assert digest_of(loaded(tmp_path, PLAIN).made) == "ebac407b000509874fec4660a1f756e1"
     assert (
         digest_of(loaded(tmp_path, "class made:\n    def rows(self): pass").made)
@@ -180,7 +180,7 @@ def test_a_digest_is_pinned(tmp_path: Path) -> None:
 
 class Folder:
     def rows(self) -> Any:
-        """Text that stands further left than the code."""
+        """A text whose lines stand further left than the code."""
         return """
 left"""
 

@@ -1,4 +1,4 @@
-"""What is kept of data: its rows as the build read them, and what it says of itself."""
+"""What a version keeps: the rows as the build read them, and info about the dataset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """Rows of which `make` makes each."""
+    """Rows that `make` makes."""
 
     def __init__(self, make: Callable[[int], Any], length: int = 8) -> None:
         self.make = make
@@ -209,7 +209,7 @@ def test_values_that_json_lacks_are_refused_or_left_out(storage: yoga.Storage) -
 
     class Odd(Drawn):
         classes = {1, 2}  # noqa: RUF012
-        features = (1, 2)  # those of rows, perhaps
+        features = (1, 2)  # perhaps the classes of rows
 
         @property
         def class_to_idx(self) -> Any:

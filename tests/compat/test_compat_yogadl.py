@@ -1,4 +1,4 @@
-"""yogadl's interface without TensorFlow; its programs are in frameworks/."""
+"""yogadl's interface without TensorFlow; programs of yogadl are tested in frameworks/."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_arguments_come_in_the_order_of_yogadl(storage: yogadl.Storage) -> None:
     with pytest.raises(ValueError, match="shuffle=True needs a shuffle_seed"):
         ref.stream(shuffle=True)
     orders = {tuple(ref.stream(shuffle=True, skip_shuffle_at_epoch_end=True)) for _ in range(5)}
-    assert len(orders) > 1  # a seed of its own each time
+    assert len(orders) > 1  # a new seed each time
 
 
 def test_cacheable_runs_once(storage: yogadl.Storage) -> None:
@@ -84,7 +84,7 @@ def test_buckets(kind: str, tmp_path: Path) -> None:
     assert told[0].filename == __file__
     assert (told_of.url, told_of.skip_verify) == ("https://lock", True)
     plain = configurations("bucket", "a/b/", local_cache_dir=str(tmp_path))
-    # What programs read from it: yogadl's attributes, of yogadl's types.
+    # Attributes that programs read: yogadl's names and types.
     assert (plain.bucket, plain.cache_format, plain.url) == ("bucket", "LMDB", None)
     assert plain.bucket_directory_path.joinpath("mnist", "1") == Path("a/b/mnist/1")
     assert plain.local_cache_dir == tmp_path

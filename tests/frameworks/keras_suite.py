@@ -27,7 +27,7 @@ from torchyoga.adapters.tensorflow import make_tf_dataset
 from torchyoga.errors import CorruptError, SchemaError, StateError
 from torchyoga.testing import assert_rows_equal, check_export, check_source
 
-# After the imports, as users do: no import may fix TensorFlow's devices.
+# After the imports, as in users' programs: no import may fix TensorFlow's devices.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
@@ -133,7 +133,7 @@ def test_a_sequence_may_use_its_memory_again(tmp_path: Path) -> None:
 
     check_source(made, rows_of("xy"), tmp_path)
     ref = as_dataref(made())
-    ref[2][0][:] = 100  # a row is the reader's own
+    ref[2][0][:] = 100  # readers may change rows
     assert_rows_equal(ref[2], rows_of("xy")[2])
 
 
@@ -193,14 +193,14 @@ def numbers(dataset: KerasDataset) -> list[list[int]]:
 
 
 def begun(dataset: KerasDataset) -> KerasDataset:
-    """As Keras begins a fit: it asks for the workers, and ends an epoch that it has not begun."""
+    """Begins as Keras begins a fit: it asks for the workers, and ends an epoch that it has not begun."""
     assert dataset.workers == 1
     dataset.on_epoch_end()
     return dataset
 
 
 class Recorder(keras.Sequential):
-    """Notes which rows it was trained on."""
+    """A model that records the rows it was trained on."""
 
     def train_step(self, *arguments: Any) -> Any:
         self.seen.append(np.asarray(arguments[-1][1]).astype(int).tolist())
@@ -328,7 +328,7 @@ def test_shards_of_files_resume_in_the_order_of_the_state(ref: yoga.DataRef, wor
     others = ref.stream(shard_rank=1, num_shards=2, **options)
     taken += [int(row["y"]) for row, _ in zip(others, range(3), strict=False)]
     dataset = make_keras_dataset(ref.stream(**options), BATCH, fields=("x", "y"), workers=workers)
-    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))  # its workers know another order
+    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))  # its workers have another order
     dataset.load_state_dict(first.state_dict())
     begun(dataset)
     rest = sum(numbers(dataset), [])
@@ -385,7 +385,7 @@ def network(dropout: float = 0.3) -> Any:
 
 
 class Losses(keras.callbacks.Callback):
-    """Writes the loss of each batch, and dies where it is told to."""
+    """Writes the loss of each batch, and kills the process at a given step."""
 
     def __init__(self, path: Path, die_after: int = -1) -> None:
         super().__init__()
@@ -416,7 +416,8 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
     assert len(whole) == 18
     folder = tmp_path / "killed"
     folder.mkdir()
-    # In the first epoch, with one batch left of it, in the second; what was not saved is done again.
+    # In the first epoch, with one batch left of it, and in the second; steps that were not saved are done
+    # again.
     for die_after, done in [(3, 3), (4, 6), (4, 9)]:
         command = [sys.executable, __file__, str(folder), str(die_after)]
         assert subprocess.run(command, timeout=300, check=False, stdout=subprocess.DEVNULL).returncode == 9
@@ -460,7 +461,7 @@ def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(ref: yoga.Dat
         deadline, lines = time.monotonic() + 120, count_lines(folder)
         while count_lines(folder) == lines and victim.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
-        time.sleep(wait)  # it trains and saves
+        time.sleep(wait)  # wait until it trains and saves
         victim.kill()
         victim.wait()
     train(folder)
@@ -469,7 +470,7 @@ def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(ref: yoga.Dat
 
 
 def losses(folder: Path) -> list[str]:
-    """Steps and their losses; a step that came again, with the same loss, counts once."""
+    """Steps and their losses; a step that was done again, with the same loss, counts once."""
     return list(dict.fromkeys((folder / "losses").read_text().split()))
 
 
@@ -515,7 +516,7 @@ def test_a_checkpoint_refuses_arguments_that_it_cannot_follow(ref: yoga.DataRef,
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
 def test_a_checkpoint_survives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) -> None:
-    from powercut import Tree, lay_out, recorded  # not found where this file is run by itself
+    from powercut import Tree, lay_out, recorded  # not found if this file is run alone
 
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     disk, model, other = tmp_path / "disk", network(), network()
@@ -586,23 +587,24 @@ def test_the_nesting_and_dtypes_of_batches(tmp_path: Path) -> None:
     assert_rows_equal(alone, (X[:3],))
 
 
-# -- what Keras takes and does not train on; and tf.data under Keras
+# -- batches that Keras takes without training on them; tf.data under Keras
 
 
 @functools.cache
 def mirrored() -> Any:
-    """Two devices; once, for the collectives of several strategies get into each other's way."""
+    """Two devices; made once, because the collectives of several strategies block each other."""
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 @pytest.fixture(params=["alone", "mirrored"] if IS_TENSORFLOW else ["alone"])
 def strategy(request: pytest.FixtureRequest) -> Any:
-    """What models are made under; on TensorFlow also over two devices, which reads far ahead."""
+    """The strategies under which models are made; on TensorFlow also one over two devices, which reads far
+    ahead."""
     return contextlib.nullcontext if request.param == "alone" else mirrored().scope
 
 
 class Steps(keras.callbacks.Callback):
-    """Counts the steps that were trained, notes their rows by their losses, and stops where it is told to."""
+    """Counts the trained steps, records their rows by their losses, and stops after a given step."""
 
     def __init__(self, stop: int = -1) -> None:
         super().__init__()
@@ -644,7 +646,7 @@ def exported(ref: yoga.DataRef, look: str) -> tuple[yoga.Stream, Any, Any]:
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-@pytest.mark.parametrize("num_rows", [4, 22])  # replicas take equal parts of a batch
+@pytest.mark.parametrize("num_rows", [4, 22])  # each replica takes an equal part of a batch
 def test_only_training_uses_up_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
     rows = {"x": X[:num_rows], "y": Y[:num_rows]}
     ref = yoga.Storage(tmp_path).submit(rows, "few", "1")
@@ -706,7 +708,7 @@ def weights_of(model: Any) -> list[Any]:
 def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, stop: int) -> None:
     def made() -> Any:
         with strategy():
-            # torch has no seed of a layer's own, and building draws numbers.
+            # torch has no seed for each layer, and building a model draws numbers.
             return network(0.3 if keras.backend.backend() != "torch" else 0.0)
 
     stream, make, dataset = exported(ref, "tf.data")
@@ -716,7 +718,7 @@ def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, s
     model, steps = made(), Steps(stop)
     model.fit(dataset, epochs=3, shuffle=False, verbose=0, callbacks=[steps])
     state = json.dumps(stream.state_after(stop, BATCH))
-    stream, make, _ = exported(ref, "tf.data")  # as in another process, which has loaded the model
+    stream, make, _ = exported(ref, "tf.data")  # as in another process that has loaded the model
     stream.load_state_dict(json.loads(state))
     while (epoch := stream.epoch) < 3:
         rest = make(one_epoch=True)

@@ -1,4 +1,4 @@
-"""What training loops do with a loader beyond taking batch after batch."""
+"""What training loops do with a loader besides taking one batch after another."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_peek_before_a_plain_loop_loses_nothing() -> None:
         assert rows(one) == whole
         assert "again: 2 rows" in str(one.prove())
     one = loader(shuffle=True, seed=3)
-    pairs = list(zip(one, one, strict=True))  # side by side they are two epochs
+    pairs = list(zip(one, one, strict=True))  # used at once they are two epochs
     assert rows(a for a, _ in pairs) == whole
     assert rows(b for _, b in pairs) != whole
 
@@ -193,7 +193,7 @@ def test_torchs_loader_with_workers_warns_of_rows_that_are_not_delivered_yet() -
     with pytest.warns(UserWarning, match=r"sampler\.state_after\(steps, batch_size\)"):
         state = sampler.state_dict()
     assert state["position"] > 70
-    assert sampler.state_dict() == state  # told once
+    assert sampler.state_dict() == state  # warned once
     state = sampler.state_after(7, 10)
     assert (state["position"], state["steps"]) == (70, 7)
     rest = yoga.ResumableSampler(1000, seed=3)
@@ -219,7 +219,7 @@ def test_an_older_iterator_raises_after_a_load() -> None:
 
 
 class Flag:
-    """Something that all processes see, and that a process which is killed cannot break."""
+    """A flag that all processes see, and that a killed process cannot break."""
 
     def __init__(self) -> None:
         self._memory = torch.zeros(1).share_memory_()
@@ -235,7 +235,7 @@ class Flag:
 
 
 class Slow(torch.utils.data.Dataset[Any]):
-    """Row 12 takes until somebody says so."""
+    """A dataset whose row 12 waits for a flag."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -278,7 +278,7 @@ def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
 
 
 class Blocking(torch.utils.data.Dataset[Any]):
-    """Rows from 16 on take until somebody says so."""
+    """A dataset whose rows from 16 on wait for a flag."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -308,7 +308,7 @@ def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.Monk
         timer.join()
 
     batches = iter(one)
-    interrupted()  # torch waits for its workers to begin anew
+    interrupted()  # torch waits here for its workers to begin anew
     found += next(batches).tolist()
     interrupted()
     flag.set()
@@ -319,7 +319,7 @@ def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.Monk
 
 
 class Killed(torch.utils.data.Dataset[Any]):
-    """Its worker is killed at row 12, once."""
+    """A dataset whose worker is killed at row 12, once."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -349,7 +349,7 @@ def test_batches_of_a_worker_that_was_killed_come_from_others(persistent: bool) 
 
 
 class Ending(torch.utils.data.Dataset[Any]):
-    """Row 5 raises what ends a loop."""
+    """A dataset whose row 5 raises StopIteration."""
 
     def __len__(self) -> int:
         return 12

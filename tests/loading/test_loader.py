@@ -1,4 +1,4 @@
-"""The loader: torch's arguments, exact states, random numbers a row, any number of workers."""
+"""The loader: torch's arguments, exact states, random numbers for each row, any number of workers."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_the_error_of_a_failing_row_arrives_and_its_batch_is_not_counted(broken:
         with pytest.raises(RuntimeError, match="row 9 is broken"):
             next(iterator)
         assert loader.state_dict()["position"] == 8  # a resume would try it again
-        assert next(iterator).tolist() == [12, 13, 14, 15]  # going on leaves it out
+        assert next(iterator).tolist() == [12, 13, 14, 15]  # asking for the next batch leaves it out
         assert loader.state_dict()["position"] == 16
         list(iterator)
 
@@ -373,7 +373,7 @@ def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
 
 
 class Slow(yoga.DataRef):
-    """Notes which rows were read, and where."""
+    """Records which rows were read, and in which thread."""
 
     is_thread_safe = True
 
@@ -445,7 +445,7 @@ def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
     with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
         yoga.DataLoader(ref, prefetch_factor=-1)
     with pytest.raises(ValueError, match="prefetch_factor"):
-        yoga.DataLoader([1, 2], prefetch_factor=2)  # as torch has it: nothing is read ahead
+        yoga.DataLoader([1, 2], prefetch_factor=2)  # as in torch: nothing is read ahead
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -468,7 +468,7 @@ def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> No
 
 
 class Interrupted(yoga.DataRef):
-    """Control-C arrives while some of its rows are read, or announced; once each."""
+    """Ctrl-C arrives while some of its rows are read or announced, once for each."""
 
     is_thread_safe = True
 
@@ -507,7 +507,7 @@ class Interrupted(yoga.DataRef):
 def test_an_interrupt_loses_nothing(
     row_bytes: int, reads: set[int], announcements: set[int], pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not pause:  # a machine may pause by itself
+    if not pause:  # because a machine may pause by itself
         monkeypatch.setattr("torchyoga.process.background.time", SimpleNamespace(perf_counter=lambda: 1.0))
     ref = Interrupted(row_bytes, set(reads), set(announcements))
     loader = yoga.DataLoader(ref, batch_size=10)

@@ -1,4 +1,4 @@
-"""Any sampler: drawn again after a resume, and nobody's random numbers move."""
+"""Any sampler: drawn again after a resume, without a change to other random numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WEIGHTS = torch.arange(1.0, ROWS + 1)
 
 
 class Noisy(Dataset[Any]):
-    """Rows that draw, and say who they are."""
+    """Rows that draw random numbers, and hold their own number."""
 
     def __len__(self) -> int:
         return ROWS
@@ -49,7 +49,7 @@ class Noisy(Dataset[Any]):
 
 
 class Tasks(Sampler[list[int]]):
-    """Few-shot tasks, drawn one after the other from all that there is to draw from."""
+    """Few-shot tasks, drawn one after the other from all generators there are."""
 
     def __len__(self) -> int:
         return 6
@@ -62,13 +62,13 @@ class Tasks(Sampler[list[int]]):
 
 
 class Endless(Tasks):
-    """The same without a length."""
+    """A sampler of the same tasks without a length."""
 
     __len__: Any = None
 
 
 class ByLength(Sampler[int]):
-    """Rows of like length together, in an order that follows the epoch: as `group_by_length` has it."""
+    """Rows of similar length together, in an order that depends on the epoch, as with `group_by_length`."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -87,7 +87,7 @@ class ByLength(Sampler[int]):
 
 
 class Reordered(Sampler[int]):
-    """Draws from a generator of its own as it goes, and once more at its end."""
+    """A sampler that draws from its own generator while it iterates, and once more at the end."""
 
     def __init__(self, generator: Any) -> None:
         self.rng = generator
@@ -107,7 +107,7 @@ class Reordered(Sampler[int]):
 
 
 class Stateful(Sampler[int]):
-    """Says itself where it stands, and begins there."""
+    """A sampler with a state of its own, which it begins from."""
 
     def __init__(self) -> None:
         self.begun = self.at = 0
@@ -157,7 +157,7 @@ SAMPLERS: dict[str, Callable[[], Options]] = {
 
 
 class Halves(BatchSampler):
-    """A batch sampler of somebody's: long and short batches in turn."""
+    """A foreign batch sampler: long and short batches in turn."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -264,7 +264,7 @@ def test_without_a_seed_one_number_is_drawn_and_manual_seed_decides() -> None:
     torch.manual_seed(1)
     loader = yoga.DataLoader(list(range(9)), 2, sampler=[4, 5, 6])
     assert [batch.tolist() for batch in loader] == [[4, 5], [6]]
-    torch.manual_seed(1)  # nothing of that needs a seed
+    torch.manual_seed(1)  # none of these needs a seed
     assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(1))
 
 
@@ -338,7 +338,7 @@ def test_any_index_reaches_the_dataset_as_it_is() -> None:
         assert_rows_equal(list(loader), wholes)
         loader = yoga.DataLoader(SeenAtOnce(), batch_sampler=wholes[:1], collate_fn=lambda rows: rows[0])
         assert list(loader) == wholes[:1]
-    lists: Any = [[1, 2], [3]]  # a batch sampler in the place of a sampler, for datasets that take lists
+    lists: Any = [[1, 2], [3]]  # a batch sampler in place of a sampler, for datasets that take lists
     assert list(yoga.DataLoader(Seen(), None, sampler=lists, collate_fn=lambda row: row)) == lists
 
 
@@ -404,7 +404,7 @@ def test_a_look_at_a_batch_moves_nothing(name: str) -> None:
     seed_all()
     assert plain(loader.peek()) == plain(loader.peek()) == expected[0]
     assert drawn() == (seed_all(), drawn())[1]  # type: ignore[func-returns-value]
-    next(iter(loader))  # so does PyTorch's tutorial, for the size of a batch
+    next(iter(loader))  # PyTorch's tutorial does so for the size of a batch
     loader.set_epoch(0)
     assert [plain(batch) for _ in range(2) for batch in loader] == expected
     state = loader.state_dict()
@@ -466,7 +466,7 @@ def test_batches_that_fail_are_left_out_and_the_place_is_right(broken: Dataset[i
 
 
 class Failing(Tasks):
-    """Fails once at its fourth batch, by an error or an interrupt."""
+    """A sampler that fails once, at its fourth batch, with an error or an interrupt."""
 
     def __init__(self, error: BaseException) -> None:
         self.error: BaseException | None = error
@@ -531,7 +531,7 @@ def test_epochs_advance_and_set_epoch_reaches_the_sampler() -> None:
         assert list(alone) == orders[epoch]
     loader.set_epoch(1)
     assert [row for batch in loader for row in batch[0].tolist()] == orders[1]
-    sampler.set_epoch(0)  # what trainers call, and loops that know the sampler alone
+    sampler.set_epoch(0)  # called by trainers, and by loops that know only the sampler
     assert sampler.epoch == 0
     assert [row for batch in loader for row in batch[0].tolist()] == orders[0]
     assert loader.state_dict()["epoch"] == 1
@@ -729,7 +729,7 @@ def test_an_object_that_is_not_a_sampler_is_refused() -> None:
     data = yoga.from_arrays(np.arange(9))
     iterator = iter(yoga.DataLoader(data, batch_sampler=[[1], [("a", 2)]]))
     assert next(iterator).tolist() == [1]
-    with pytest.raises(TypeError, match="rows are taken by an int"):  # as with torch, a batch has failed
+    with pytest.raises(TypeError, match="rows are taken by an int"):  # as with torch, the batch has failed
         next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)
@@ -775,7 +775,7 @@ def test_torchs_distributed_sampler_is_elastic_and_its_set_epoch_followed() -> N
     rest = [row for batch in later for row in batch[0].tolist()]
     assert [row for pair in zip(*got, strict=True) for row in pair] + rest == orders[1]
     assert later.prove()
-    samplers[0].set_epoch(1)  # nothing of it is left
+    samplers[0].set_epoch(1)  # the epoch has no rows left
     again = [row for batch in later for row in batch[0].tolist()]
     assert again == orders[1]
     fresh = DistributedSampler(Noisy(), 1, 0, seed=5)
@@ -831,7 +831,7 @@ def test_a_loader_pickles_and_goes_on() -> None:
 
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_persistent_workers(method: str) -> None:
-    workers = 2 if method == "fork" else 1  # the others take their time to start
+    workers = 2 if method == "fork" else 1  # the other start methods are slow
     options: Any = {"num_workers": workers, "persistent_workers": True, "multiprocessing_context": method}
     loader, whole = loader_of("tasks", seed=3, **options), loader_of("tasks", seed=3)
     assert [[plain(batch) for batch in loader] for _ in range(2)] == [

@@ -21,7 +21,7 @@ from torchyoga.sampling.ranks import check_same
 
 
 def interleaved(ranks: list[list[int]]) -> list[int]:
-    """The global order from what each rank got."""
+    """The global order, from the rows that each rank got."""
     return [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
 
 
@@ -152,7 +152,7 @@ def test_the_next_epoch_after_an_elastic_resume_gives_each_rank_its_own_files() 
 
     own = rows_by_rank(4, None, 3)
     for epochs in own:
-        assert len({row // 5 for rows in epochs for row in rows}) == 2  # its files, the same in every epoch
+        assert len({row // 5 for rows in epochs for row in rows}) == 2  # the same files in every epoch
         assert len(set(map(tuple, epochs))) == 3
     begun = [
         ResumableSampler(InFiles((5,) * 8), 2, rank, "block", 3, remainder="keep", locality="shard")

@@ -1,4 +1,4 @@
-"""What trainers do to a loader besides iterating it."""
+"""What trainers do with a loader besides iterating it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Noisy(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class Broken(Noisy):
-    """Rows of which one cannot be read."""
+    """Rows, one of which cannot be read."""
 
     def __getitem__(self, row: int) -> torch.Tensor:
         if row == 5:
@@ -141,7 +141,7 @@ class TestAccelerate:
                     assert tuple(one.state_dict()[name] for name in ("epoch", "position")) == expected_place
                 assert found == expected[skipped:]
                 assert ends == [False, False, True][skipped:]
-                assert torch.equal(torch.rand(3), numbers)  # nobody has drawn from the loop's generator
+                assert torch.equal(torch.rand(3), numbers)  # nothing was drawn from the loop's generator
                 assert one.prove()
                 assert one.prove().rows == LENGTH
                 assert isinstance(one.dataset, Noisy)
@@ -161,7 +161,7 @@ class TestAccelerate:
             later.load_state_dict(one.state_dict())
             assert [batch.tolist() for batch in later] == whole[3:]
             assert later.prove()
-            assert one.state_after(0)["position"] == 4  # what was skipped is of no iteration of ours
+            assert one.state_after(0)["position"] == 4  # skipped batches belong to no iteration of ours
 
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.filterwarnings("ignore:the trainer finds its place")
@@ -270,7 +270,8 @@ def in_a_mesh(rank: int, store: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=4)
     accelerator = Accelerator(cpu=True)
-    # What a ParallelismConfig makes of two ranks that share rows, and two that see the same; it wants a GPU.
+    # The mesh of a ParallelismConfig with two ranks that divide rows and two that see the same; a real one
+    # needs a GPU.
     accelerator.state.device_mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_shard", "tp"))
     one = accelerator.prepare(loader())
     assert (one.batch_sampler.sampler.num_replicas, one.batch_sampler.sampler.rank) == (2, rank // 2)
@@ -292,7 +293,7 @@ def test_the_mesh_of_accelerate_says_which_ranks_see_the_same_rows(tmp_path: Pat
 
 
 class WithMore(yoga.DataLoader):
-    """A loader with an argument of its own, and all of ours."""
+    """A loader with its own argument and all of ours."""
 
     def __init__(self, dataset: Any, more: str = "more", **options: Any) -> None:
         self.more = more
@@ -300,7 +301,7 @@ class WithMore(yoga.DataLoader):
 
 
 class WithItsOwn(yoga.DataLoader):
-    """A loader that names what it takes, in an order of its own."""
+    """A loader that names its arguments, in another order."""
 
     def __init__(self, dataset: Any, batch_size: int, more: str, **options: Any) -> None:
         self.more = more
@@ -309,7 +310,7 @@ class WithItsOwn(yoga.DataLoader):
 
 
 class Forcing(yoga.DataLoader):
-    """A loader that knows better."""
+    """A loader that sets an argument itself."""
 
     def __init__(self, dataset: Any, batch_size: int = 8, **options: Any) -> None:
         super().__init__(dataset, max(batch_size, 4), **{**options, "shuffle": True})
@@ -478,7 +479,7 @@ class TestLightning:
         pair = [loader(), yoga.DataLoader(list(range(30)), 4, True, seed=6)]
         self.trainer(limit_train_batches=2, max_epochs=2).fit(module, pair)
         assert rows_of(first for first, _ in module.seen)[:2] == WHOLE[:2]
-        # An epoch that was cut short is left; the next one is another.
+        # An epoch that was cut short is left; the next one is a new one.
         assert pair[0].state_dict()["epoch"] == 1
         assert pair[1].state_dict()["position"] == 8
 
@@ -528,7 +529,7 @@ def test_a_state_from_after_an_epoch_goes_on_with_the_next(workers: int) -> None
     for in_batches in (False, True):
         one = make(in_batches)
         assert rows_of(one) == expected[0]
-        state = one.state_dict()  # behind the loop
+        state = one.state_dict()  # after the loop
         other = make(in_batches)
         other.load_state_dict(state)
         assert [rows_of(other) for _ in range(3)] == expected[1:]
@@ -591,7 +592,7 @@ def test_rows_that_keras_leaves_after_some_steps_give_no_warning(monkeypatch: py
         warnings.filterwarnings("error", ".*left out")
         model.fit(one, epochs=3, verbose=0, validation_data=one, validation_steps=1, steps_per_epoch=1)
         found = [model.evaluate(one, steps=2, verbose=0) for _ in range(3)]
-        assert found == found[:1] * 3  # each time from the first row on
+        assert found == found[:1] * 3  # each time from the first row
         model.predict(one, steps=2, verbose=0)
     for _ in itertools.islice(one, 2):
         pass

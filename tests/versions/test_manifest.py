@@ -73,7 +73,7 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def forgeries() -> Iterator[bytes]:
-    """The golden manifest with each value replaced by each hostile one, or left out; the checksum is right."""
+    """The golden manifest with each value left out or replaced by each hostile one, its checksum right."""
     content = json.loads(TEXT)
     del content["checksum"]
     for path in list(places(content))[1:]:
