@@ -1,4 +1,4 @@
-"""One at a time, also when holders die, are paused, or disagree about the time."""
+"""One holder at a time, also if holders die, are paused, or disagree about the time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_holders_come_one_after_the_other() -> None:
                 Lease(remote, "l", "work", 5, 0).__enter__()
     assert claims(remote) == ["00000003.json"]
     assert list(remote.find("l")) == ["00000003.json"]
-    assert list(remote.find(".leases")) == []  # where it asks for the time
+    assert list(remote.find(".leases")) == []  # an object from which it reads the time
 
 
 def test_threads_take_turns() -> None:
@@ -103,7 +103,8 @@ def test_names_that_are_not_claims_do_not_count() -> None:
 def test_a_holder_that_shows_life_is_not_taken_over(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For longer than the lease; it counts as dead where all stands still, so each look is at a new beat."""
+    """For longer than the lease; on a machine that stalls it would count as dead, so each look waits for a
+    new beat."""
     remote, beats = memory(), [""]
 
     def beat() -> str:
@@ -148,7 +149,7 @@ def test_a_holder_that_slept_notices_that_it_was_taken_over() -> None:
 
 
 def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
-    """One that was killed while it deleted, long ago, has seen nothing of what came since."""
+    """A process that was killed long ago while it deleted has not listed anything that came since."""
     remote = memory()
     killed = Lease(remote, "l", "removing", 1, PATIENCE, deletes=True)
     killed.__enter__()
@@ -164,11 +165,11 @@ def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
                 assert third.deleter == 1
                 assert first.is_another_deleting()
                 assert second.is_another_deleting()
-            assert not first.is_another_deleting()  # it has ended
+            assert not first.is_another_deleting()  # the deleting process has ended
 
 
 def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A waiter saw claim 1 given up; before it can take claim 2, others have had that, and tidied it away."""
+    """A waiter saw claim 1 given up; before it can take claim 2, others have had that one, and deleted it."""
     remote = memory()
     for _ in range(2):
         with Lease(remote, "l", "work", 60, 0):
@@ -184,7 +185,7 @@ def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pyte
 
 
 def test_a_waiter_that_slept_does_not_take_the_holder_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has looked at a claim; until it asks what time it is, the holder has shown life many times."""
+    """It has looked at a claim; before it reads the time, the holder has shown life many times."""
     remote = memory()
     with Lease(remote, "l", "work", 60, 0) as holder:
         late = Lease(remote, "l", "work", 60, 0)
@@ -218,12 +219,12 @@ print("ended", flush=True)
 
 @pytest.mark.parametrize("skew", ["86400", "-86400"])
 def test_machines_whose_clocks_are_wrong(skew: str, s3: S3, bucket: str, tmp_path: Path) -> None:
-    """The holder is alive for longer than its lease, then killed; who waits takes over only then."""
+    """The holder is alive for longer than its lease, then killed; the waiter takes over only then."""
     url = f"s3://{bucket}/p"
     with running(HOLDER, tmp_path / "a", url, s3.endpoint, skew, "600") as one:
         one.says("held")
         with running(HOLDER, tmp_path / "b", url, s3.endpoint, "0", "0") as two:
-            # It says so after 5 s of waiting, and after 10.
+            # It logs that it waits after 5 s, and after 10.
             eventually(lambda: not two.is_running or two.stderr.count("waiting for process") >= 2)
             assert two.is_running
             assert "held" not in two.stdout

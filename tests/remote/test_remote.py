@@ -1,4 +1,5 @@
-"""Bytes behind URLs: what is created once, what is tried again, and what is said when that does not help."""
+"""Bytes behind URLs: objects that are created once, requests that are tried again, and errors if that does
+not help."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_an_existing_object_is_not_created_again(remote: Remote) -> None:
 
 
 def test_an_object_deleted_by_others_does_not_break_the_condition(remote: Remote) -> None:
-    """A claim, say, whose holder was taken for dead before it could look."""
+    """For example, a claim whose holder was taken for dead before it could look."""
     remote.check_conditional("m", b"one")
     assert remote.is_conditional
     assert [*remote.find()] == ["m"]  # nothing else is left
@@ -153,7 +154,7 @@ def test_a_store_that_ignores_conditions_is_recognised(monkeypatch: pytest.Monke
     remote.create("m", b"one")
     remote.check_conditional("m", b"one")
     assert not remote.is_conditional
-    with pytest.raises(FileExistsError):  # it is looked at before, at least
+    with pytest.raises(FileExistsError):  # at least it is compared before
         remote.create("m", b"two")
 
 
@@ -259,7 +260,7 @@ def test_urls_that_cannot_work() -> None:
 
 
 def test_options_are_those_of_each_storage(s3: S3, bucket: str, proxy: Proxy) -> None:
-    """Two servers may have buckets of one name; and who gives none means the environment's."""
+    """Two servers may have buckets of one name; without options those of the environment count."""
     direct = Remote(f"s3://{bucket}/p", s3.storage_options)
     through = Remote(f"s3://{bucket}/p", proxy.storage_options)
     direct.write("m", b"x")
@@ -274,13 +275,13 @@ def test_options_are_those_of_each_storage(s3: S3, bucket: str, proxy: Proxy) ->
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_that_drops_connections_harms_no_request_of_its_parent(proxy: Proxy, bucket: str) -> None:
-    """Connections closed in a child are taken out of what the parent waits for: it hears no answer."""
+    """A connection closed in a child would vanish from those the parent waits for: it would get no answer."""
     remote = Remote(f"s3://{bucket}/p", proxy.storage_options)
     remote.write("m", b"x")
     for _ in range(3):
         assert status_of_child(lambda: remote.read("m", 1)) == 0
         assert remote.read("m", 1) == b"x"
-    assert len(proxy.seen("GET", "/p/m")) == 6  # none had to be tried again
+    assert len(proxy.seen("GET", "/p/m")) == 6  # no request had to be tried again
 
 
 def test_pages_of_links_are_a_folder(tmp_path: Path) -> None:
@@ -305,7 +306,7 @@ def test_options_are_written_nowhere(s3: S3, bucket: str, caplog: pytest.LogCapt
     for text in (repr(remote), str(vars(pickle.loads(pickle.dumps(remote))).keys()), caplog.text):
         assert "TOPSECRET" not in text
     assert b"TOPSECRET" not in pickle.dumps(remote)
-    assert pickle.loads(pickle.dumps(remote)).read("m", 10) == b"x"  # here they are known
+    assert pickle.loads(pickle.dumps(remote)).read("m", 10) == b"x"  # in this process they are known
 
 
 CHILDREN = """

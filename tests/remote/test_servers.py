@@ -1,4 +1,4 @@
-"""The servers, the proxy's faults and the machines are what the other tests take them for."""
+"""The servers, the proxy's faults and the machines do what the other tests rely on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def s3fs_of(server: S3, **options: Any) -> Any:
 
 
 def once(proxy: Proxy, seconds: float = PATIENCE) -> Any:
-    """A filesystem that tries once and waits so long for an answer."""
+    """A filesystem that tries once and waits `seconds` for an answer."""
     config = {"connect_timeout": PATIENCE, "read_timeout": seconds, "retries": {"max_attempts": 0}}
     filesystem = s3fs_of(proxy, config_kwargs=config)
     filesystem.retries = 1
@@ -187,7 +187,7 @@ def test_a_flipped_byte_is_the_only_one(proxy: Proxy, bucket: str) -> None:
     proxy.faults = [Fault("flip", path="/a", bytes=200_000)]
     found = filesystem.cat_file(f"{bucket}/a", start=0, end=len(DATA) - 1)
     assert [at for at in range(len(DATA) - 1) if found[at] != DATA[at]] == [200_000]
-    # S3 keeps a checksum of the whole object, which the client looks at when it reads it whole.
+    # S3 keeps a checksum of the whole object, which the client checks when it reads the whole object.
     with pytest.raises(botocore.exceptions.FlexibleChecksumError):
         filesystem.cat_file(f"{bucket}/a")
 
@@ -206,7 +206,8 @@ def test_after_a_lost_reply_the_object_is_written(proxy: Proxy, s3: S3, bucket: 
     with pytest.raises(botocore.exceptions.ConnectionClosedError):
         once(proxy).pipe_file(f"{bucket}/a", b"x", mode="create")
     assert s3fs_of(s3).cat_file(f"{bucket}/a") == b"x"
-    # The HTTP client itself tries a second time, whatever it is told, and is refused by what the first did.
+    # The HTTP client itself always tries a second time, and is refused because of the object that the first
+    # created.
     proxy.faults = [Fault("lost reply", method="PUT", times=1)]
     with pytest.raises(FileExistsError):
         once(proxy).pipe_file(f"{bucket}/b", b"x", mode="create")
@@ -333,7 +334,7 @@ def test_buckets_do_not_share_objects(s3: S3, bucket: str) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs: a dead one that nobody has waited for does not."""
+    """True if it runs: a dead process that nothing has waited for does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

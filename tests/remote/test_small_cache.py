@@ -1,4 +1,4 @@
-"""Files of a store under a cache smaller than they are: who is warned, and who is not."""
+"""Files of a store with a cache that is smaller: when there is a warning, and when not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchyoga.build import BuildOptions, build
 from torchyoga.errors import CorruptError
 from torchyoga.stores.downloads import Downloads
 
-NUM_ROWS, NUM_FILES = 65_536, 16  # more rows a file than are announced ahead
+NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
 
 
 def published(url: str, folder: Path) -> int:
@@ -36,7 +36,7 @@ def published(url: str, folder: Path) -> int:
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each file was downloaded, which takes a while."""
+    """Counts the downloads of each file, which take a while."""
     found: Counter[str] = Counter()
     original = Downloads._download
 

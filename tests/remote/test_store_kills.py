@@ -1,4 +1,4 @@
-"""Whatever is done to a store, and killed at random moments."""
+"""All operations on a store, killed at random moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers import S3
 
 from torchyoga.formats.contract import FORMATS
 
-KILLS, KILLS_IN_ALL = 2, 100  # of each format
+KILLS, KILLS_IN_ALL = 2, 100  # for each format
 
 # A process of its own, which has no threads of a store's client and can therefore fork.
 KILLER = """

@@ -45,7 +45,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_files(files_of: Callable[[int], None]) -> None:
-    """A file for every 20 rows."""
+    """Versions with one file for every 20 rows."""
     files_of(20)
 
 
@@ -94,7 +94,7 @@ def test_one_machine_publishes_and_another_reads(machine: Machine, tmp_path: Pat
     assert (here.list(), here.versions("a/b é")) == ([], [])
     ref = here.submit(ROWS, "a/b é", "1.0 #[]")
     assert same(ref)
-    assert len(cached(tmp_path / "here")) == 25  # what was built here is not downloaded
+    assert len(cached(tmp_path / "here")) == 25  # files built here are not downloaded
     assert there.list() == [("a/b é", "1.0 #[]")]
     assert there.versions("a/b é") == ["1.0 #[]"]
     far = there.fetch("a/b é", "1.0 #[]")
@@ -169,7 +169,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     whole.download(progress=False)  # type: ignore[attr-defined]
     here.submit(ROWS[::-1], "a", "1", overwrite=True)
     assert same(whole)
-    assert same(opened)  # what was replaced stays for a day
+    assert same(opened)  # replaced files stay for a day
     assert there.clean() == []
     assert same(there.fetch("a", "1"), ROWS[::-1])
     pickled = pickle.dumps(late)
@@ -256,7 +256,7 @@ def test_clean_does_not_end_uploads_of_others(
 
 
 def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Path) -> None:
-    """It is named before anything is written or deleted."""
+    """An error names them before anything is written or deleted."""
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     local.submit([4], "a", "2")
     storage.submit([1, 2], "a", "1")
@@ -330,7 +330,7 @@ def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
 def test_a_version_published_while_it_is_cleaned_stays_whole(
     machine: Machine, small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files were forgotten when they were listed; then the build went on."""
+    """Its files looked abandoned when they were listed; then the build went on."""
     from torchyoga.stores.objects import Remote
 
     here, cleaner = machine("here"), machine("cleaner")
@@ -400,7 +400,7 @@ def test_files_built_here_are_copied_without_a_download(machine: Machine, tmp_pa
 def test_files_that_are_deleted_again_and_again_end_in_an_error(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By other processes with small caches, say."""
+    """For example, by other processes with small caches."""
     storage = storages(f"memory://{uuid.uuid4().hex}", None, tmp_path)("here")
     ref = storage.submit([1, 2], "a", "1")
     use = getattr(Cache, method)
@@ -448,7 +448,7 @@ def test_only_its_user_may_use_a_cache_unless_it_is_shared(tmp_path: Path) -> No
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
 def test_an_error_names_a_cache_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with sudo, which may leave the home folder as it was."""
+    """As with sudo, which may keep the home folder."""
     url = f"memory://{uuid.uuid4().hex}"
     yoga.Storage(url, cache_dir=tmp_path / "x").submit([1, 2], "a", "1")
     with tempfile.TemporaryDirectory() as home:
@@ -575,7 +575,7 @@ def test_copies(machine: Machine, tmp_path: Path, small_files: None) -> None:
     assert same(machine("there").copy("a", "1", to=other))
     other.check("a", "1")
     store.check("a", "1")
-    assert same(local.copy("a", "1", to=store))  # the same once more is none
+    assert same(local.copy("a", "1", to=store))  # copying it once more does nothing
     local.submit(ROWS[::-1], "a", "1", overwrite=True)
     with pytest.raises(errors.ExistsError):
         local.copy("a", "1", to=store)
@@ -617,7 +617,7 @@ def test_a_directory_uploaded_by_another_tool_is_read(
     s3fs.S3FileSystem(**s3.storage_options).put(str(local.path), f"{bucket}/p", recursive=True)
     there = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
     proxy.faults = [Fault("flip", r"\.mdb", "GET", times=3, bytes=9000)]
-    assert same(there("there").fetch("a b", "1"))  # no CRC-32 of the file, but of its blocks
+    assert same(there("there").fetch("a b", "1"))  # no CRC-32 of the file, only of its blocks
     assert there("there").list() == [("a b", "1")]
     there("there").check("a b", "1")
 
@@ -700,7 +700,7 @@ def test_a_damaged_copy_in_the_cache_is_downloaded_again(machine: Machine, tmp_p
 
 
 def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
-    """Whatever a store says, nothing is written outside the cache, nor more than the store has."""
+    """Whatever a manifest says, nothing is written outside the cache, and no more than the store has."""
     storage = machine("here")
     storage.submit(ROWS, "a", "1")
     remote = storage._store._remote  # type: ignore[attr-defined]
@@ -727,7 +727,7 @@ def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
 
 
 def forged(good: bytes, **changes: Any) -> bytes:
-    """A manifest whose checksum is right all the same."""
+    """A forged manifest whose checksum is right."""
     import json
 
     from torchyoga.versions.manifest import digest
@@ -757,7 +757,7 @@ def test_something_in_the_cache_that_is_not_a_file_is_named(kind: str, tmp_path:
 
 
 def test_a_file_of_another_store_with_the_same_name_is_not_used(machine: Machine, tmp_path: Path) -> None:
-    """Two stores may have files of one name, with other content."""
+    """Two stores may have files of the same name with different content."""
     first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
     first.submit([1, 2], "a", "1")
     remote, other = first._store._remote, second._store._remote  # type: ignore[attr-defined]
@@ -835,7 +835,7 @@ def test_lasting_faults_are_errors_and_nothing_is_published(
     proxy.clear()
     assert same(ref, ROWS[:100])
     assert on("here").list() == [("a", "1")]
-    # What had been built is continued, not read again.
+    # The interrupted build is continued, and its rows are not read again.
     assert same(on("here").submit(ROWS[:100], "b", "1"), ROWS[:100])
 
 

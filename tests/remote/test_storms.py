@@ -1,4 +1,4 @@
-"""A store on loopback, machines that use it at once, and whatever may happen to them at any step."""
+"""A store on loopback, machines that use it at once, and faults at any of their steps."""
 
 from __future__ import annotations
 
