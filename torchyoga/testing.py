@@ -89,7 +89,7 @@ def check_source(
     """Checks that a source goes into a storage and comes back: all rows, in order, of the same types.
 
     Args:
-        make_data: makes what `Storage.submit` takes; called for each reading.
+        make_data: makes data that `Storage.submit` takes; called each time the data is read.
         expected: its rows.
         directory: an empty directory that the check may fill.
         options: for `Storage.submit`.
@@ -109,11 +109,11 @@ def check_source(
 
 
 def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Any]]]) -> None:
-    """Checks that a framework gets the same rows from a stream as the stream gives: three epochs of it.
+    """Checks, for three epochs, that a framework gets the same rows from a stream as the stream itself gives.
 
     Args:
-        ref: has at least ten rows.
-        export: turns a stream into a function that begins the next epoch and gives its rows, unchanged.
+        ref: a DataRef with at least ten rows.
+        export: turns a stream into a function that begins the next epoch and returns its rows, unchanged.
     """
     length = len(ref)
     cases: tuple[dict[str, Any], ...] = (
@@ -138,7 +138,8 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
 
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
-    """Checks that a format keeps blocks of every kind of column, says where they lie, and detects damage.
+    """Checks that a format keeps blocks of every kind of column, says where their bytes lie, and detects
+    damage.
 
     Args:
         format: a module such as `torchyoga.formats.lmdb`.
@@ -218,7 +219,7 @@ def _sample_rows() -> dict[str, list[Any]]:
 def check_resume(make_loader: Callable[[], Any], most_stops: int | None = None) -> None:
     """Checks that a loader can be stopped after every batch and continued, and then once more.
 
-    What is delivered before and after is compared with an uninterrupted run, bit for bit, into the next
+    The batches before and after the stops are compared with an uninterrupted run, bit for bit, into the next
     epoch.
 
     Args:
@@ -263,7 +264,8 @@ def _compare(found: Iterable[Any], expected: Iterable[Any], where: str) -> None:
 
 
 def check_dataref(ref: DataRef[Row], most_rows: int = 200) -> None:
-    """Checks that a DataRef keeps its contract, so that it streams, shuffles, shards, resumes and is cached.
+    """Checks that a DataRef keeps its contract, so that it can be streamed, shuffled, sharded, resumed and
+    cached.
 
     Args:
         ref: the dataset, or a view of one.
@@ -402,7 +404,7 @@ def _check_copy(ref: DataRef[Row], expected: dict[int, Row]) -> None:
 
 
 def _check_read_ahead(ref: DataRef[Row], expected: dict[int, Row]) -> None:
-    """Rows that are announced are those that would be given else, whatever is asked for instead."""
+    """Rows that were announced are the same as without, whatever is read instead."""
     readahead = ref.readahead
     if readahead is None:
         return
@@ -441,7 +443,7 @@ def _check_threads(ref: DataRef[Row], expected: dict[int, Row]) -> None:
             failures.append(failure)
 
     switch_interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads that change places within a row, not after many
+    sys.setswitchinterval(1e-5)  # so that threads take turns within a row, not after many rows
     try:
         _run_all([threading.Thread(target=read, args=(seed,), daemon=True) for seed in range(4)])
     finally:
@@ -464,10 +466,10 @@ _NAMES = ("a", "a/b", "..", "Ä", "a b%c", "con")  # of ids and versions
 
 
 def check_store(make_store: Callable[[], Versions], directory: Path) -> None:
-    """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it is to.
+    """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it should.
 
     Args:
-        make_store: opens the store anew, as another program does; it is empty at first. `Storage` uses
+        make_store: opens the store anew, as another program would; it is empty at first. `Storage` uses
             `torchyoga.stores.local.Store` for a directory and `torchyoga.stores.remote.Mirror` for a URL.
         directory: an empty directory that the check may fill.
     """

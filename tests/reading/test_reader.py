@@ -317,7 +317,7 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
 class Far(Folder):
     """A folder whose files count as copies of remote ones."""
 
-    is_far = True
+    is_remote = True
 
     def __init__(self, name: str, here: set[str]) -> None:
         super().__init__(name)

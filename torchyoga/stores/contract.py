@@ -23,11 +23,11 @@ MOST_NAMED = 10  # in a message
 
 
 def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
-    """The text of a manifest to publish, once everything that readers do with it has been tried.
+    """The text of a manifest to publish, after everything that readers will do with it has been tried.
 
     Args:
-        manifest: of the version.
-        held: gives a path of each of its files; None if they have been opened already.
+        manifest: the manifest of the version.
+        held: gives a path for each of its files; None if they have been opened already.
 
     Raises:
         CorruptError: the text reads back as another manifest, or a file cannot be opened.
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
     Attributes:
         build: the build its manifest names; None if the manifest is damaged.
-        tag: how the store tells this manifest from any later one; None if it cannot.
+        tag: distinguishes this manifest from any later one in the store; None if the store has no tags.
     """
 
     build: str | None
@@ -115,9 +115,9 @@ class Versions(ABC):
 
     @abstractmethod
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
-        """A place to build a version in, with what an interrupted build has left. Hold the lock.
+        """A place to build a version in, with the files that an interrupted build has left. Hold the lock.
 
-        What may be replaced is decided before anything is built: None if nothing may.
+        Which version may be replaced is decided before anything is built: None if none may.
         """
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Versions(ABC):
         replaces: Seen | None = None,
         progress: bool | None = None,
     ) -> Manifest:
-        """Publishes a version with copies of its files; `held` gives a path of each. Hold the lock."""
+        """Publishes a version with copies of its files; `held` gives a path for each. Hold the lock."""
 
     @abstractmethod
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
@@ -144,7 +144,8 @@ class Versions(ABC):
 
     @abstractmethod
     def clean(self, grace: float) -> list[str]:
-        """Removes what no version needs and no process touched for `grace` seconds; returns the names."""
+        """Removes files that no version needs and no process has touched for `grace` seconds; returns their
+        names."""
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:
@@ -209,17 +210,18 @@ class Versions(ABC):
             )
 
     def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
-        """Raises YogaError if a name in the folder of a version is not ours; those of `others` are not.
+        """Raises YogaError if a name in the folder of a version is not ours; names in `others` are not ours,
+        either.
 
-        Such files would damage what is published there later, and be lost when it is removed.
+        Such files would damage a version published there later, and be lost when it is removed.
         """
         names = list(names)
         found = sorted({*others, *filter(is_foreign, names)})
         try:
             text = self.read_manifest(id, version) or b""
-            # Next to our data files it is ours, however damaged.
+            # Next to our data files the manifest is ours, however damaged.
             is_ours = is_like_manifest(text) or any(map(is_data_file, names))
-        except CorruptError:  # not something that we would have written
+        except CorruptError:  # we would not have written that
             is_ours = False
         if not is_ours:
             found.append(MANIFEST)
@@ -251,7 +253,7 @@ class Versions(ABC):
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """A few names, sorted; if there are many, twice what a message holds, the most similar first."""
+    """A few names, sorted; if there are many, twice as many as a message holds, the most similar first."""
     found = sorted(names)
     if len(found) <= MOST_NAMED:
         return found
@@ -260,6 +262,6 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 def some(names: Sequence[str]) -> str:
-    """Names for a message, not more than it holds."""
+    """Names for a message, at most as many as it holds."""
     more = len(names) - MOST_NAMED
     return f"{list(names)}" if more <= 0 else f"{list(names[:MOST_NAMED])} and more"

@@ -4,12 +4,12 @@
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
 
-Note 45. A lost answer is told from a lost race by reading back.
+Note 45. Reading back shows whether an answer or a race was lost.
 A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
-the answer that what they have just created exists.
+the answer that the object that they have just created exists already.
 
-Note 63. `clean` knows from the listing what has nothing to remove.
-If there are files of one build only, older than the manifest, they are that manifest's. An empty dataset,
+Note 63. `clean` sees in the listing which versions have nothing to remove.
+If there are files of one build only, older than the manifest, they belong to that manifest. An empty dataset,
 which has no files, leaves an object with the name of no build next to the files that it replaces.
 """
 
@@ -46,7 +46,7 @@ __all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
 _UPLOADS = 4  # files at once
-_PUTS = 5  # of a version whose files others delete while it is published
+_PUTS = 5  # tries to publish a version whose files others delete meanwhile
 _FOREVER = 2.0**31  # seconds
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
@@ -58,8 +58,8 @@ class Mirror(Versions):
 
     Args:
         remote: the store.
-        cache: where this machine keeps what it has read and what it builds.
-        lease_seconds: a builder without a sign of life for this long counts as dead.
+        cache: where this machine keeps the files that it has read and those that it builds.
+        lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
     def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
@@ -93,7 +93,7 @@ class Mirror(Versions):
             return None
 
     def files(self, manifest: Manifest) -> Downloads:
-        """The files of a version, downloaded when they are wanted."""
+        """The files of a version, downloaded when they are needed."""
         return Downloads(
             self._remote, self._folder(manifest.id, manifest.version), self._cache, manifest.schema
         )
@@ -202,7 +202,7 @@ class Mirror(Versions):
         assert staging.replaces is None or isinstance(staging.replaces, Seen)
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
-        # A file that was built here need not be downloaded.
+        # Files that were built here need not be downloaded.
         for built, file in zip(manifest.files, published.files, strict=True):
             with contextlib.suppress(OSError, YogaError):
                 self._cache.adopt(files.key(file), f"{staging.root.within}/{built.name}")
@@ -259,16 +259,16 @@ class Mirror(Versions):
         return published
 
     def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
-        """True if the version to replace is the one that was seen, as far as that shows without a tag."""
+        """True if the version to replace is still the one that was seen, as far as its build shows."""
         return self.seen(id, version) == expected
 
     def _put_again(
         self, manifest: Manifest, held: Held, published: Manifest, progress: bool | None, tries: int
     ) -> Manifest:
-        """Publishes a version once more if others, who took its builder for dead, delete its files.
+        """Publishes a version once more if others, for which its builder counted as dead, delete its files.
 
-        Whoever claims the work after it was published sees its manifest, and spares them. It is not taken
-        back, because what it has replaced would be gone.
+        A process that claims the work after the publication sees its manifest, and spares them. The manifest
+        is not taken back, because the version that it has replaced would be lost.
         """
         id, version = manifest.id, manifest.version
         lease = self._leases[id, version]
@@ -353,7 +353,7 @@ class Mirror(Versions):
             seen = self.seen(id, version)
             if seen is None:
                 self.manifest(id, version)  # its error lists what is published
-                seen = self.seen(id, version)  # it was published at this moment
+                seen = self.seen(id, version)  # it was published just now
             names = self._remote.find(folder)
             self.refuse_foreign(id, version, names)
             lease.check()  # a builder that takes over from now on uses other names than those listed
@@ -367,7 +367,8 @@ class Mirror(Versions):
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
-        """Removes what builds and uploads have left, and files that were replaced, unless one is running."""
+        """Removes files that builds and uploads have left, and files that were replaced, unless a build is
+        running."""
         now = self._remote.now()
         if now is None:
             raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
@@ -382,7 +383,7 @@ class Mirror(Versions):
             claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
             if folder.partition("/")[0] == ".leases":
                 if all(_is_before(there, silent) for there in claims.values()):
-                    # The last claim stays: its holder must not find its number given to another one.
+                    # The last claim stays: no other builder may get its number.
                     last = max((name for name in claims if not name.startswith("clock")), default="")
                     removed += [f"{folder}/{name}" for name in claims if name != last]
             elif self._forgotten(folder, names, before):
@@ -403,7 +404,7 @@ class Mirror(Versions):
         except RemoteError:
             raise
         except YogaError:
-            return []  # a builder has begun
+            return []  # a builder has begun meanwhile
 
     def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
         """Files in the folder of a version that its manifest does not name, if both are old enough."""
@@ -441,7 +442,8 @@ def _is_before(found: Found, time: float) -> bool:
 
 
 def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
-    """True for the files of one build, none missing, and a manifest written after them: it names them.
+    """True for the files of one build, none missing, and a manifest that was written after them and so names
+    them.
 
     So `clean` need not read all the manifests of a store to find the few with other files next to them.
     """
