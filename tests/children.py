@@ -104,15 +104,18 @@ def started(code: str, *arguments: str) -> Iterator[Program]:
                 process.kill()
         return
     context = multiprocessing.get_context("forkserver")
-    heard, tell = context.Pipe(duplex=False)
-    told, say = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(code, arguments, heard, say, None))
+    stdin_end, stdin_start = context.Pipe(duplex=False)
+    stdout_end, stdout_start = context.Pipe(duplex=False)
+    child = context.Process(target=_run, args=(code, arguments, stdin_end, stdout_start, None))
     child.start()
-    heard.close()
-    say.close()
-    with open(os.dup(tell.fileno()), "w", buffering=1) as stdin, open(os.dup(told.fileno())) as stdout:
-        tell.close()
-        told.close()
+    stdin_end.close()
+    stdout_start.close()
+    with (
+        open(os.dup(stdin_start.fileno()), "w", buffering=1) as stdin,
+        open(os.dup(stdout_end.fileno())) as stdout,
+    ):
+        stdin_start.close()
+        stdout_end.close()
         try:
             yield Program(child, stdin, stdout)
         finally:
@@ -137,8 +140,8 @@ def run_program(code: str, *arguments: str, timeout: float = PATIENCE) -> subpro
         try:
             process.join(timeout)
             assert process.exitcode is not None, f"a program ran longer than {timeout} s"
-            said = [path.read_text(errors="replace") for path in (output, errors)]
-            return subprocess.CompletedProcess(["-c", *arguments], process.exitcode, *said)
+            texts = [path.read_text(errors="replace") for path in (output, errors)]
+            return subprocess.CompletedProcess(["-c", *arguments], process.exitcode, *texts)
         finally:
             _end(process)
 

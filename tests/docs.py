@@ -73,11 +73,11 @@ def run_blocks(page: Path, **given: Any) -> None:
 def run_program(name: str, *arguments: str, **environment: str) -> str:
     """Runs one of examples/ in a process of its own; returns what it printed."""
     command = [sys.executable, *arguments, str(ROOT / "examples" / f"{name}.py")]
-    told = subprocess.run(
+    finished = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
-    assert told.returncode == 0, told.stdout + told.stderr[-3000:]
-    return told.stdout
+    assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
+    return finished.stdout
 
 
 def run_examples(module: str, folder: Path) -> None:

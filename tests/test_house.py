@@ -276,8 +276,8 @@ def test_importing_loads_no_optional_framework() -> None:
     ]
     code = f"import sys, torchyoga; print([name for name in {names} if name in sys.modules])"
     command = [sys.executable, "-c", code]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert told.stdout.strip() == "[]"
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert finished.stdout.strip() == "[]"
 
 
 # Private names of other packages for which there is no public one.

@@ -79,11 +79,11 @@ def test_the_workflow_runs_only_targets_of_the_makefile() -> None:
 
 def test_the_workflow_has_the_systems_and_pythons_that_the_package_names() -> None:
     matrix = jobs()["test"]["strategy"]["matrix"]
-    said = classifiers()
+    texts = classifiers()
     versions = {f"Programming Language :: Python :: {version}" for version in matrix["python"]}
-    assert versions == {text for text in said if re.search(r":: 3\.\d+$", text)}
+    assert versions == {text for text in texts if re.search(r":: 3\.\d+$", text)}
     assert {SYSTEMS[system] for system in matrix["os"]} == {
-        text for text in said if "Operating System" in text
+        text for text in texts if "Operating System" in text
     }
     others = [step["with"]["python-version"] for step in jobs()["rest"]["steps"] if "with" in step]
     assert set(others) <= set(matrix["python"])

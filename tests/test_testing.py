@@ -523,22 +523,22 @@ class GivesOneFolder(Store):
 BROKEN_STORES: list[tuple[type[Store], str]] = [
     (UnsortedStore, "published: found"),
     (ForgetfulStore, "versions of|published: found"),
-    (NeverEmptyStore, "a version that is not there was seen"),
+    (NeverEmptyStore, "a version that does not exist was seen"),
     (UnlockedStore, "a lock that is held: found held, expected a BusyError"),
     (OneLockStore, "the lock of another version: found busy"),
     (StoreThatKeepsLocks, "a lock whose holder failed is not free"),
     (StoreThatDrops, "published"),
     (OverwritesInPlace, "open while it was overwritten"),
-    (SeesTheSame, "looks as it did"),
+    (SeesTheSame, "looks unchanged"),
     (RefusesNothing, "publishing twice: expected ExistsError"),
-    (MismeasuresStore, "is not there whole|sizes: found"),
+    (MismeasuresStore, "is missing or damaged|sizes: found"),
     (PublishesHalves, "a build that failed"),
     (CopiesNothing, "copying: .*nothing came"),
-    (RemovesNothing, "what was removed has a manifest"),
+    (RemovesNothing, "a version that was removed has a manifest"),
     (RemovesAll, "copying: NotFoundError"),
-    (CleansTooMuch, "after clean: 'a' '1' is not there whole"),
+    (CleansTooMuch, "after clean: 'a' '1' is missing or damaged"),
     (CleansInNoOrder, "in no order"),
-    (GivesOneFolder, "publishing: |is not there whole"),
+    (GivesOneFolder, "publishing: |is missing or damaged"),
 ]
 
 

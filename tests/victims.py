@@ -52,11 +52,11 @@ class Victim:
         """
         with os.fdopen(self._read) as pipe:
             code = self._code()
-            told = pipe.read()
+            text = pipe.read()
         if code == -signal.SIGKILL:
             return None
-        assert code == 0, f"the child ended with {code}:\n{told}"
-        touches, result = json.loads(told)
+        assert code == 0, f"the child ended with {code}:\n{text}"
+        touches, result = json.loads(text)
         return touches, result
 
     def _code(self) -> int:
@@ -94,9 +94,9 @@ def _live(act: Callable[[], object], touches: int | None, pipe: int) -> None:
 
 def done_by_a_child(act: Callable[[], Any]) -> Any:
     """The result of `act`, called in a forked child; AssertionError if it fails."""
-    told = Victim(act).end()
-    assert told is not None
-    return told[1]
+    ended = Victim(act).end()
+    assert ended is not None
+    return ended[1]
 
 
 class Killer:
@@ -124,7 +124,7 @@ class Killer:
         victim = Victim(do, self._chance.randint(1, touches) if by_touch else None)
         if not by_touch:
             victim.kill_after(self._chance.random() * seconds)
-        told = victim.end()
-        if told is not None:
-            self._extents[name] = (told[0], time.monotonic() - started)
-        return told is None
+        ended = victim.end()
+        if ended is not None:
+            self._extents[name] = (ended[0], time.monotonic() - started)
+        return ended is None

@@ -322,7 +322,7 @@ def _check_take(ref: DataRef[Row], expected: dict[int, Row]) -> None:
     for how, order in orders.items():
         given = order.copy()
         _compare_rows(ref.take(given), order.tolist(), expected, how)
-        _expect(np.array_equal(given, order), f"{how} changed the array of row numbers that it was given")
+        _expect(np.array_equal(given, order), f"{how} changed the array of row numbers that was passed")
 
 
 def _check_indices(ref: DataRef[Row], expected: dict[int, Row]) -> None:
@@ -410,9 +410,9 @@ def _check_read_ahead(ref: DataRef[Row], expected: dict[int, Row]) -> None:
         return
     numbers = np.random.default_rng(1).permutation(np.array([*expected], np.int64))
     order = numbers.tolist()
-    _expect(readahead is ref.readahead, "readahead is another object each time, so nothing is ever ahead")
+    _expect(readahead is ref.readahead, "readahead is another object each time, so it never reads ahead")
     handed = [number for some in readahead.handed_out(order, numbers) for number in some]
-    _expect(handed == order, "readahead hands out other rows than a sampler gave it")
+    _expect(handed == order, "readahead hands out other rows than those of the sampler")
     for start in range(0, len(order), 7):
         batch = order[start : start + 7]
         if start % 3 == 1:  # others are asked for than those that were announced
@@ -507,7 +507,7 @@ def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row]
         ref = fetched(store, id, version)
         check(store, id, version)
     except YogaError as error:
-        raise AssertionError(f"{how}: {id!r} {version!r} is not there whole: {error}") from error
+        raise AssertionError(f"{how}: {id!r} {version!r} is missing or damaged: {error}") from error
     _compare_rows(_exact(ref.take(np.arange(len(ref)))), range(len(rows)), dict(enumerate(rows)), how)
 
 
@@ -524,10 +524,12 @@ def _expect_error(kind: type[YogaError], how: str, call: Callable[[], object]) -
 def _check_nothing_there(store: Versions) -> None:
     _expect(store.published() == [], f"the store is not empty at first: {store.published()}")
     _expect(store.versions("a") == [], "an id without versions has some")
-    _expect(store.read_manifest("a", "1") is None, "a version that is not there has a manifest")
-    _expect(store.seen("a", "1") is None, "a version that is not there was seen")
-    _expect_error(NotFoundError, "a manifest that is not there", lambda: store.manifest("a", "1"))
-    _expect_error(NotFoundError, "removing what is not there", lambda: store.remove("a", "1", _PATIENCE))
+    _expect(store.read_manifest("a", "1") is None, "a version that does not exist has a manifest")
+    _expect(store.seen("a", "1") is None, "a version that does not exist was seen")
+    _expect_error(NotFoundError, "a manifest that does not exist", lambda: store.manifest("a", "1"))
+    _expect_error(
+        NotFoundError, "removing a version that does not exist", lambda: store.remove("a", "1", _PATIENCE)
+    )
 
 
 def _check_publishing(make_store: Callable[[], Versions]) -> None:
@@ -557,7 +559,10 @@ def _check_overwriting(make_store: Callable[[], Versions]) -> None:
     ref.take(np.arange(len(ref)))
     _publish(make_store(), "a", "1", _NEW)
     _compare_version(before, "a", "1", _NEW, "overwritten")
-    _expect(before.seen("a", "1") != seen, "what was overwritten looks as it did, so others may replace it")
+    _expect(
+        before.seen("a", "1") != seen,
+        "a version that was overwritten looks unchanged, so other processes may replace it",
+    )
     opened = ref.take(np.arange(len(ref)))
     _compare_rows(opened, range(len(_OLD)), dict(enumerate(_OLD)), "open while it was overwritten")
     _publish(make_store(), "a", "1", _OLD)
@@ -585,9 +590,9 @@ def _check_locks(make_store: Callable[[], Versions]) -> None:
         for id, version in (("a", "2"), ("b", "1")):
             other = in_a_thread(id, version)
             _expect(other == "held", f"the lock of another version: found {other}, expected it to be free")
-    _expect(in_a_thread("a", "1") == "held", "a lock that was let go is not free")
+    _expect(in_a_thread("a", "1") == "held", "a lock that was released is not free")
     with contextlib.suppress(KeyError), make_store().lock("a", "1", _PATIENCE):
-        raise KeyError("whoever held it failed")
+        raise KeyError("the holder failed")
     _expect(in_a_thread("a", "1") == "held", "a lock whose holder failed is not free")
 
 
@@ -615,7 +620,7 @@ def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
     there = copy_version(make_store(), other)
     make_store().remove("new", "1", _PATIENCE)
     here = copy_version(other, make_store())
-    _expect(here.fingerprint == there.fingerprint, "a copy has another fingerprint than what was copied")
+    _expect(here.fingerprint == there.fingerprint, "a copy has another fingerprint than the original")
     _compare_version(make_store(), "new", "1", _NEW, "copied")
 
 
@@ -623,8 +628,11 @@ def _check_removal(make_store: Callable[[], Versions]) -> None:
     before = make_store().published()
     make_store().remove("new", "1", _PATIENCE)
     store = make_store()
-    _expect(store.read_manifest("new", "1") is None, "what was removed has a manifest")
-    _expect(store.published() == [pair for pair in before if pair != ("new", "1")], "removing removes others")
+    _expect(store.read_manifest("new", "1") is None, "a version that was removed has a manifest")
+    _expect(
+        store.published() == [pair for pair in before if pair != ("new", "1")],
+        "removing a version removes others",
+    )
     _expect_error(NotFoundError, "a version that was removed", lambda: fetched(store, "new", "1"))
     cleaned = store.clean(0.0)
     _expect(cleaned == sorted(cleaned), f"clean names what it removes in no order: {cleaned}")

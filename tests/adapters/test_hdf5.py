@@ -698,9 +698,9 @@ def test_files_that_are_cut_are_refused(way: str, tmp_path: Path) -> None:
     for number, size in enumerate(itertools.chain(range(8, len(data), 97), [len(data) - 1])):
         paths.append(tmp_path / f"{number}.h5")
         paths[-1].write_bytes(data[:size])
-    told = run_program(OPEN, *map(str, paths))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == ["CorruptError"] * len(paths)
+    finished = run_program(OPEN, *map(str, paths))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split() == ["CorruptError"] * len(paths)
 
 
 def test_a_chunk_that_is_damaged_is_never_read(tmp_path: Path) -> None:

@@ -108,11 +108,11 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
         return [one, other]
 
     assert list(made("a-b", "c")) == ["a-b", "c"]
-    told = (
+    message = (
         "'a-b-c' '1' is published already, made with another one and another other than .*make the same "
         "id and version.*another separator"
     )
-    with pytest.raises(ExistsError, match=told) as caught:
+    with pytest.raises(ExistsError, match=message) as caught:
         made("a", "b-c")
     assert "{one}" not in str(caught.value)  # the message names it
 
@@ -157,8 +157,8 @@ def test_braces_that_name_no_argument_are_refused_when_a_function_is_decorated(
     storage: yoga.Storage, id: str, found: str
 ) -> None:
     for names in ({"id": id, "version": "1"}, {"id": "a", "version": id}):
-        told = r"rows_of, \['train', 'count'\]; for braces themselves write {{ and }}.*" + found
-        with pytest.raises(ValueError, match=told):
+        message = r"rows_of, \['train', 'count'\]; for braces themselves write {{ and }}.*" + found
+        with pytest.raises(ValueError, match=message):
             storage.cacheable(**names)(rows_of)
     assert storage.list() == []
 
@@ -336,9 +336,9 @@ def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: 
 
     storage.submit([5], "a", "1")
     strict = storage.cacheable("a", "1", stale="error")(made)
-    told = r"'a' '1' does not say what made it.*storage.remove\('a', '1'\)"
+    message = r"'a' '1' does not say what made it.*storage.remove\('a', '1'\)"
     for _ in range(2):
-        with pytest.raises(ExistsError, match=told) as caught:
+        with pytest.raises(ExistsError, match=message) as caught:
             strict()
     assert "could not be compared" not in str(caught.value)  # there are no arguments
     with pytest.warns(UserWarning, match="'a' '1' does not say what made it.*read as it is"):
@@ -347,7 +347,7 @@ def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: 
     storage.remove("a", "1")
     assert list(strict()) == list(strict()) == [1]
     storage.submit([7], "a", "1", overwrite=True)
-    with pytest.raises(ExistsError, match=told):
+    with pytest.raises(ExistsError, match=message):
         strict()
     with pytest.warns(UserWarning, match="does not say what made it"):  # another one
         assert list(storage.cacheable("a", "1")(made)()) == [7]
@@ -367,11 +367,11 @@ def test_the_advice_in_error_messages_works(storage: yoga.Storage) -> None:
     ):
         with pytest.raises(ExistsError, match="made with another") as caught:
             storage.cacheable("a", "1")(made)(**given)
-        told = str(caught.value)
-        assert ("{size}" in told) is nameable
-        assert told.count("{") == nameable
+        text = str(caught.value)
+        assert ("{size}" in text) is nameable
+        assert text.count("{") == nameable
         names = sorted(given, reverse=True)
-        assert f"ignore={names}" in told
+        assert f"ignore={names}" in text
         assert list(storage.cacheable("a", "1", ignore=names)(made)(**given)) == [1]
         if nameable:
             storage.cacheable("a-{size}", str(len(given)))(made)(**given)
@@ -400,12 +400,12 @@ def test_settings_of_several_kinds_are_arguments(storage: yoga.Storage) -> None:
 def test_the_error_for_a_wrong_call_names_the_function(storage: yoga.Storage) -> None:
     made = storage.cacheable("a", "1")(lambda size: [size])
     named = storage.cacheable("a", "1")(rows_of)
-    for call, told in (
+    for call, message in (
         (lambda: made(), "<lambda>: missing a required argument: 'size'"),
         (lambda: named(test=1), "rows_of: got an unexpected keyword argument 'test'"),
         (lambda: named(1, 2, 3), "rows_of: too many positional arguments"),
     ):
-        with pytest.raises(TypeError, match=told):
+        with pytest.raises(TypeError, match=message):
             call()  # type: ignore[no-untyped-call]
 
 
@@ -492,7 +492,7 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
         (lambda v: storage.submit(Breaks(0, 900, read), "a", v), lambda v: build(v, -1), -1, "no record of"),
         (lambda v: build(v, 0), lambda v: storage.submit(Breaks(-1, None, read), "a", v), -1, "a function"),
     ]
-    for version, (first, second, kind, told) in enumerate(cases):
+    for version, (first, second, kind, reason) in enumerate(cases):
         for _ in range(3):  # the rows to compare are drawn at random
             broken_at[0] = 900
             with pytest.raises(OSError, match="offline"):
@@ -504,13 +504,13 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
                 ref = second(str(version))
             (record,) = (found for found in caplog.records if "interrupted build" in found.message)
             assert list(ref)[7::100] == [kind] * 10
-            if told is None:
+            if reason is None:
                 assert "continuing an interrupted build at row 900" in record.message
                 assert len(read) < 300
             else:
                 assert record.levelno == logging.WARNING
                 assert "starting over" in record.message
-                assert told in record.message
+                assert reason in record.message
                 assert set(read) == set(range(1000))
             storage.remove(*next((id, v) for id, v in storage.list() if v == str(version)))
 
@@ -549,9 +549,9 @@ made({"b", "a", "c", 1}, frozenset("xyz"), {"k": [1, None], 2: (0.1, True)}, Pat
 
 
 def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
-    told = ""
+    printed = ""
     for seed in ("1", "2"):
-        told += subprocess.run(
+        printed += subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), f"ref {seed}"],
             capture_output=True,
             text=True,
@@ -559,7 +559,7 @@ def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
             check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
-    assert told == "building\n"
+    assert printed == "building\n"
 
 
 # -- code
@@ -591,9 +591,9 @@ def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage
     made = storage.cacheable("a", "1")(changed)
     with pytest.warns(
         UserWarning, match="rows is written otherwise than when it made 'a' '1'. It is read"
-    ) as told:
+    ) as warned:
         assert list(made(3)) == [0, 1, 2]
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     assert list(made(3)) == [0, 1, 2]  # warned once
     assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
     with pytest.raises(
@@ -619,11 +619,11 @@ def test_without_a_source_there_is_no_warning_about_code(storage: yoga.Storage, 
 
 def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
     storage.submit([1, 2], "a", "1")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
-    assert len(told) == 1
+    assert len(caught) == 1
 
 
 def test_values_captured_from_an_enclosing_function_count(storage: yoga.Storage, tmp_path: Path) -> None:
@@ -712,12 +712,12 @@ print(rows(augment)[0])
     for name in ("flip", "blur"):
         (tmp_path / f"{name}.py").write_text(script.format(text=name))
     run = partial(subprocess.run, capture_output=True, text=True, timeout=100)
-    told = [
+    finished = [
         run([sys.executable, str(tmp_path / f"{name}.py"), str(tmp_path / "storage")])
         for name in ("flip", "flip", "blur")
     ]
-    assert [one.stdout.strip() for one in told] == ["flip", "flip", ""]
-    assert "made with another how" in told[2].stderr
+    assert [one.stdout.strip() for one in finished] == ["flip", "flip", ""]
+    assert "made with another how" in finished[2].stderr
 
 
 def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:

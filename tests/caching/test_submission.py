@@ -60,9 +60,9 @@ RANDOM: dict[str, Callable[[int], Any]] = {
 def test_rows_that_differ_give_a_warning(storage: yoga.Storage, kind: str, num_workers: int) -> None:
     with pytest.warns(
         UserWarning, match="rows of Drawn differ when they are read again.*'a' '1' keeps"
-    ) as told:
+    ) as caught:
         storage.submit(Drawn(RANDOM[kind]), "a", "1", num_workers=num_workers)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="rows of Drawn differ"):
         storage.cacheable("a", "2", num_workers=num_workers)(lambda: Drawn(RANDOM[kind]))()
     assert storage.versions("a") == ["1", "2"]

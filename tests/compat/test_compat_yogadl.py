@@ -79,9 +79,9 @@ def test_a_custom_ref(storage: yogadl.Storage) -> None:
 @pytest.mark.parametrize("kind", ["S3", "GCS"])
 def test_buckets(kind: str, tmp_path: Path) -> None:
     configurations = getattr(yogadl.storage, f"{kind}Configurations")
-    with pytest.warns(UserWarning, match="url, skip_verify ignored, for there is no lock server") as told:
+    with pytest.warns(UserWarning, match="url, skip_verify ignored, for there is no lock server") as caught:
         told_of = configurations("bucket", "a/b", "https://lock", skip_verify=True)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     assert (told_of.url, told_of.skip_verify) == ("https://lock", True)
     plain = configurations("bucket", "a/b/", local_cache_dir=str(tmp_path))
     # Attributes that programs read: yogadl's names and types.

@@ -283,9 +283,9 @@ except OSError as error:
     print(error.errno)
 """
     assert resource
-    told = run_program(code, str(root.top))
-    assert told.returncode == 0, told.stderr
-    assert int(told.stdout) == errno.EFBIG
+    finished = run_program(code, str(root.top))
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) == errno.EFBIG
     assert root.read("x", 9) == b"old"
     assert root.find(beside("x")) is None
 

@@ -164,9 +164,9 @@ def test_a_child_forked_while_threads_decode_goes_on() -> None:
 
 
 def output_of(code: str) -> str:
-    told = run_program(code)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    finished = run_program(code)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 MEMORY = """

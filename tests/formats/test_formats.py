@@ -168,9 +168,9 @@ def test_hostile_manifests_are_refused_and_never_crash(version: str, tmp_path: P
         content["checksum"] = digest(content)
         (target / "manifest.json").write_text(json.dumps(content))
         roots.append(str(tmp_path / str(number)))
-    told = run_program(FETCH, version, *roots)
-    assert told.returncode == 0, told.stderr
-    outcomes = dict(zip(changes, (line.split()[0] for line in told.stdout.splitlines()), strict=True))
+    finished = run_program(FETCH, version, *roots)
+    assert finished.returncode == 0, finished.stderr
+    outcomes = dict(zip(changes, (line.split()[0] for line in finished.stdout.splitlines()), strict=True))
     assert outcomes == dict.fromkeys(changes, "refused")
 
 
@@ -605,9 +605,9 @@ print(json.dumps(outcomes))
 def test_hostile_tables_of_chunks_never_crash(version: str, every: int, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
     arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1]), str(every)]
-    told = run_program(READ_FORGED, *arguments)
-    assert told.returncode == 0, told.stderr
-    outcomes = json.loads(told.stdout)
+    finished = run_program(READ_FORGED, *arguments)
+    assert finished.returncode == 0, finished.stderr
+    outcomes = json.loads(finished.stdout)
     assert outcomes["refused"] > 500 // every
     assert outcomes["read"] > 100 // every  # for example, the same number, or a mask without meaning
 
@@ -620,8 +620,8 @@ def test_an_error_names_the_filter_that_a_version_lacks(tmp_path: Path) -> None:
         "try: yoga.Storage(sys.argv[1]).fetch('a', '1')[0]\n"
         "except yoga.errors.YogaError as error: print(type(error).__name__, error)\n"
     )
-    told = run_program(code, str(tmp_path))
-    assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in told.stdout
+    finished = run_program(code, str(tmp_path))
+    assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in finished.stdout
 
 
 def test_an_abandoned_hdf5_file_does_no_harm(tmp_path: Path) -> None:

@@ -516,7 +516,7 @@ print(storage.fetch("sparse", "1")[2].to_dense().tolist())
 print("tensorflow" in sys.modules)
 """
     command = [sys.executable, "-c", code]
-    told = subprocess.run(
+    printed = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=True
     ).stdout.splitlines()
-    assert told == ["[[], [0]]", "[b'ab', b'cc']", "[0.0, 0.0, 1.0, 0.0]", "False"]
+    assert printed == ["[[], [0]]", "[b'ab', b'cc']", "[0.0, 0.0, 1.0, 0.0]", "False"]

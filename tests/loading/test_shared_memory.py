@@ -505,26 +505,26 @@ def test_an_export_outlives_its_tensor(name: str, workers: int) -> None:
         assert found.tolist() == expected
 
 
-def take_and_look(queue: Any, told: Any) -> None:
+def take_and_look(queue: Any, answers: Any) -> None:
     batch, array = queue.get()
-    told.put("here")
+    answers.put("here")
     assert queue.get() == "drawn"
-    told.put((batch.tolist(), array.tolist()))
+    answers.put((batch.tolist(), array.tolist()))
 
 
 @pytest.mark.parametrize("method", FRESH_STARTS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int, method: str) -> None:
     context = torch.multiprocessing.get_context(method)
-    queue, told = context.Queue(), context.Queue()
-    process = context.Process(target=take_and_look, args=(queue, told))
+    queue, answers = context.Queue(), context.Queue()
+    process = context.Process(target=take_and_look, args=(queue, answers))
     process.start()
     batches = iter(yoga.DataLoader(list(range(120)), 2, num_workers=workers))
     queue.put((next(batches), next(batches).numpy()))
-    assert told.get(timeout=PATIENCE) == "here"
+    assert answers.get(timeout=PATIENCE) == "here"
     assert sum(1 for _ in batches) == 58
     queue.put("drawn")
-    assert told.get(timeout=PATIENCE) == ([0, 1], [2, 3])
+    assert answers.get(timeout=PATIENCE) == ([0, 1], [2, 3])
     process.join()
 
 

@@ -104,8 +104,8 @@ with tempfile.NamedTemporaryFile() as file:
     held = [MappedFile(file.name) for _ in range(500)]
 print(sum(int(each.data[4999]) for each in held) == 500 * ord("x"))
 """
-    told = run_program(code)
-    assert told.stdout.strip() == "True", told.stderr
+    finished = run_program(code)
+    assert finished.stdout.strip() == "True", finished.stderr
 
 
 def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
@@ -267,6 +267,6 @@ for name in ("cut", "removed", "overwritten"):
 def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_kills_no_process(
     kind: str, tmp_path: Path
 ) -> None:
-    told = run_program(CUT, str(tmp_path), kind)
-    assert told.returncode == 0, (told.returncode, told.stderr)
-    assert told.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]
+    finished = run_program(CUT, str(tmp_path), kind)
+    assert finished.returncode == 0, (finished.returncode, finished.stderr)
+    assert finished.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]

@@ -27,6 +27,7 @@ def model(place: Place, shard: Shard, length: int) -> list[int]:
         first = place.position + len(behind) * world + shard.rank
         return behind + list(range(first, end, world))
     coming = behind + list(range(place.position + len(behind), end))
+    coming = coming[: end - place.position]  # `drop` may leave out positions that were left, too
     run = 1 if place.left else shard.run_length
     mine: list[int] = []
     while coming:

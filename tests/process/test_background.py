@@ -131,8 +131,8 @@ for _ in range(20):
     next(ahead); time.sleep(0.002)
 print("done")
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (told.returncode, told.stdout.strip(), told.stderr) == (0, "done", "")
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (finished.returncode, finished.stdout.strip(), finished.stderr) == (0, "done", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

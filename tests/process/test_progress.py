@@ -16,8 +16,8 @@ def test_a_bar_is_shown_where_it_is_wanted(shown: bool | None, capsys: pytest.Ca
     with progress_bar(shown, 4, "counting", " sheep", initial=1) as bar:
         bar.update()
         bar.update(2)
-    told = capsys.readouterr().err
-    assert ("counting: 100%" in told and "4/4" in told) is bool(shown)
+    shown_text = capsys.readouterr().err
+    assert ("counting: 100%" in shown_text and "4/4" in shown_text) is bool(shown)
 
 
 # In a process of its own: any process that shares the lock with which its child dies would wait for ever.
@@ -51,5 +51,5 @@ print("done")
 @pytest.mark.parametrize("progress", [True, False])
 def test_a_killed_process_does_not_block_others(progress: bool, tmp_path: Path) -> None:
     """Tqdm has one lock for all forked processes, and its holder may be killed."""
-    told = run_program(HELD_UP, str(tmp_path), str(progress))
-    assert (told.returncode, told.stdout) == (0, "done\n"), told.stderr
+    finished = run_program(HELD_UP, str(tmp_path), str(progress))
+    assert (finished.returncode, finished.stdout) == (0, "done\n"), finished.stderr

@@ -26,10 +26,10 @@ def line() -> int:
 
 def check(work: Callable[[], int]) -> None:
     """Checks that the only warning names this file and the line that `work` returns."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         expected = work()
-    assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, expected)]
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, expected)]
 
 
 @pytest.fixture
@@ -111,20 +111,20 @@ def test_a_warning_about_an_argument_names_the_users_line() -> None:
 
 
 def test_filters_apply_and_each_line_warns_once_as_in_python() -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
             warn_user("once", RuntimeWarning)
         warn_user("once", RuntimeWarning)
-    assert [warning.category for warning in told] == [RuntimeWarning] * 2
+    assert [warning.category for warning in caught] == [RuntimeWarning] * 2
     with pytest.raises(UserWarning, match="as an error"):
         warn_user("as an error")
 
 
 def test_without_a_line_of_the_user_the_outermost_line_is_named() -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         thread = threading.Thread(target=warn_user, args=("alone",))
         thread.start()
         thread.join()
-    assert [warning.filename for warning in told] == [threading.__file__]
+    assert [warning.filename for warning in caught] == [threading.__file__]

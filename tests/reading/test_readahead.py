@@ -100,10 +100,10 @@ class Disk:
     def __init__(self, is_cold: bool = True) -> None:
         self.is_cold = is_cold
         self.probes = 0
-        self.told: dict[bool, list[int]] = {False: [], True: []}
+        self.announcements: dict[bool, list[int]] = {False: [], True: []}
 
     def announce(self, rows: Any, values: bool) -> None:
-        self.told[values] += rows.tolist()
+        self.announcements[values] += rows.tolist()
 
     def probe(self) -> None:
         self.probes += 1
@@ -126,12 +126,12 @@ def test_every_window_is_announced_once_in_two_steps_before_it_comes(
     for found, expected in zip(ReadAhead(row_bytes, source).announced(iter(windows)), windows, strict=True):
         assert found is expected
         came += len(found)
-        assert came <= len(source.told[True]) <= len(source.told[False])
-        for told in source.told.values():
-            assert told == list(range(len(told)))
-        ahead = (len(source.told[False]) - came) * max(row_bytes, 4096)
+        assert came <= len(source.announcements[True]) <= len(source.announcements[False])
+        for announcements in source.announcements.values():
+            assert announcements == list(range(len(announcements)))
+        ahead = (len(source.announcements[False]) - came) * max(row_bytes, 4096)
         assert ahead <= max(16 * 2**20, 300 * row_bytes) + 600 * max(row_bytes, 4096)
-    assert len(source.told[True]) == sum(sizes)
+    assert len(source.announcements[True]) == sum(sizes)
 
 
 @given(SIZES, st.sets(st.integers(0, 29)))
@@ -140,11 +140,11 @@ def test_a_warm_source_gets_no_announcements_until_it_becomes_cold(sizes: list[i
     source = Disk(is_cold=0 in cold)
     for number, found in enumerate(ReadAhead(12_288, source).announced(iter(windows))):
         assert found is windows[number]
-        assert (number in source.told[True]) or number not in cold
+        assert (number in source.announcements[True]) or number not in cold
         source.is_cold = number + 1 in cold
     assert source.probes == 0
     if not cold:
-        assert source.told == {False: [], True: []}
+        assert source.announcements == {False: [], True: []}
 
 
 def test_where_others_read_the_source_is_probed_now_and_then() -> None:

@@ -370,16 +370,16 @@ def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path)
     def find() -> None:
         try:
             reader._throw_away(error)
-        except BaseException as told:
-            found.append(told)
+        except BaseException as raised:
+            found.append(raised)
 
     threads = [threading.Thread(target=find, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(300)
-    assert [type(told) for told in found] == [CorruptError, CorruptError]
-    assert all("read again to download it" in str(told) for told in found)
+    assert [type(error) for error in found] == [CorruptError, CorruptError]
+    assert all("read again to download it" in str(error) for error in found)
     assert_rows(reader, np.arange(4))
 
 

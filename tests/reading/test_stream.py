@@ -95,7 +95,7 @@ class Foreseeing(Squares):
         self.readahead = ReadAhead(0, self)  # type: ignore[arg-type]
 
     def follow(self, order: Any, progress: Any) -> None:
-        self.told = [row for rows in order for row in rows.tolist()]
+        self.followed = [row for rows in order for row in rows.tolist()]
         self.progress = progress
 
 
@@ -106,9 +106,9 @@ def test_a_source_gets_the_whole_order_of_a_stream_before_the_first_row(tmp_path
         rows = iter(stream)
         first = next(rows)
         assert source.progress() == 1
-        told = [row**2 for row in source.told]
-        assert [first, *rows] == told
-        assert len(told) == 4
+        followed = [row**2 for row in source.followed]
+        assert [first, *rows] == followed
+        assert len(followed) == 4
 
 
 def test_the_offset_counts_rows_of_all_shards_in_the_first_epoch_only() -> None:

@@ -193,6 +193,6 @@ def _done(act: Act, args: list[Any]) -> dict[str, Any]:
         return {"result": act(*args)}
     except yoga.errors.YogaError as error:
         logging.getLogger("torchyoga").info("-- failed", exc_info=True)
-        return {"error": type(error).__name__, "told": str(error)[:500]}
+        return {"error": type(error).__name__, "message": str(error)[:500]}
     except BaseException:
-        return {"error": "", "told": traceback.format_exc()[-3000:]}
+        return {"error": "", "message": traceback.format_exc()[-3000:]}

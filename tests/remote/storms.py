@@ -75,12 +75,11 @@ class Task:
     answer: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = self.answer.get("result", f"{self.answer.get('error')}: {self.answer.get('told')}")
-        told = told if self.answer else "nobody knows"
+        outcome = self.answer.get("result", f"{self.answer.get('error')}: {self.answer.get('message')}")
+        outcome = outcome if self.answer else "unknown"
         span = f"{self.begin:.2f}..{self.end:.2f}"
-        return (
-            f"  machine {self.machine} {span} {self.act} {self.target} {self.generation}: {told}; {self.harm}"
-        )
+        what = f"{self.act} {self.target} {self.generation}"
+        return f"  machine {self.machine} {span} {what}: {outcome}; {self.harm}"
 
 
 class Storm:
@@ -144,9 +143,9 @@ class Storm:
 
         def submit(id: str, version: str, generation: int, overwrite: bool = False) -> int | None:
             rows = KnownRows(id, version, generation)
-            return told(storage.submit(rows, id, version, overwrite, **kept), id, version)
+            return generation_of(storage.submit(rows, id, version, overwrite, **kept), id, version)
 
-        def told(ref: yoga.DataRef, id: str, version: str) -> int | None:
+        def generation_of(ref: yoga.DataRef, id: str, version: str) -> int | None:
             try:
                 return generation_in(ref, id, version)
             except NotFoundError:  # replaced since, and cleaned
@@ -156,14 +155,16 @@ class Storm:
             made = storage.cacheable(id, version, stale="ignore", **kept)(
                 lambda: KnownRows(id, version, generation)
             )
-            return told(made(), id, version)
+            return generation_of(made(), id, version)
 
         def copy(id: str, version: str, generation: int) -> int | None:
-            return told(self._origin.copy(id, version, storage, overwrite=True, progress=False), id, version)
+            return generation_of(
+                self._origin.copy(id, version, storage, overwrite=True, progress=False), id, version
+            )
 
         def convert(id: str, version: str, generation: int) -> int | None:
             format = ["lmdb", "hdf5"][generation % 2]
-            return told(storage.convert(id, version, format=format, progress=False), id, version)
+            return generation_of(storage.convert(id, version, format=format, progress=False), id, version)
 
         def read(id: str, version: str, generation: int) -> int | None:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
@@ -217,9 +218,9 @@ class Storm:
                 assert hand.is_dead or not hand.is_busy
             self._judge(tasks)
         except Exception as error:
-            said = "\n".join(map(str, sorted(tasks, key=lambda task: task.begin)))
+            listed = "\n".join(map(str, sorted(tasks, key=lambda task: task.begin)))
             raise AssertionError(
-                f"seed {self._seed}, round {number}: {error}\nbefore: {before}\n{said}"
+                f"seed {self._seed}, round {number}: {error}\nbefore: {before}\n{listed}"
             ) from error
 
     def _plan(self) -> list[Task]:
@@ -324,11 +325,11 @@ class Storm:
 
     def _begin(self, hand: Hand, task: Task, start: float, later: list[tuple[float, int, str]]) -> None:
         number = {"kill": signal.SIGKILL}.get(task.harm.kind if task.harm else "", signal.SIGSTOP)
-        told: dict[str, Any] = {}
+        order: dict[str, Any] = {}
         if task.harm is not None and task.harm.of is not None:
-            told = {"signal": int(number), "at": task.harm.at, "of": task.harm.of}
+            order = {"signal": int(number), "at": task.harm.at, "of": task.harm.of}
         task.begin = time.monotonic() - start
-        hand.order(task.act, *task.target, task.generation, **told)
+        hand.order(task.act, *task.target, task.generation, **order)
         if task.harm is not None and task.harm.of is None:
             later.append((time.monotonic() + task.harm.at, task.machine, task.harm.kind))
 
@@ -365,12 +366,12 @@ class Storm:
         for task in tasks:
             if task.begin == 0.0 and not task.answer:
                 continue
-            error, told = task.answer.get("error"), task.answer.get("told", "")
+            error, message = task.answer.get("error"), task.answer.get("message", "")
             assert error != "", f"{task.act} failed with what is no YogaError"
             assert error != "CorruptError", "something is damaged"
             assert error != "RemoteError" or is_cut, "the store was there all the time"
-            assert "still held by" not in told, "a lease was not taken over"
-            assert "were removed from" not in told, "files were removed each time"
+            assert "still held by" not in message, "a lease was not taken over"
+            assert "were removed from" not in message, "files were removed each time"
         found = {(id, version): generation for id, version, generation in self._look()}
         assert found.keys() <= set(TARGETS)
         for target in TARGETS:

@@ -154,10 +154,10 @@ def test_a_full_shuffle_that_the_cache_cannot_keep_warns_at_once(fetch: Any) -> 
     ref = fetch("a", bound_of(fetch("x"), 1) * 9 // 10)
     for source in (ref, ref[: ROWS // 2]):
         loader = yoga.DataLoader(source, 400, shuffle=True, seed=1)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             next(iter(loader))
-        (found,) = told if source is ref else [*told, None]  # half of it fits; and one warning is enough
+        (found,) = caught if source is ref else [*caught, None]  # half of it fits; and one warning is enough
         if found is not None:
             assert f"size of the dataset ({ref.manifest.nbytes} bytes)" in str(found.message)
             assert "reads from 64 files" in str(found.message)

@@ -53,10 +53,10 @@ def test_one_builds_and_the_others_wait_and_read(s3: S3, bucket: str, tmp_path: 
     ):
         eventually(lambda: waiting(a, b, c) == 2)
         go.touch()
-        told = [machine.check() for machine in (a, b, c)]
+        outputs = [machine.check() for machine in (a, b, c)]
         errors = "".join(machine.stderr for machine in (a, b, c))
-    assert sum("building" in text for text in told) == 1
-    assert len({text.splitlines()[-1] for text in told}) == 1
+    assert sum("building" in text for text in outputs) == 1
+    assert len({text.splitlines()[-1] for text in outputs}) == 1
     assert "taking over" not in errors
 
 
@@ -71,8 +71,8 @@ def test_a_builder_that_dies_is_followed_by_another(s3: S3, bucket: str, tmp_pat
             eventually(lambda: waiting(b, c) == 2)
             a.kill()
             go.touch()
-            told = [machine.check() for machine in (b, c)]
-            assert sum("building" in text for text in told) == 1
+            outputs = [machine.check() for machine in (b, c)]
+            assert sum("building" in text for text in outputs) == 1
             assert sum("taking over from process" in machine.stderr for machine in (b, c)) >= 1
     storage_at(url, s3, tmp_path / "here").check("digits", "1")
 

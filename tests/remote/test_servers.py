@@ -339,8 +339,10 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=10)
-    return bool(told.stdout.strip()) and "Z" not in told.stdout
+    finished = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=10
+    )
+    return bool(finished.stdout.strip()) and "Z" not in finished.stdout
 
 
 def is_answered(endpoint: str) -> bool:

@@ -56,10 +56,10 @@ def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path, counts: Cou
     loader = yoga.DataLoader(ref, batch_size=256, shuffle="block", shuffle_window=2, seed=3)
     for _ in range(3):
         counts.clear()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert sum(len(batch["x"]) for batch in loader) == NUM_ROWS
-        assert not told
+        assert not caught
         assert counts.total() <= 1.1 * NUM_FILES
 
 

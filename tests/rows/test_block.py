@@ -265,8 +265,10 @@ assert [type(row) for row in storage.fetch("a", "1").stream()][0].__mro__[2] is 
 def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> None:
     given = (["-c", MAIN], None) if way == "-c" else (["-"], MAIN)
     command = [sys.executable, *given[0], str(tmp_path)]
-    told = subprocess.run(command, input=given[1], timeout=300, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
+    finished = subprocess.run(
+        command, input=given[1], timeout=300, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize(
@@ -375,8 +377,8 @@ def test_no_name_in_a_schema_imports_a_module_or_runs_anything() -> None:
         ":",
     ]
     command = [sys.executable, "-c", HOSTILE, *names, "builtins:eval"]
-    told = subprocess.run(command, timeout=300, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
+    finished = subprocess.run(command, timeout=300, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
 
 
 def damaged_schemas() -> dict[str, Any]:

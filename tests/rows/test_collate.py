@@ -59,10 +59,10 @@ def test_padded(lengths: list[int], padding: int) -> None:
         found = yoga.padded(padding)(batch)
         for name in ("tokens", "half"):
             expected = pad_sequence([torch.as_tensor(row[name]) for row in rows], True, padding)
-            values, told = found[name]
+            values, found_lengths = found[name]
             assert torch.equal(values, expected)
             assert values.dtype == expected.dtype
-            assert told.tolist() == lengths
+            assert found_lengths.tolist() == lengths
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -533,9 +533,9 @@ print(refused)
 
 
 def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
-    told = run_program(FULL, str(tmp_path), FORMAT)
-    assert told.returncode == 0, told.stderr
-    assert int(told.stdout) == 20
+    finished = run_program(FULL, str(tmp_path), FORMAT)
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) == 20
 
 
 def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,9 +204,11 @@ def read_mutants(folder: Path, kind: str, first: int, count: int) -> dict[str, i
     format, _, compression = kind.partition(" ")
     storage = yoga.Storage(folder, format, compression or None)
     storage.submit(rows(), "a", kind, progress=False)
-    told = run_program(READER, str(folder), kind, str(first), str(count), timeout=PATIENCE + count)
-    *_, last = told.stdout.splitlines() or [""]
-    assert told.returncode == 0, f"{kind}, mutant {last}: ended with {told.returncode}\n{told.stderr[-3000:]}"
+    finished = run_program(READER, str(folder), kind, str(first), str(count), timeout=PATIENCE + count)
+    *_, last = finished.stdout.splitlines() or [""]
+    assert finished.returncode == 0, (
+        f"{kind}, mutant {last}: ended with {finished.returncode}\n{finished.stderr[-3000:]}"
+    )
     return dict(json.loads(last))
 
 

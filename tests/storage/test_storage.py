@@ -551,17 +551,17 @@ storage.check("new", "1")
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    told = run_program(FULL, str(tmp_path), FORMAT, str(8 * 2**20))
-    assert told.returncode == 0, told.stderr
-    assert "free some space" in told.stdout
+    finished = run_program(FULL, str(tmp_path), FORMAT, str(8 * 2**20))
+    assert finished.returncode == 0, finished.stderr
+    assert "free some space" in finished.stdout
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 9 * 2**20) as disk:
-        told = run_program(FULL, str(disk.path / "s"), FORMAT)
-        assert told.returncode == 0, told.stderr
-        assert "No space left on device" in told.stdout
-        assert "free some space" in told.stdout
+        finished = run_program(FULL, str(disk.path / "s"), FORMAT)
+        assert finished.returncode == 0, finished.stderr
+        assert "No space left on device" in finished.stdout
+        assert "free some space" in finished.stdout
 
 
 def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -626,8 +626,8 @@ print(peak - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports its memory there")
 def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", MEMORY, str(tmp_path), FORMAT]
-    told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
-    assert 0 < int(told.stdout) < 100 * 1024  # KiB, while 400 MB went through
+    finished = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
+    assert 0 < int(finished.stdout) < 100 * 1024  # KiB, while 400 MB went through
 
 
 def test_loaders_take_an_empty_dataset(storage: yoga.Storage) -> None:

@@ -488,9 +488,9 @@ def test_files_of_others_are_named_and_stay(tmp_path: Path, name: str, act: str)
         "remove": lambda: storage.remove("a", "1"),
         "cacheable": storage.cacheable("a", "1")(lambda: pytest.fail("it was built in vain")),
     }
-    said = name.partition("/")[0]
+    first = name.partition("/")[0]
     with pytest.raises(
-        YogaError, match=f"a/1 holds what torchyoga has not written: '{said}.*Nothing was changed"
+        YogaError, match=f"a/1 holds what torchyoga has not written: '{first}.*Nothing was changed"
     ):
         acts[act]()
     assert content(storage.path / "a") == before

@@ -43,10 +43,10 @@ def launch(program: str, task: dict[str, Any], world: int = 1, torchrun: bool = 
     with tempfile.NamedTemporaryFile("r", dir=task["folder"]) as output:
         order = {"program": program, "task": json.dumps(task), "world": world, "output": output.name}
         code = starter.run(order)
-        said = output.read()
+        printed = output.read()
     ending = f"took more than {PATIENCE} s" if code is None else f"ended with {code}"
-    assert code == 0, f"{program} {task} on {world} {ending}:\n{said[-6000:]}"
-    return said
+    assert code == 0, f"{program} {task} on {world} {ending}:\n{printed[-6000:]}"
+    return printed
 
 
 class _Nursery:

@@ -376,10 +376,10 @@ class TestLightning:
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
     def test_overfit_batches_keeps_a_loader_without_shuffle(self, module: Any) -> None:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.trainer(overfit_batches=2, max_epochs=2).fit(module, yoga.DataLoader(list(range(LENGTH)), 4))
-        assert not [one for one in told if "overfit" in str(one.message)]
+        assert not [one for one in caught if "overfit" in str(one.message)]
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
     @pytest.mark.parametrize("shuffle", [False, True, "block"])
@@ -388,14 +388,14 @@ class TestLightning:
         self, module: Any, shuffle: Any, is_hook: bool
     ) -> None:
         one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if is_hook:
                 module.test_dataloader = lambda: yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
                 self.trainer().test(module)
             else:
                 self.trainer().test(module, one)
-        assert any("turn shuffling off" in str(found.message) for found in told) == bool(shuffle)
+        assert any("turn shuffling off" in str(found.message) for found in caught) == bool(shuffle)
 
     @pytest.mark.parametrize("steps", [1, 2, 5])
     @pytest.mark.parametrize("shuffle", [False, True])

@@ -25,10 +25,10 @@ def line() -> int:
 
 def check(work: Callable[[], int], about: str) -> None:
     """Checks that the only warning about it names this file and the line that `work` returns."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         expected = work()
-    ours = [warning for warning in told if about in str(warning.message)]
+    ours = [warning for warning in caught if about in str(warning.message)]
     assert [(warning.filename, warning.lineno) for warning in ours] == [(__file__, expected)]
 
 

@@ -159,9 +159,9 @@ def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes
     (version / data.name).write_bytes(data.read_bytes())
     (tmp_path / "forged").write_bytes(b"\n".join(forgeries()))
     (version / "manifest.json").write_bytes(TEXT)
-    told = run_program(READ, str(tmp_path / "forged"), str(version))
-    assert told.returncode == 0, told.stderr
-    read, refused = map(int, told.stdout.split())
+    finished = run_program(READ, str(tmp_path / "forged"), str(version))
+    assert finished.returncode == 0, finished.stderr
+    read, refused = map(int, finished.stdout.split())
     assert read > 100
     assert refused > 1000
 

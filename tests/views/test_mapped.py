@@ -36,7 +36,7 @@ class Counting(DataRef):
     def __init__(self, first: int, count: int, files: int = 5) -> None:
         self.first, self.count, self.files = first, count, files
         self.calls: list[list[int]] = []
-        self.told: list[Any] = []
+        self.announced: list[Any] = []
         self.is_cold, self.ahead_bytes = False, None
 
     def __len__(self) -> int:
@@ -63,10 +63,10 @@ class Counting(DataRef):
         return ReadAhead(self.row_bytes, self)
 
     def announce(self, rows: Any, values: bool) -> None:
-        self.told.append((rows.tolist(), values))
+        self.announced.append((rows.tolist(), values))
 
     def probe(self) -> None:
-        self.told.append("probe")
+        self.announced.append("probe")
 
     def follow(self, order: Any, progress: Any) -> None:
         pass
@@ -329,9 +329,9 @@ def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> 
         split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
         print(yoga.DataLoader(split, 8, True, seed=1).state_dict()["fingerprint"])
     """
-    told = run_program(textwrap.dedent(code), str(tmp_path))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.strip() == loader.state_dict()["fingerprint"]
+    finished = run_program(textwrap.dedent(code), str(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip() == loader.state_dict()["fingerprint"]
     other = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(5))[0]
     with pytest.raises(yoga.errors.StateError, match="fingerprint"):
         yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
@@ -357,8 +357,8 @@ def test_announcements_reach_the_source_that_they_are_about() -> None:
     assert prefetch is not None
     prefetch.announce(np.array([0, 1, 3]), True)
     prefetch.probe()
-    assert one.told == [([1, 2], True), "probe"]
-    assert other.told == [([3], True), "probe"]
+    assert one.announced == [([1, 2], True), "probe"]
+    assert other.announced == [([3], True), "probe"]
     assert not found.readahead.is_cold
     other.is_cold = True
     assert found.readahead.is_cold
@@ -376,7 +376,7 @@ class Following(Counting):
     def follow(self, order: Any, progress: Any) -> None:
         def follow() -> None:
             for rows in order:
-                self.told.append((progress(), rows.tolist()))
+                self.announced.append((progress(), rows.tolist()))
 
         self.progress = progress
         self.thread = threading.Thread(target=follow)
@@ -394,7 +394,7 @@ def test_each_source_follows_its_part_of_the_order() -> None:
         assert isinstance(source, Following)
         source.thread.join(60)
         mine = [row - source.first for row in given if 0 <= row - source.first < source.count]
-        assert [row for _, rows in source.told for row in rows] == mine
+        assert [row for _, rows in source.announced for row in rows] == mine
     for step in (1, 7, 60, 140):
         for _ in range(step - loader._indices.latest.taken):
             next(iterator)

@@ -118,9 +118,9 @@ class Proof:
             notes.append(
                 f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"
             )
-        told = "".join(f"; {note}" for note in notes)
+        remarks = "".join(f"; {note}" for note in notes)
         if self.problem:
-            return f"epoch {self.epoch}: {self.problem}{told}"
+            return f"epoch {self.epoch}: {self.problem}{remarks}"
         more = (
             f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
         )
@@ -128,7 +128,7 @@ class Proof:
         since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
         return (
             f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, each exactly "
-            f"once{more}{told}"
+            f"once{more}{remarks}"
         )
 
 

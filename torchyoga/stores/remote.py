@@ -281,7 +281,7 @@ class Mirror(Versions):
             if not tries:
                 raise LostError(
                     f"files of {id!r} {version!r} were removed from {self.name} each time it was published, "
-                    "by clean or by remove; submit it again with overwrite=True when nobody does that"
+                    "by clean or by remove; submit it again with overwrite=True when no process does that"
                 )
             _log.warning(
                 "%s: files were removed while it was published; sending them again", self.where(id, version)
