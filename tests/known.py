@@ -99,12 +99,12 @@ class Bystanders:
         """Raises AssertionError if any was changed or is gone."""
         for before, now in zip((self._inside, self._there), self._look(), strict=True):
             changed = {name: now.get(name) for name in before if now.get(name) != before[name]}
-            assert not changed, f"somebody's own files are changed or gone: {changed}"
+            assert not changed, f"foreign files are changed or gone: {changed}"
 
 
 def _write(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"somebody's own: {path.name}")
+    path.write_text(f"a foreign file: {path.name}")
 
 
 def _tree(folder: Path) -> dict[str, Any]:
@@ -116,7 +116,9 @@ def _tree(folder: Path) -> dict[str, Any]:
             key = str(path.relative_to(folder))
             if path.is_symlink():
                 found[key] = ("link", os.readlink(path))
-            elif name in files and "somebody" in (text := path.read_bytes()[:200].decode(errors="replace")):
+            elif name in files and "a foreign file" in (
+                text := path.read_bytes()[:200].decode(errors="replace")
+            ):
                 found[key] = text
     return found
 

@@ -161,7 +161,7 @@ class StoreWorld(World):
 
     def _put_bystanders(self) -> None:
         for name in self._bystanders:
-            self.storage._store._remote.write(name, b"somebody's own")  # type: ignore[attr-defined]
+            self.storage._store._remote.write(name, b"a foreign file")  # type: ignore[attr-defined]
 
     def ask(self, question: Callable[[], Any]) -> Any:
         return done_by_a_child(question)

@@ -213,7 +213,7 @@ def test_values_that_json_lacks_are_refused_or_left_out(storage: yoga.Storage) -
 
         @property
         def class_to_idx(self) -> Any:
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("unknown classes")
 
     class Long(Drawn):
         classes = ("x" * 2**19, "y" * 2**18)
@@ -242,7 +242,7 @@ def test_numpy_values_in_info_become_plain_and_values_left_out_are_logged(
 
         @property
         def class_to_idx(self) -> Any:
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("unknown classes")
 
     odd = Odd(lambda i: i)
     for data in (odd, torch.utils.data.Subset(odd, [0, 1]), torch.utils.data.ConcatDataset([odd, odd])):
@@ -251,7 +251,7 @@ def test_numpy_values_in_info_become_plain_and_values_left_out_are_logged(
         (message,) = caplog.messages
         assert "classes (" in message
         assert "a set, which JSON does not have" in message
-        assert "class_to_idx (RuntimeError: nobody knows)" in message
+        assert "class_to_idx (RuntimeError: unknown classes)" in message
         assert "info=" in message
     caplog.clear()
     given = {"classes": ["cat", "dog"], "class_to_idx": None}

@@ -29,7 +29,7 @@ import torchyoga as yoga
 root, progress = sys.argv[1], sys.argv[2] == "True"
 storage = yoga.Storage(root + "/storage")
 storage.submit([1, 2], "a", "1", progress=progress)
-tqdm(disable=True)  # makes the lock, if nobody has yet
+tqdm(disable=True)  # makes the lock, if there is none yet
 child = os.fork()
 if child == 0:
     tqdm.get_lock().acquire()

@@ -109,7 +109,7 @@ class Disk:
         self.probes += 1
 
     def follow(self, order: Any, progress: Any) -> None:
-        raise AssertionError("nobody has begun an iteration")
+        raise AssertionError("no iteration has begun")
 
 
 SIZES = st.lists(st.integers(1, 300), max_size=30)

@@ -314,7 +314,7 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
     assert not reader.is_cold  # the files have just been written: they are in memory
 
 
-class Far(Folder):
+class RemoteFolder(Folder):
     """A folder whose files count as copies of remote ones."""
 
     is_remote = True
@@ -322,10 +322,10 @@ class Far(Folder):
     def __init__(self, name: str, here: set[str]) -> None:
         super().__init__(name)
         object.__setattr__(self, "here", here)
-        object.__setattr__(self, "brought", [])
+        object.__setattr__(self, "downloaded", [])
 
     def path(self, entry: FileEntry) -> str:
-        self.brought.append(entry.name)  # type: ignore[attr-defined]
+        self.downloaded.append(entry.name)  # type: ignore[attr-defined]
         return super().path(entry)
 
     def is_here(self, entry: FileEntry) -> bool:
@@ -335,19 +335,19 @@ class Far(Folder):
 def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> None:
     written = write(tmp_path, [[4], [4]])
     first, second = (file.name for file in written.files)
-    far = Far(str(tmp_path), {first})
-    reader = Reader(far, written.schema, written.files)
+    remote = RemoteFolder(str(tmp_path), {first})
+    reader = Reader(remote, written.schema, written.files)
     for values in (False, True):
         reader.announce(np.array([5]), values)
         reader.announce(np.array([1, 5]), values)
-    assert far.brought == []  # type: ignore[attr-defined]
+    assert remote.downloaded == []  # type: ignore[attr-defined]
     reader.announce(np.array([1]), False)
-    assert far.brought == [first]  # type: ignore[attr-defined]
+    assert remote.downloaded == [first]  # type: ignore[attr-defined]
     assert_rows(reader, np.array([5, 1]))
-    assert set(far.brought) == {first, second}  # type: ignore[attr-defined]
+    assert set(remote.downloaded) == {first, second}  # type: ignore[attr-defined]
 
 
-class Told(CorruptError):
+class ReadByTwo(CorruptError):
     """A message that two threads read before either goes on."""
 
     def __init__(self, message: str, together: threading.Barrier) -> None:
@@ -362,9 +362,9 @@ class Told(CorruptError):
 
 def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path) -> None:
     written = write(tmp_path, [[4]])
-    reader = Reader(Far(str(tmp_path), {written.files[0].name}), written.schema, written.files)
+    reader = Reader(RemoteFolder(str(tmp_path), {written.files[0].name}), written.schema, written.files)
     assert_rows(reader, np.arange(4))
-    error = Told(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
+    error = ReadByTwo(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
     found: list[BaseException] = []
 
     def find() -> None:

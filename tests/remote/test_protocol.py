@@ -198,7 +198,7 @@ class Protocol:
             ):
                 world.fail(f"the version of {published} has lost its files")
         if world.now > self._begin + LEASE / 2 and not any(machine.faults for machine in world.machines):
-            world.fail("nobody stood still, and it took long")
+            world.fail("no machine stalled, and it took long")
         for machine in world.machines:
             if machine.outcome in ("ExistsError", "LostError") and published == machine.name:
                 world.fail(f"{machine.name} was told {machine.outcome}, and has published its version")

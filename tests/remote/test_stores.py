@@ -194,7 +194,7 @@ def test_replaced_files_are_cleaned_after_the_grace(
     remote = storage._store._remote  # type: ignore[attr-defined]
     remote.write("a/1/0123456789abcdef-00000.mdb", b"of an upload that was never finished")
     remote.write("b/2/0123456789abcdef-00000.mdb", b"likewise")
-    remote.write("a/1/notes.txt", b"somebody's own")
+    remote.write("a/1/notes.txt", b"another program's file")
     later = remote.now() + 3600
     monkeypatch.setattr(Remote, "now", lambda self: later)
     assert storage.clean(grace=7200) == []
@@ -262,10 +262,10 @@ def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Pat
     storage.submit([1, 2], "a", "1")
     remote = storage._store._remote  # type: ignore[attr-defined]
     for number in range(12):
-        remote.write(f"a/1/results/{number:02}.txt", b"somebody's own")
-    remote.write("a/2/notes.txt", b"somebody's own")
+        remote.write(f"a/1/results/{number:02}.txt", b"another program's file")
+    remote.write("a/2/notes.txt", b"another program's file")
     remote.write("a/1/.DS_Store", b"a system's own")
-    remote.write(".leases/a/2/notes.txt", b"somebody's own")
+    remote.write(".leases/a/2/notes.txt", b"another program's file")
     before = sorted(name for name in remote.find() if "json" not in name)
     ten = r"holds what torchyoga has not written: 'results/00.txt', .*'results/09.txt' and 2 more. Nothing"
     with pytest.raises(errors.YogaError, match=ten):
@@ -500,15 +500,15 @@ def test_a_version_removed_meanwhile_is_not_called_damaged(
         acts = [lambda: other.remove("a", "1")]
         if turn == "overwritten":
             acts.append(lambda: other.submit([3], "a", "1"))
-        brought = Downloads._bring
+        fetch = Downloads._fetch
 
-        def bring(self: Downloads, entry: Any, acts: Any = acts, brought: Any = brought) -> None:
+        def fetch_late(self: Downloads, entry: Any, acts: Any = acts, fetch: Any = fetch) -> None:
             while acts:
                 acts.pop(0)()
-            brought(self, entry)
+            fetch(self, entry)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Downloads, "_bring", bring)
+            patched.setattr(Downloads, "_fetch", fetch_late)
             to = yoga.Storage(tmp_path / turn / "copy")
             reader = machine(turn)
             work = partial(reader.check, "a", "1") if doing == "check" else partial(reader.copy, "a", "1", to)
