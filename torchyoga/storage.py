@@ -360,9 +360,9 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
-        manifest, there = self._store.manifest(id, version), to._store
-        with there.lock(id, version, to.timeout):
-            return copied(self._store, there, manifest, overwrite, progress)
+        manifest, target = self._store.manifest(id, version), to._store
+        with target.lock(id, version, to.timeout):
+            return copied(self._store, target, manifest, overwrite, progress)
 
     def clean(self, grace: float = 86400.0) -> list[str]:
         """Removes what interrupted builds and uploads have left, and files that were replaced.

@@ -617,10 +617,10 @@ def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
         with to.lock("new", "1", _PATIENCE):
             return copied(source, to, source.manifest("new", "1"), overwrite=False, progress=False)
 
-    there = copy_version(make_store(), other)
+    elsewhere = copy_version(make_store(), other)
     make_store().remove("new", "1", _PATIENCE)
     here = copy_version(other, make_store())
-    _expect(here.fingerprint == there.fingerprint, "a copy has another fingerprint than the original")
+    _expect(here.fingerprint == elsewhere.fingerprint, "a copy has another fingerprint than the original")
     _compare_version(make_store(), "new", "1", _NEW, "copied")
 
 

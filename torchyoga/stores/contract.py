@@ -182,8 +182,8 @@ class Versions(ABC):
         """
         found = self.find(id, version)
         if found is None:
-            if there := self.like(id, version):
-                what = f"its versions are {some(there)}"
+            if similar := self.like(id, version):
+                what = f"its versions are {some(similar)}"
             elif ids := self.ids_like(id):
                 what = f"the storage holds {some(ids)}"
             else:
@@ -235,20 +235,20 @@ class Versions(ABC):
 
     def check_files(self, manifest: Manifest) -> list[str]:
         """Differences between a manifest and the files next to it, both ways; empty if there are none."""
-        there = self.sizes(manifest)
+        present = self.sizes(manifest)
         named = {file.name: file.nbytes for file in manifest.files}
         # An interrupted publication, or readers on Windows, may leave files of another build behind. They
         # are harmless, and the next publication deletes them.
         problems = [
             f"{name} is not named in the manifest"
-            for name in sorted(there.keys() - named.keys())
+            for name in sorted(present.keys() - named.keys())
             if not manifest.is_of_another_build(name)
         ]
         for name, nbytes in named.items():
-            if name not in there:
+            if name not in present:
                 problems.append(f"{name} is missing")
-            elif there[name] != nbytes:
-                problems.append(f"{name} has {there[name]} bytes, the manifest says {nbytes}")
+            elif present[name] != nbytes:
+                problems.append(f"{name} has {present[name]} bytes, the manifest says {nbytes}")
         return problems
 
 

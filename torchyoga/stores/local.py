@@ -378,8 +378,9 @@ class Store(Versions):
 
     def _is_forgotten(self, name: str, before: float) -> bool:
         """True if nothing in the folder of a build was written since a time."""
-        there = self._root.find(name)
-        return there is not None and all(entry.written < before for entry in [there, *self._root.scan(name)])
+        folder = self._root.find(name)
+        entries = [] if folder is None else [folder, *self._root.scan(name)]
+        return bool(entries) and all(entry.written < before for entry in entries)
 
     def _forgotten(self, id: str, version: str, before: float) -> list[str]:
         """Our old files in the folder of a version that its manifest does not name."""

@@ -545,8 +545,8 @@ class Remote:
         nbytes = os.stat(path).st_size
 
         def put() -> None:
-            fs, there = self._at(name)
-            self._run(fs, "put_file", path, there, seconds=_seconds(nbytes))
+            fs, target = self._at(name)
+            self._run(fs, "put_file", path, target, seconds=_seconds(nbytes))
 
         self._prepare(name)
         self._tried(f"write {self.where(name)}", put)

@@ -147,9 +147,9 @@ class Mirror(Versions):
                 found[entry.name] = self._remote.find_one(f"{folder}/{entry.name}")
         known = {entry.name: entry.nbytes for entry in manifest.files}
         return {
-            name: known.get(name, 0) if there.nbytes is None else there.nbytes
-            for name, there in found.items()
-            if there is not None and name not in _MANIFESTS and not name.startswith(".")
+            name: known.get(name, 0) if one.nbytes is None else one.nbytes
+            for name, one in found.items()
+            if one is not None and name not in _MANIFESTS and not name.startswith(".")
         }
 
     # -- writing
@@ -233,14 +233,14 @@ class Mirror(Versions):
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
         named = manifest.named_anew(build)
         folder = self._folder(id, version)
-        there = self._remote.find(folder)
-        self.refuse_foreign(id, version, there)
+        present = self._remote.find(folder)
+        self.refuse_foreign(id, version, present)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            entries = tuple(self._uploaded(folder, manifest.files, named.files, opened, there, bar))
+            entries = tuple(self._uploaded(folder, manifest.files, named.files, opened, present, bar))
         self._check_arrived(folder, manifest.files, named.files, opened)
         published = replace(named, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
-        if not manifest.files and any(map(is_data_file, there)):
+        if not manifest.files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
@@ -295,8 +295,8 @@ class Mirror(Versions):
     def _is_torn(self, manifest: Manifest) -> bool:
         """True if a file of a version is missing."""
         folder = self._folder(manifest.id, manifest.version)
-        there = self._remote.find(folder) if manifest.files else {}
-        missing = [file.name for file in manifest.files if file.name not in there]
+        present = self._remote.find(folder) if manifest.files else {}
+        missing = [file.name for file in manifest.files if file.name not in present]
         return bool(missing) and self._remote.find_one(f"{folder}/{missing[0]}") is None
 
     def _uploaded(
@@ -305,7 +305,7 @@ class Mirror(Versions):
         files: Sequence[FileEntry],
         named: Sequence[FileEntry],
         held: Held,
-        there: dict[str, Found],
+        present: dict[str, Found],
         bar: Any,
     ) -> Iterator[FileEntry]:
         """Uploads the files, several at once; returns each entry as named in the store, with its CRC-32."""
@@ -313,7 +313,7 @@ class Mirror(Versions):
         waiting: deque[Future[FileEntry]] = deque()
         try:
             for entry, name in zip(files, (file.name for file in named), strict=True):
-                waiting.append(pool.submit(self._upload, folder, entry, name, held, there, bar))
+                waiting.append(pool.submit(self._upload, folder, entry, name, held, present, bar))
                 if len(waiting) >= 2 * _UPLOADS:
                     yield waiting.popleft().result()
             while waiting:
@@ -322,14 +322,14 @@ class Mirror(Versions):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _upload(
-        self, folder: str, entry: FileEntry, name: str, held: Held, there: dict[str, Found], bar: Any
+        self, folder: str, entry: FileEntry, name: str, held: Held, present: dict[str, Found], bar: Any
     ) -> FileEntry:
         with held(entry) as path:
             with open(path, "rb") as file:
                 crc, _ = crc32_of(file)
             if entry.crc not in (None, crc):
                 raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
-            found = there.get(name)
+            found = present.get(name)
             if found is None or found.nbytes != entry.nbytes:  # no other build uses its name
                 self._remote.put(path, f"{folder}/{name}")
         bar.update(entry.nbytes)
@@ -339,9 +339,9 @@ class Mirror(Versions):
         self, folder: str, files: Sequence[FileEntry], named: Sequence[FileEntry], held: Held
     ) -> None:
         """Uploads again files that are incomplete: one listing, rather than a request for each file."""
-        there = self._remote.find(folder) if files else {}
+        present = self._remote.find(folder) if files else {}
         for entry, name in zip(files, (file.name for file in named), strict=True):
-            found = there.get(name)
+            found = present.get(name)
             if found is None or found.nbytes not in (None, entry.nbytes):
                 with held(entry) as path:
                     self._remote.upload(path, f"{folder}/{name}")
@@ -374,15 +374,15 @@ class Mirror(Versions):
             raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
-        for name, there in self._remote.find().items():
+        for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
-            folders.setdefault(folder, {})[file] = there
+            folders.setdefault(folder, {})[file] = one
         removed = []
         silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
         for folder, names in folders.items():
-            claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
+            claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
             if folder.partition("/")[0] == ".leases":
-                if all(_is_before(there, silent) for there in claims.values()):
+                if all(_is_before(one, silent) for one in claims.values()):
                     # The last claim stays: no other builder may get its number.
                     last = max((name for name in claims if not name.startswith("clock")), default="")
                     removed += [f"{folder}/{name}" for name in claims if name != last]
@@ -411,8 +411,8 @@ class Mirror(Versions):
         parts = [decoded(part) for part in folder.split("/")]
         if len(parts) != 2 or parts[0] is None or parts[1] is None:
             return []
-        data = {name: there for name, there in names.items() if is_data_file(name)}
-        old = {name for name, there in data.items() if _is_before(there, before)}
+        data = {name: one for name, one in names.items() if is_data_file(name)}
+        old = {name for name, one in data.items() if _is_before(one, before)}
         if old and MANIFEST in names:
             if not _is_before(names[MANIFEST], before):
                 return []  # readers that have the manifest before this one may still be reading
@@ -452,7 +452,7 @@ def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
         len({name[:16] for name in data}) == 1
         and numbers == list(range(len(numbers)))
         and manifest.written is not None
-        and not any(there.written is None or there.written > manifest.written for there in data.values())
+        and not any(one.written is None or one.written > manifest.written for one in data.values())
     )
 
 
