@@ -42,7 +42,7 @@ LIES = {
     "backwards": lambda array: array[::-1],
     "every other": lambda array: np.repeat(array, 2, axis=0)[::2],
     "part of a row": lambda array: np.concatenate([array, array], -1)[..., : array.shape[-1]],
-    "turned within": lambda array: (
+    "rows transposed": lambda array: (
         np.swapaxes(np.swapaxes(array, -1, -2).copy(), -1, -2) if array.ndim > 2 else array
     ),
     "one row for all": lambda array: np.broadcast_to(array[:1], array.shape) if len(array) else array,

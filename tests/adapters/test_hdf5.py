@@ -621,7 +621,7 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
     "a link that goes on": (
         lambda f: f.__setitem__("g", h5py.ExternalLink("o.h5", "y")), "g/x/y", SchemaError, "external link",
     ),
-    "links without end": (endless_links, "x", SchemaError, "more than 32 soft links"),
+    "endless links": (endless_links, "x", SchemaError, "more than 32 soft links"),
     "external storage": (external_storage, "x", SchemaError, r"other files, \['/etc/passwd'\] .external st"),
     "an external source": (external_source, "x", SchemaError, r"other files, \['/etc/passwd.h5'\]"),
     "an unknown filter": (unknown_filter, "x", SchemaError, "filter 305 .*not installed.*hdf5plugin"),
@@ -637,7 +637,7 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
     ),
     "ragged text": (create(h5py.vlen_dtype(h5py.string_dtype())), "x", SchemaError, "which cannot be rows"),
     "no columns": (WAYS["contiguous"], [], SchemaError, "columns must be a name"),
-    "columns that are no names": (WAYS["contiguous"], {"x": 3}, SchemaError, "columns must be a name"),
+    "columns that are not names": (WAYS["contiguous"], {"x": 3}, SchemaError, "columns must be a name"),
 }  # fmt: skip
 
 

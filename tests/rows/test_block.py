@@ -229,7 +229,7 @@ def odd_rows() -> dict[str, Any]:
         "renamed fields": named("Row", ["a", "class", "a", "_b"], rename=True),
         "fields of other letters": named("Row", ["größe", "名前", "\u00b5"]),
         "a name of other letters": named("Größe"),
-        "a name that is none": odd(1),
+        "an invalid name": odd(1),
         "no fields": named("Row", ""),
         "many fields": named("Row", [f"f{i}" for i in range(300)]),
         **{f"of the module {name!r}": named("Row", module=name) for name in ODD_MODULES},
