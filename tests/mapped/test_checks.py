@@ -1,4 +1,4 @@
-"""Every unit is compared once, when it is first read, whatever the blocks and whoever reads."""
+"""Every unit is compared once, when it is first read, whatever the blocks are and whichever thread reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_checksums_of_units(data: bytes, size: int) -> None:
     st.lists(st.tuples(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 9)), max_size=4),
     st.data(),
 )
-def test_what_is_missing_against_a_set(files: list[tuple[list[int], int]], data: Any) -> None:
+def test_missing_units_against_a_set(files: list[tuple[list[int], int]], data: Any) -> None:
     checks = Checks()
     sizes: list[tuple[int, int]] = []  # bytes of each block, and of its units
     for nbytes, unit in files:
@@ -65,7 +65,7 @@ def test_what_is_missing_against_a_set(files: list[tuple[list[int], int]], data:
         assert not len(checks.missing(np.array(blocks), low, high)[0])
 
 
-def test_what_needs_no_check_is_complete() -> None:
+def test_a_file_without_checksums_counts_as_checked() -> None:
     checks = Checks()
     checks.append(np.array([3, 9]), 10, done=True)
     assert checks.complete
