@@ -15,10 +15,10 @@ LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
 	tests/views/test_mapped.py tests/process/test_forks.py
 TWO := -n 2 --dist worksteal
-# TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which the
-# other tests shall not fork; trainers have packages of their own.
+# TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which
+# the other tests must not fork; trainers need packages of their own.
 APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
-# What each needs; the demo is for people in a hurry.
+# What each needs; the demo needs little, for people in a hurry.
 EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
@@ -28,7 +28,7 @@ EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
 
-# Minutes, and every room.
+# Takes minutes, and covers every room.
 test: lint
 	$(RUN) -m pytest $(TWO) -m "not rest and not soak" $(APART)
 
@@ -48,19 +48,19 @@ test-trainers: $(TRAINERS_STAMP)
 	$(RUN) -m pytest -n 2 --dist loadgroup --timeout 1200 tests/trainers
 	$(RUN) tests/trainers/matrix.py
 
-# With the oldest packages that setup.cfg allows, but for torch; in a virtual environment of its own.
+# With the oldest packages that setup.cfg allows, except torch; in a virtual environment of its own.
 test-lowest: $(LOWEST_STAMP)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) $(LOWEST_TESTS)
 	$(LOWEST)/$(BIN)/python -m pytest $(TWO) tests/remote/test_remote.py tests/remote/test_servers.py tests/remote/test_stores.py
 
-# What takes minutes: half a million random stories of training jobs, the statistics of 100,000 orders; a thousand
+# Long tests: half a million random stories of training jobs, the statistics of 100,000 orders; a thousand
 # kills, 10,000 damaged files, 16 processes at once for ten minutes.
 soak: $(STAMP)
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 --ignore=tests/remote
 	$(RUN) -m pytest $(TWO) -m soak --timeout 7200 tests/remote
 
 # A thousand small changes to the rooms where a silent mistake costs most: hours. `make mutants ARGS="--rooms store
-# --count 40"` for fewer; the same command continues what was stopped.
+# --count 40"` for fewer; the same command continues a run that was stopped.
 mutants: $(STAMP)
 	$(RUN) tests/mutants.py $(ARGS)
 
@@ -94,7 +94,7 @@ $(DEMO_STAMP) $(STAMP) $(TRAINERS_STAMP): setup.cfg constraints.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS_$@)]"
 	touch $@
 
-# s3fs and gcsfs are of the date of fsspec; pip searches long if it may choose theirs.
+# s3fs and gcsfs must be as old as fsspec; pip searches long if it may choose their versions.
 $(LOWEST_STAMP): setup.cfg lowest.txt
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/$(BIN)/python -m pip install --quiet --disable-pip-version-check -c lowest.txt -e . s3fs gcsfs aiohttp 'moto[server]' \

@@ -1,4 +1,4 @@
-"""What all benchmarks share: the limit, the naive way, and rounds in which everything takes its turn."""
+"""Code that all benchmarks share: the limit, the naive way, and rounds in which all ways take turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH = 256
 
 
 class NaiveLmdb(torch.utils.data.Dataset[Any]):
-    """One pickled row a key."""
+    """A dataset with one pickled row for each key."""
 
     def __init__(self, path: str, length: int) -> None:
         self.env = lmdb.open(path, subdir=False, readonly=True, lock=False, readahead=False)

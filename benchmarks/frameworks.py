@@ -1,4 +1,4 @@
-"""tf.data and Keras: what torchyoga gives them, beside what they have. One process for each backend of Keras.
+"""tf.data and Keras: torchyoga's data beside their own. One process for each backend of Keras.
 
     python benchmarks/frameworks.py --repetitions 3 --write
 
@@ -114,10 +114,10 @@ def in_processes(repetitions: int) -> list[list[str]]:
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         options = ["--backend", backend, "--repetitions", str(repetitions)]
         command = [sys.executable, "-W", "ignore", __file__, *options]
-        told = subprocess.run(
+        output = subprocess.run(
             command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=1200
         )
-        table += json.loads(told.stdout.splitlines()[-1])
+        table += json.loads(output.stdout.splitlines()[-1])
     return table
 
 

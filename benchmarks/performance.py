@@ -33,7 +33,7 @@ PLAIN, LOADER, STREAM = "torch DataLoader + ResumableSampler", "torchyoga.DataLo
 
 
 def machine() -> str:
-    """What this was measured on."""
+    """The machine and the versions that were measured."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     cpu = names[0].split(":")[1].strip() if names else platform.machine()
@@ -112,7 +112,7 @@ def drop(paths: list[Path]) -> None:
 
 
 def advised(path: Path, order: np.ndarray, row_bytes: int) -> Callable[[], int]:
-    """The hand-written loop: the kernel is told of the rows of the next four batches."""
+    """The hand-written loop: it announces the rows of the next four batches to the kernel."""
 
     def run() -> int:
         mapped = np.load(path, mmap_mode="r")
@@ -152,7 +152,7 @@ def cold(folder: Path, repetitions: int) -> list[list[str]]:
     seeds = iter(range(10**6))
 
     def fresh() -> yoga.DataRef:
-        return yoga.Storage(folder).fetch("cold", "1")  # maps anew, and has checked nothing
+        return yoga.Storage(folder).fetch("cold", "1")  # maps its files anew, and has checked nothing
 
     def hand() -> int:
         order = np.random.default_rng(next(seeds)).permutation(length)
@@ -367,7 +367,7 @@ print(peaks["RssAnon"] / 1024, peaks["RssFile"] / 1024, rows / seconds)
 """
 
 
-def told(program: str, folder: Path, name: str, repetitions: int) -> list[float]:
+def printed_by(program: str, folder: Path, name: str, repetitions: int) -> list[float]:
     """The medians of the numbers that a program prints about a version, in processes of its own."""
     command, found = [sys.executable, "-c", program, str(folder), name], []
     for _ in range(repetitions):
@@ -382,7 +382,7 @@ def sizes(folder: Path, repetitions: int) -> list[list[str]]:
     for gigabytes in (1, 4, 16):
         name = f"{gigabytes} GB"
         write_sparse(folder, name, 12_288, gigabytes * 10**9 // 12_288 // 16 * 16, 16)
-        anonymous, mapped, rate = told(PASS, folder, name, repetitions)
+        anonymous, mapped, rate = printed_by(PASS, folder, name, repetitions)
         shown = f"{mapped:,.0f} MB of page cache mapped"
         table.append([f"a pass over {name}", f"{rate:,.0f} rows/s", f"{anonymous:,.0f} MB", shown, ""])
         yoga.Storage(folder).remove(name, "1")
@@ -420,7 +420,7 @@ def many_files(folder: Path, repetitions: int) -> list[list[str]]:
     for files in (10, 100, 1000):
         name = f"{files} files"
         write_sparse(folder, name, 8, 10**9, files)
-        milliseconds, opened, rate = told(OPEN, folder, name, repetitions)
+        milliseconds, opened, rate = printed_by(OPEN, folder, name, repetitions)
         fast = f"{'reached' if milliseconds < 100 else 'MISSED'} (100 ms)"
         small = f"{'reached' if opened < 50 else 'MISSED'} (50 MB)"
         shown = f"{milliseconds:.0f} ms and {opened:.0f} MB to open and read a row"

@@ -35,7 +35,7 @@ from torchyoga.formats.contract import FORMATS
 from torchyoga.formats.hdf5_filters import COMPRESSIONS
 
 SIZES = {"784 B": (784, 200_000), "12 KiB": (12_288, 40_000), "196 KiB": (200_704, 2_500)}
-# What we hold ourselves to: way -> row size -> share of the limit.
+# Our goals: way -> row size -> share of the limit.
 GOALS = {
     "torch DataLoader + ResumableSampler": {"784 B": 0.25, "12 KiB": 0.7, "196 KiB": 0.7},
     "torchyoga.DataLoader": {"784 B": 0.5, "12 KiB": 0.85, "196 KiB": 0.85},
@@ -44,7 +44,7 @@ GOALS = {
 
 
 class NaiveH5py(torch.utils.data.Dataset[Any]):
-    """`dataset[i]`, as in many a script."""
+    """A dataset that reads `dataset[i]`, as many scripts do."""
 
     def __init__(self, path: str) -> None:
         self.file = h5py.File(path, "r")

@@ -113,7 +113,7 @@ def _imported(path: Path) -> set[str]:
 
 @cache
 def below(name: str) -> frozenset[str]:
-    """All rooms that a room rests on."""
+    """All rooms that a room imports, directly or not."""
     return imports()[name].union(*map(below, imports()[name]))
 
 
@@ -124,7 +124,7 @@ def storey(name: str) -> int:
 
 
 def arrows() -> list[tuple[str, str]]:
-    """Imports that do not follow from others: a line of arrows leads to all the rest."""
+    """Imports that do not follow from others; the rest are reached by several arrows."""
     found = []
     for name in names():
         for other in imports()[name]:
@@ -295,16 +295,16 @@ def list_of_notes() -> str:
 
 
 def page(text: str) -> str:
-    """The text of design.md with the tables of today.
+    """The text of design.md with the current tables.
 
     Raises:
-        ValueError: the comments between which they stand are not there.
+        ValueError: the comments around the tables are missing.
     """
     for what, written in (("rooms", table()), ("notes", list_of_notes())):
         marks = f"(<!-- {what}: written by docs/rooms.py -->\n).*?(<!-- {what} end -->)"
         between = re.compile(marks, re.DOTALL)
         if not between.search(text):
-            raise ValueError(f"{PAGE} has no place for the {what}; put back {marks!r}")
+            raise ValueError(f"{PAGE} has no place for the {what}; restore {marks!r}")
         text = between.sub(lambda found, written=written: f"{found[1]}{written}\n{found[2]}", text)
     return text
 

@@ -2,7 +2,7 @@
 
     python examples/accelerate_resume.py
 
-`prepare` leaves the loader as it is, and `save_state` keeps its place. Elsewhere you would call
+`prepare` returns the same loader, and `save_state` saves its place. On other machines you would call
 
     accelerate launch examples/accelerate_resume.py /path/to/folder
 """

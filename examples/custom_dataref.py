@@ -2,8 +2,8 @@
 
     python examples/custom_dataref.py
 
-Two methods are enough. Here a row is one of the real digits of scikit-learn, moved and turned to noise by
-what its number says, so that there are a million of them and none is kept.
+Two methods are enough. Here a row is one of the real digits of scikit-learn, shifted and made noisy in a way
+that depends on its number, so that there are a million of them and none is stored.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def train(folder: Path, awaits_kill: bool) -> None:
     """One rank; continues from the folder's checkpoint if there is one.
 
     Args:
-        folder: of the checkpoint, for all ranks.
+        folder: the folder of the checkpoint, for all ranks.
         awaits_kill: do nothing more after the first checkpoint.
     """
     dist.init_process_group("gloo")
@@ -64,7 +64,7 @@ def train(folder: Path, awaits_kill: bool) -> None:
                 os.replace(folder / "new", checkpoint)
                 if awaits_kill:
                     say(SAVED)
-                    sys.stdin.read()  # until it is killed, or whoever would do it is gone
+                    sys.stdin.read()  # until it is killed, or the process that kills it is gone
         proof = loader.prove()  # one small collective
         say(f"{proof} (loss {loss.item():.3f})")
         assert proof, f"epoch {epoch}"
@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 
 def torchrun(processes: int, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts so many ranks."""
+    """Starts as many ranks."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([*command, __file__, *arguments], env=environment, text=True, **options)
@@ -89,7 +89,7 @@ def torchrun(processes: int, *arguments: str, **options: Any) -> subprocess.Pope
 def main() -> None:
     """Four processes, killed after their first checkpoint; then two."""
     with tempfile.TemporaryDirectory() as folder:
-        # Errors are not shown: it would tell of being killed.
+        # Errors are not shown: torchrun would report that it was killed.
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with torchrun(4, folder, "wait", **pipes) as running:
             assert running.stdout is not None

@@ -3,8 +3,8 @@
     python examples/keras_from_tfdata.py
 
 The pipeline decodes the 1,797 real digits of scikit-learn once. Training then begins halfway through a
-shuffled epoch, is stopped after a few steps of the next one, and goes on from there in a new stream: which
-tf.data cannot do for generators.
+shuffled epoch, is stopped after a few steps of the next one, and goes on from there in a new stream. tf.data
+cannot do that for generators.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
     model.fit(dataset, steps_per_epoch=rest, shuffle=False, verbose=2)  # the second half of epoch 0
 
     steps = 20
-    for images, labels in dataset.take(steps):  # some of epoch 1, in a loop of one's own
+    for images, labels in dataset.take(steps):  # some of epoch 1, in a loop of your own
         model.train_on_batch(images, labels)
     trained = rest + steps
     state = stream.state_after(trained, BATCH_SIZE)

@@ -25,7 +25,7 @@ STOP_AFTER = 70  # batches: in the middle of the second epoch
 
 
 class Digits(lightning.LightningModule):
-    """A small network, which notes its losses and may end the process."""
+    """A small network, which records its losses and may end the process."""
 
     def __init__(self, losses: Path, stop_after: int | None) -> None:
         super().__init__()

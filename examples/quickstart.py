@@ -56,7 +56,7 @@ def _png(image: np.ndarray) -> bytes:
 
 
 def cached_digits(root: str) -> yoga.DataRef:
-    """The digits, decoded once; every later call, in any process, reads them."""
+    """The digits, decoded once; every later call, in any process, reads them from the cache."""
     storage = yoga.Storage(root)
 
     @storage.cacheable("digits", "1.0", progress=True)
@@ -111,7 +111,7 @@ def train(root: str, workers: int, log: Path, stop_after: int | None = None) -> 
                     checkpoint,
                 )
                 print(json.dumps(data), flush=True)
-                sys.stdin.read()  # until it is killed, or whoever would do it is gone
+                sys.stdin.read()  # until it is killed, or the process that kills it is gone
     return first_batch
 
 
@@ -126,7 +126,7 @@ def _losses(log: Path) -> dict[int, str]:
 
 
 def main() -> None:
-    """The whole story, told in a few lines."""
+    """The whole story in a few lines."""
     with tempfile.TemporaryDirectory() as folder:
         root = f"{folder}/storage"
         print("1. Cache a slow dataset: 1,797 digits as PNG files, decoded and enlarged by Pillow")
@@ -162,8 +162,8 @@ def main() -> None:
         print(f"   killed; the loader's state was {state}")
 
         print("4. Resume in a new process, with 2 workers instead of 0")
-        told = subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, text=True)
-        print(f"   first batch {float(told.stdout):.3f} s after resuming, worker start included")
+        output = subprocess.run([*command, "--workers", "2"], check=True, capture_output=True, text=True)
+        print(f"   first batch {float(output.stdout):.3f} s after resuming, worker start included")
 
         same = _losses(whole) == _losses(broken)
         verdict = "equal, bit for bit" if same else "NOT EQUAL"

@@ -75,7 +75,7 @@ def options() -> dict[str, str]:
 
 
 def digits(url: str, cache: Path) -> yoga.DataRef:
-    """The digits: built and published by whoever comes first, read by all others."""
+    """The digits: the first process builds and publishes them, all others read them."""
     storage = yoga.Storage(url, storage_options=options(), cache_dir=cache, cache_bytes=10_000_000)
 
     @storage.cacheable("digits", "1.0", progress=False)
@@ -130,7 +130,7 @@ def main(url: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         for part in ("whole", "parts"):
             (Path(name) / part).mkdir()
-        print(f"1. An epoch from {url} without a break; who finds no dataset there builds and publishes it")
+        print(f"1. An epoch from {url} without a break; the first process builds and publishes the dataset")
         whole = run(url, Path(name) / "whole", "machine A")
         print("2. The same on machine B, which only reads, and stops")
         first = run(url, Path(name) / "parts", "machine B", STOP_AFTER)

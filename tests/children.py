@@ -1,4 +1,4 @@
-"""Children that do one thing, and cannot hang or go on with the tests: forked ones, and programs."""
+"""Child processes that do one thing and cannot hang or go on with the tests: forked ones, and programs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()
 
 
 def forked(work: Callable[[], object]) -> Callable[[], int]:
-    """Begins the work in a forked child; what comes back waits for it.
+    """Begins the work in a forked child; returns a function that waits for it.
 
-    It gives 0 if the work was done, 1 if it raised, minus SIGALRM if it hung.
+    The function returns 0 if the work was done, 1 if it raised, minus SIGALRM if it hung.
     """
     child = os.fork()
     if child == 0:
@@ -46,12 +46,12 @@ def forked(work: Callable[[], object]) -> Callable[[], int]:
 
 
 def status_of_child(work: Callable[[], object]) -> int:
-    """What `forked` gives at the end."""
+    """Does the work in a forked child; returns what the function of `forked` returns."""
     return forked(work)()
 
 
 class Program:
-    """A program in a process of its own; to be had from `started`."""
+    """A program in a process of its own; made by `started`."""
 
     def __init__(self, process: BaseProcess | subprocess.Popen[str], stdin: TextIO, stdout: TextIO) -> None:
         self._process = process
@@ -60,7 +60,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its number, and that of its process group."""
+        """The process id, and the id of its process group."""
         assert self._process.pid is not None
         return self._process.pid
 
@@ -70,7 +70,7 @@ class Program:
         self.wait()
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """The exit code; minus the number of the signal if one ended it.
+        """The exit code; minus the number of the signal if a signal ended it.
 
         Raises:
             AssertionError: it took too long.
@@ -84,11 +84,11 @@ class Program:
 
 @contextlib.contextmanager
 def started(code: str, *arguments: str) -> Iterator[Program]:
-    """Runs a program as `python -c` would, in a process that has imported torch and this package before.
+    """Runs a program as `python -c` would, in a process that has imported torch and this package already.
 
-    It is a child of the fork server, which has no threads, no files and no state of the tests. Take a new
-    interpreter where imports, the memory in use, environment variables or the end of an interpreter are
-    what is tested. At the end, the process and all that it has started are killed.
+    It is a child of the fork server, which has no threads, no files and no state of the tests. Use a new
+    interpreter for tests of imports, memory in use, environment variables or the end of an interpreter. At
+    the end, the process and all that it has started are killed.
 
     Args:
         code: the program.
@@ -104,15 +104,18 @@ def started(code: str, *arguments: str) -> Iterator[Program]:
                 process.kill()
         return
     context = multiprocessing.get_context("forkserver")
-    heard, tell = context.Pipe(duplex=False)
-    told, say = context.Pipe(duplex=False)
-    child = context.Process(target=_run, args=(code, arguments, heard, say, None))
+    stdin_end, stdin_start = context.Pipe(duplex=False)
+    stdout_end, stdout_start = context.Pipe(duplex=False)
+    child = context.Process(target=_run, args=(code, arguments, stdin_end, stdout_start, None))
     child.start()
-    heard.close()
-    say.close()
-    with open(os.dup(tell.fileno()), "w", buffering=1) as stdin, open(os.dup(told.fileno())) as stdout:
-        tell.close()
-        told.close()
+    stdin_end.close()
+    stdout_start.close()
+    with (
+        open(os.dup(stdin_start.fileno()), "w", buffering=1) as stdin,
+        open(os.dup(stdout_end.fileno())) as stdout,
+    ):
+        stdin_start.close()
+        stdout_end.close()
         try:
             yield Program(child, stdin, stdout)
         finally:
@@ -120,7 +123,7 @@ def started(code: str, *arguments: str) -> Iterator[Program]:
 
 
 def run_program(code: str, *arguments: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-    """Runs a program like `started` to its end; it finds nothing to read.
+    """Runs a program like `started` to its end, with nothing to read on its standard input.
 
     Raises:
         AssertionError: it took too long.
@@ -137,8 +140,8 @@ def run_program(code: str, *arguments: str, timeout: float = PATIENCE) -> subpro
         try:
             process.join(timeout)
             assert process.exitcode is not None, f"a program ran longer than {timeout} s"
-            said = [path.read_text(errors="replace") for path in (output, errors)]
-            return subprocess.CompletedProcess(["-c", *arguments], process.exitcode, *said)
+            texts = [path.read_text(errors="replace") for path in (output, errors)]
+            return subprocess.CompletedProcess(["-c", *arguments], process.exitcode, *texts)
         finally:
             _end(process)
 
@@ -168,7 +171,7 @@ def _run(
     _become(1, stdout, os.O_WRONLY | os.O_CREAT)
     if stderr is not None:
         _become(2, stderr, os.O_WRONLY | os.O_CREAT)
-    # Those of the server were made for what it says itself.
+    # The streams of the server process were made for its own output.
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(

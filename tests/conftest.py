@@ -23,7 +23,7 @@ from torchyoga.versions.names import decoded
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("torchyoga")
 
-# Workers and programs that are forked from a server import nothing for seconds.
+# Workers and programs that are forked from a server need no seconds for imports.
 multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
 
 
@@ -31,13 +31,13 @@ multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
 def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
     """Checks every version that the test has left under its `tmp_path`, as `Storage.check` does.
 
-    A file asks for it for all its tests with `pytest.mark.usefixtures`; tests that damage one on purpose
+    A file uses it for all its tests with `pytest.mark.usefixtures`; tests that damage a version on purpose
     are marked `damages`.
     """
     if "tmp_path" not in request.fixturenames or request.node.get_closest_marker("damages"):
         yield
         return
-    folder: Path = request.getfixturevalue("tmp_path")  # asked for here, so that it is there to the end
+    folder: Path = request.getfixturevalue("tmp_path")  # requested here, so that it exists until the end
     yield
     for id, version, root in versions_under(folder):
         try:
@@ -74,7 +74,7 @@ def mnist() -> tuple[np.ndarray, np.ndarray]:
 
 
 class Broken(Dataset[int]):
-    """Its row 9 cannot be read."""
+    """A dataset whose row 9 cannot be read."""
 
     def __len__(self) -> int:
         return 20

@@ -14,27 +14,27 @@ __all__ = ["SmallDisk", "small_disk"]
 
 
 class SmallDisk:
-    """A file system of its own; to be had from `small_disk`."""
+    """A small file system; made by `small_disk`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
     def fill(self, left: int) -> None:
-        """Leaves so many bytes free, in whole pages."""
+        """Fills the disk until `left` bytes are free, in whole pages."""
         self._ballast.unlink(missing_ok=True)
         free = os.statvfs(self.path)
         with open(self._ballast, "wb") as file:
             file.write(bytes(max(0, free.f_bavail * free.f_frsize - left)))
 
     def make_room(self) -> None:
-        """Takes back what `fill` has put there."""
+        """Deletes the file that `fill` has written."""
         self._ballast.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def small_disk(path: Path, nbytes: int) -> Iterator[SmallDisk]:
-    """A disk of so many bytes, mounted at an empty folder; skips the test where nobody may mount one."""
+    """A disk of `nbytes` bytes, mounted at an empty folder; skips the test if this user may not mount one."""
     path.mkdir(exist_ok=True)
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")

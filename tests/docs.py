@@ -33,8 +33,8 @@ FRAMEWORK_MODULES = [
     "torchyoga.compat.yogadl.tensors",
 ]
 PAGES = [page for page in _PAGES if page not in FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES]
-# The programs in examples/, by what they need: a backend of Keras, trainers or a store, and a pattern of what
-# they say.
+# The programs in examples/, by what they need: a backend of Keras, trainers or a store, with a pattern of
+# their output.
 FRAMEWORK_EXAMPLES = {
     "keras_from_tfdata": "tensorflow",
     "torch_from_keras_sequence": "torch",
@@ -63,7 +63,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def run_blocks(page: Path, **given: Any) -> None:
-    """Runs the Python blocks of a page, one after the other, in the current folder, with some names given."""
+    """Runs the Python blocks of a page, one after the other, in the current folder; `given` are names they
+    can use."""
     namespace: dict[str, Any] = {"__name__": "docs", **given}
     for number, code in enumerate(blocks(page, "python")):
         exec(compile(code, f"{page.name}, block {number}", "exec"), namespace)
@@ -72,11 +73,11 @@ def run_blocks(page: Path, **given: Any) -> None:
 def run_program(name: str, *arguments: str, **environment: str) -> str:
     """Runs one of examples/ in a process of its own; returns what it printed."""
     command = [sys.executable, *arguments, str(ROOT / "examples" / f"{name}.py")]
-    told = subprocess.run(
+    finished = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
-    assert told.returncode == 0, told.stdout + told.stderr[-3000:]
-    return told.stdout
+    assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
+    return finished.stdout
 
 
 def run_examples(module: str, folder: Path) -> None:

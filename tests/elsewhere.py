@@ -1,8 +1,9 @@
-"""A program in a process that lacks what only Linux or POSIX has, as torchyoga would find another system.
+"""A program in a process without the features that only Linux or POSIX has, as torchyoga would find them on
+another system.
 
-Run by test_platforms.py as `python tests/elsewhere.py <system> <folder>`. Libraries of others are imported
-first, with all that they need here, because they have ways of their own for other systems. Started workers
-import this file as well, and so lack the same.
+Run by test_platforms.py as `python tests/elsewhere.py <system> <folder>`. Other libraries are imported first,
+with all that they need here, because they have their own ways to support other systems. Workers that are
+started import this file as well, so they lack the same features.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import torch.utils.data
 import tqdm
 
 LIBRARIES = (filelock, fsspec, h5py, lmdb, multiprocessing, concurrent.futures, random, tempfile, torch, tqdm)
-# macOS forks and opens folders; it has no memory without a name, no /proc and no descriptors of processes.
+# macOS forks and opens folders; it has no anonymous memory files, no /proc and no descriptors of processes.
 LINUX = ("memfd_create", "MFD_CLOEXEC", "pidfd_open", "posix_fallocate", "sched_getaffinity", "O_PATH")
 POSIX = (
     *("fork", "forkpty", "register_at_fork", "major", "minor", "makedev", "statvfs", "fstatvfs", "sendfile"),
@@ -43,14 +44,14 @@ MODULES = ("resource", "fcntl", "pwd", "grp", "termios", "syslog")
 
 
 def take_away(system: str) -> None:
-    """Deletes it from this process, which has not imported torchyoga yet."""
+    """Deletes the features of a system from this process, which has not imported torchyoga yet."""
     assert "torchyoga" not in sys.modules
     _leave_whole_to_others()
     _take_proc_away()
     for name in LINUX:
         _delete(os, name)
     if system == "no-linux":
-        os.supports_follow_symlinks.discard(os.link)  # there are systems that cannot
+        os.supports_follow_symlinks.discard(os.link)  # some systems have no fork
         return
     for name in POSIX:
         _delete(os, name)
@@ -79,7 +80,7 @@ def take_away(system: str) -> None:
 
 
 def _leave_whole_to_others() -> None:
-    """Libraries that are imported already keep an `os` of their own with everything in it."""
+    """Gives libraries that are imported already a copy of `os` with everything in it."""
     whole = ModuleType("os")
     whole.__dict__.update(os.__dict__)
     for module in list(sys.modules.values()):
@@ -159,7 +160,8 @@ def story(folder: Path) -> None:
 
 
 def resume(ref: Any, shuffle: bool | str, num_workers: int = 0) -> None:
-    """An epoch in two parts, the second perhaps by workers, has the rows of an epoch in one, in order."""
+    """An epoch in two parts, the second perhaps read by workers, has the rows of an epoch in one part, in
+    order."""
     import torchyoga as yoga
 
     def loader(**more: Any) -> Any:
@@ -177,7 +179,7 @@ def resume(ref: Any, shuffle: bool | str, num_workers: int = 0) -> None:
 
 
 def labels(batches: Iterable[dict[str, Any]]) -> list[int]:
-    """The labels of batches, which all have texts and ragged rows as well."""
+    """The labels of batches; checks that all have texts and ragged rows as well."""
     return [int(label) for batch in batches for label in batch["label"]]
 
 

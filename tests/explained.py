@@ -1,4 +1,4 @@
-"""Whether what several have done at once to one thing can have been done one after the other."""
+"""Whether operations that ran at the same time on one thing could have run one after the other."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["Deed", "are_explained"]
 
 @dataclass(frozen=True)
 class Deed:
-    """Something that somebody has done.
+    """An operation and its outcome.
 
     Attributes:
-        begin: when it began; `end`: when it was over, infinity if nobody knows.
-        after: which states there may be after it in a given state; none if it cannot have been done then, or
-            not with what came of it.
+        begin: when it began; `end`: when it was over, infinity if that is unknown.
+        after: the states that it may lead to from a given state; none if it cannot have run then, or not with
+            this outcome.
     """
 
     begin: float
@@ -24,10 +24,10 @@ class Deed:
 
 
 def are_explained(deeds: Sequence[Deed], before: Hashable, after: Hashable) -> bool:
-    """True if there is an order of them, each at a moment between its begin and end, that leads from one
-    state to the other.
+    """True if there is an order of the operations, each at a moment between its begin and end, that leads
+    from one state to the other.
 
-    It says that they are linearizable; see Wing and Gong, Testing and verifying concurrent objects, 1993.
+    This means that they are linearizable; see Wing and Gong, Testing and verifying concurrent objects, 1993.
     """
     seen: set[tuple[frozenset[int], Hashable]] = set()
 

@@ -1,4 +1,4 @@
-"""Rows in files, for the orders that heed them."""
+"""Rows in files, for the orders that depend on files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 import torchyoga as yoga
 
-SIZES = (4, 7, 0, 5, 1, 6)  # of files, 23 rows in all
+SIZES = (4, 7, 0, 5, 1, 6)  # rows of each file, 23 in all
 
 
 class InFiles(yoga.DataRef):

@@ -47,7 +47,7 @@ KINDS: dict[str, list[Any]] = {
 
 
 def outcome(make: Any) -> Any:
-    """What it gives, or the kind of error."""
+    """What a function returns, or the class of its error."""
     try:
         return make()
     except Exception as error:

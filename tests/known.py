@@ -1,4 +1,4 @@
-"""Versions whose every row tells where it belongs, and things of other people beside them."""
+"""Versions in which every row says to which version it belongs, and foreign files beside them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCHEMA = yoga.Schema.of(KnownRows("", "", 0)[0], ragged=["words"])
 
 
 def generation_of(storage: yoga.Storage, id: str, version: str) -> int | None:
-    """Which generation is published; None if none is.
+    """The generation that is published; None if there is none.
 
     Raises:
         AssertionError: a row is of another generation than the first, or of another version.
@@ -50,12 +50,12 @@ def generation_of(storage: yoga.Storage, id: str, version: str) -> int | None:
     """
     try:
         return generation_in(storage.fetch(id, version), id, version)
-    except yoga.errors.NotFoundError:  # not there, or replaced while it was read
+    except yoga.errors.NotFoundError:  # absent, or replaced while it was read
         return None
 
 
 def generation_in(ref: yoga.DataRef, id: str, version: str) -> int:
-    """Which generation all rows are of; raises as `generation_of` does, and NotFoundError."""
+    """The generation of all rows; raises as `generation_of` does, and NotFoundError."""
     rows = list(ref)
     generation = int(rows[0]["generation"])
     expected = KnownRows(id, version, generation)
@@ -66,17 +66,17 @@ def generation_in(ref: yoga.DataRef, id: str, version: str) -> int:
 
 
 class Bystanders:
-    """Files and links of other people in a storage's folder; nothing may ever change them.
+    """Foreign files and links in a storage's folder, which nothing may ever change.
 
     Args:
         root: the folder of the storage.
-        outside: a folder that is to be made outside of it, where the links lead.
+        outside: a folder outside of it, made here, to which the links lead.
         ids: of the datasets beside whose versions some lie.
     """
 
     def __init__(self, root: Path, outside: Path, ids: list[str]) -> None:
         self._root, self._outside = root, outside
-        data = "0123456789abcdef-00000.mdb"  # as we would name it ourselves
+        data = "0123456789abcdef-00000.mdb"  # named as we would name it
         for name in (data, "manifest.json.new", "progress.json", "1/" + data):
             _write(outside / name)
         places = [root, root / ".staging", root / ".locks", root / ".hidden"]
@@ -96,15 +96,15 @@ class Bystanders:
         return {name: inside.get(name) for name in self.names}, there
 
     def check(self) -> None:
-        """AssertionError if any was changed or is gone."""
+        """Raises AssertionError if any was changed or is gone."""
         for before, now in zip((self._inside, self._there), self._look(), strict=True):
             changed = {name: now.get(name) for name in before if now.get(name) != before[name]}
-            assert not changed, f"somebody's own files are changed or gone: {changed}"
+            assert not changed, f"foreign files are changed or gone: {changed}"
 
 
 def _write(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"somebody's own: {path.name}")
+    path.write_text(f"a foreign file: {path.name}")
 
 
 def _tree(folder: Path) -> dict[str, Any]:
@@ -116,13 +116,15 @@ def _tree(folder: Path) -> dict[str, Any]:
             key = str(path.relative_to(folder))
             if path.is_symlink():
                 found[key] = ("link", os.readlink(path))
-            elif name in files and "somebody" in (text := path.read_bytes()[:200].decode(errors="replace")):
+            elif name in files and "a foreign file" in (
+                text := path.read_bytes()[:200].decode(errors="replace")
+            ):
                 found[key] = text
     return found
 
 
 def unexpected(storage: yoga.Storage, bystanders: Bystanders | None = None) -> list[str]:
-    """What lies in a storage's folder beside its versions, its locks and what is somebody's own."""
+    """Files in a storage's folder other than its versions, its locks and the foreign ones."""
     wanted = set(bystanders.names) if bystanders else set()
     found = []
     for path in storage.path.rglob("*"):

@@ -6,8 +6,9 @@
 
 Results go to a file, a line each; the same command continues where it was stopped. Each mutant is made in a
 copy of the checkout and run by a child of this process, which has imported torch and others, not torchyoga.
-It runs those tests of the room that run the changed line, the quickest first; with --again all of them. What
-cannot be noticed, for it does the same, is listed with the reason in tests/mutants.txt.
+It runs those tests of the room that run the changed line, the quickest first; with --again all of them.
+Mutants that no test can notice, because they do the same as the original, are listed with the reason in
+tests/mutants.txt.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ ROOMS = {
     "stores/downloads": "remote/downloads remote/small_cache remote/stores remote/races",
     "stores/remote": "remote/stores remote/races remote/remote",
 }
-# What takes long to import and knows nothing of torchyoga.
+# Modules that take long to import and do not import torchyoga.
 WARM = (
     "torch.utils.data",
     "torch.distributed",
@@ -95,7 +96,7 @@ WARM = (
 KILLED = ("killed", "timeout")
 
 
-# -- which
+# -- which mutants
 
 
 def files_of(room: str) -> list[str]:
@@ -108,18 +109,19 @@ def files_of(room: str) -> list[str]:
 
 
 def rank(key: str, seed: int) -> bytes:
-    """Where a mutant stands in the lottery; that others come and go changes nothing."""
+    """The rank of a mutant in the drawing; it does not depend on which other mutants there are."""
     return hashlib.blake2b(f"{seed} {key}".encode(), digest_size=8).digest()
 
 
 def chosen(sources: dict[str, str], count: int, seed: int) -> list[tuple[str, Mutation]]:
-    """A sample of the mutants of some rooms, whose sources are given: the room of each, and the mutation."""
+    """A sample of the mutants of some rooms, whose sources are passed: the room of each, and the mutation."""
     found = [(room, each) for room, source in sources.items() for each in mutations(source, f"{room}.py")]
     return sorted(found, key=lambda one: rank(one[1].key, seed))[:count]
 
 
 def known_equal(text: str) -> dict[str, str]:
-    """The mutants that do the same as the original, and why: a key a line, below it the reason, indented."""
+    """The mutants that do the same as the original, and why: a line with the key, below it the reason,
+    indented."""
     found: dict[str, str] = {}
     key = ""
     for line in text.splitlines():
@@ -191,7 +193,7 @@ class Watch:
 
 @dataclass(eq=False)  # pytest wants plugins hashable
 class Chosen:
-    """A pytest plugin: runs some tests in their order, each with a limit; notes what came of it in a file."""
+    """A pytest plugin: runs some tests in their order, each with a limit; writes the outcomes to a file."""
 
     names: list[str]
     seconds: dict[str, float]
@@ -236,7 +238,7 @@ class Quick:
 
 
 def _limit(seconds: float) -> float:
-    """How many seconds to wait for what has taken so many."""
+    """How many seconds to wait for a test that has taken `seconds`."""
     return 30 + 5 * seconds
 
 
@@ -275,18 +277,18 @@ class Desk:
 
     @property
     def told(self) -> Path:
-        """What the child says at its end."""
+        """What the child has reported at its end."""
         return self.folder / "told.json"
 
     def write(self, name: str, source: str) -> None:
-        """Changes a file so that Python sees it, though the second and the size may be the same."""
+        """Changes a file so that Python notices it, even if its time (in seconds) and size stay the same."""
         self.written += 1
         path = self.here / name
         path.write_text(source)
         os.utime(path, (1e9 + self.written, 1e9 + self.written))
 
     def start(self, work: Callable[[], int], seconds: float) -> None:
-        """Forks a child that does something in the copy; it has so many seconds."""
+        """Forks a child that does the work in the copy, for at most `seconds` seconds."""
         for name in ("tmp", "home"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
             (self.folder / name).mkdir(exist_ok=True)
@@ -307,7 +309,7 @@ class Desk:
                 os.dup2(to, stream)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            # A loop without end shall not take the machine's memory.
+            # An endless loop must not take the machine's memory.
             size = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_DATA, (size + 6 * 2**30, resource.RLIM_INFINITY))
             os.chdir(self.here)
@@ -327,19 +329,19 @@ class Desk:
             os._exit(code)
 
     def end(self) -> int | None:
-        """None as long as the child lives; else its status, minus SIGKILL if its time was over."""
+        """None while the child lives; then its status, minus SIGKILL if its time was over."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
             if time.monotonic() < self.ends:
                 return None
             self.kill()
             return -signal.SIGKILL
-        self._kill_all()  # whoever it has left
+        self._kill_all()  # processes that it has left behind
         self.pid = 0
         return os.waitstatus_to_exitcode(status)
 
     def kill(self) -> None:
-        """Ends the child, if there is one, and all it has started."""
+        """Ends the child, if there is one, and all processes that it has started."""
         if self.pid:
             self._kill_all()
             os.waitpid(self.pid, 0)
@@ -360,7 +362,7 @@ def _is_here(path: str) -> bool:
 def learned(desks: Sequence[Desk], files: Sequence[str], note: Path) -> dict[str, dict[str, Any]]:
     """The tests of each file: how long they take, which lines they run. What is known already is in the note.
 
-    Those that fail twice though nothing is changed are named, and left out.
+    Tests that fail twice although nothing is changed are named, and left out.
     """
     known = json.loads(note.read_text()) if note.exists() else {}
     package = b"".join(path.read_bytes() for path in sorted((ROOT / "torchyoga").rglob("*.py")))
@@ -407,12 +409,12 @@ def learned(desks: Sequence[Desk], files: Sequence[str], note: Path) -> dict[str
 def tests_for(
     room: str, mutation: Mutation, tests: dict[str, dict[str, Any]], all_of_them: bool
 ) -> list[list[tuple[str, float]]]:
-    """The tests of a room that run what is changed, with their seconds: batches, each for a process.
+    """The tests of a room that run the changed lines, with their seconds: batches, each for a process.
 
-    First come those of one file, which is soon imported, then the others, the quickest first. Where none runs
-    the lines themselves, as none does that are run at import, those of the function or class around count; if
-    there is none either, all tests of the room. Tests of remote stores are apart, for beside their threads
-    the others shall not fork.
+    First come those of one file, which is imported quickly, then the others, the quickest first. If no test
+    runs the lines themselves, because they run at import, the tests of the function or class around them are
+    taken; if there are none either, all tests of the room. Tests of remote stores are kept apart, because
+    they have threads, beside which the others must not fork.
     """
     found = [
         (name, test["seconds"], int(test["lines"].get(room, "0"), 16))
@@ -446,7 +448,7 @@ def _at_desks(
     start: Callable[[Desk, Any], None],
     finish: Callable[[Desk, Any, int], bool],
 ) -> None:
-    """Does tasks at desks, as many at once as there are; `finish` says whether a task is done, or goes on."""
+    """Does tasks at desks, one at each desk at a time; `finish` says whether a task is done or goes on."""
     waiting, busy = list(reversed(tasks)), dict[int, tuple[Desk, Any]]()
     free = list(desks)
     try:
@@ -468,7 +470,7 @@ def _at_desks(
 
 @dataclass
 class Task:
-    """A mutant under way."""
+    """A mutant that is being tried."""
 
     room: str
     mutation: Mutation
@@ -479,7 +481,8 @@ class Task:
 
 @dataclass
 class Result:
-    """What came of a mutant: survived, killed, timeout (which counts as killed) or error (which is none)."""
+    """The outcome of a mutant: survived, killed, timeout (which counts as killed) or error (which counts as
+    none of these)."""
 
     key: str
     room: str
@@ -561,7 +564,7 @@ def read(results: Path) -> dict[str, Result]:
 
 
 def report(results: Sequence[Result], equal: dict[str, str], gone: Sequence[str]) -> float:
-    """Prints what came of each room and who has survived; the share of killed ones."""
+    """Prints the outcome of each room and the surviving mutants; returns the share of killed ones."""
     survivors = [result for result in results if result.outcome == "survived"]
     print(f"\n{'room':10} mutants killed timeout equal survived error    rate")
     for room in [*ROOMS, "all"]:

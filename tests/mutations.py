@@ -1,4 +1,4 @@
-"""Small changes to Python source that tests should notice: a piece of the text is another, no line moves."""
+"""Small changes to Python source that tests should notice: a piece of the text is replaced, no line moves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Is: ("is", "is not"),
     ast.IsNot: ("is not", "is"),
 }
-_REVERSED = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)  # the other one is the same as a `not`
+_REVERSED = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)  # the other one equals a `not`
 _ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.Add: ("+", "-"),
     ast.Sub: ("-", "+"),
@@ -61,7 +61,7 @@ _EXTREMES = {
     "minimum": "maximum",
     "maximum": "minimum",
 }
-# What only people or type checkers read.
+# Text that only people or type checkers read.
 _LOGS = re.compile(r"_?log(ger|ging)?")
 _TOLD = re.compile(r"\w*(Error|Warning)|_?warn")
 _FOR_TYPES = {"TypeVar", "ParamSpec", "NewType", "cast"}
@@ -73,9 +73,10 @@ class Mutation:
     """One change to one file.
 
     Attributes:
-        key: the file, the function, the line and what becomes of it: its name, also when other lines change.
+        key: the file, the function, the line and what becomes of it; it stays the same when other lines
+            change.
         operator: which of `OPERATORS`.
-        start: where the piece begins that is replaced, in bytes.
+        start: where the piece that is replaced begins, in bytes.
         end: where it ends.
         text: what takes its place.
         line: the line of `start`.
@@ -97,9 +98,9 @@ class Mutation:
 
 
 def mutations(source: str, file: str) -> list[Mutation]:
-    """All that can be made of a file, in its order. Not each of them parses.
+    """All mutations of a file, in the order of its text. Not all of them parse.
 
-    What is said to people (messages of errors and warnings, logs, docstrings) is left alone, and so are type
+    Texts for people (messages of errors and warnings, logs, docstrings) are left alone, and so are type
     hints, imports, assertions and `__all__`.
 
     Args:
@@ -209,7 +210,7 @@ class _Finder(ast.NodeVisitor):
             self._add("constant", node, 'b""' if value else 'b"mutant"')
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        # What is inside has no places of its own before Python 3.12.
+        # The parts inside have no positions of their own before Python 3.12.
         if not self._is_told:
             self._add("constant", node, '""')
 
@@ -354,7 +355,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def _name(node: ast.expr) -> str:
-    """The last name of what is called; "" if it has none."""
+    """The last name of the expression that is called; "" if it has none."""
     match node:
         case ast.Call(func=func):
             return _name(func)

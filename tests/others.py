@@ -1,4 +1,4 @@
-"""What may lie where a file should be."""
+"""Things that may lie where a file should be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 def make_socket(path: Path) -> None:
     here = os.open(".", os.O_RDONLY)
     try:
-        os.chdir(path.parent)  # its name may have a hundred characters only
+        os.chdir(path.parent)  # its name may have only a hundred characters
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name)
     finally:

@@ -1,8 +1,8 @@
-"""A folder, and what of it may be there after a power cut.
+"""A folder, and the states that it may have after a power cut.
 
-What is on the disk is what was synced: the content of a file by a sync of the file, the names in a folder
-by a sync of the folder. Of everything since then any part may be lost, whatever the order it was done in.
-Only a name that was given from one file to another is always one's or the other's, as the system promises.
+Everything that was synced is on the disk: the content of a file by a sync of the file, the names in a folder
+by a sync of the folder. Any part of everything after that may be lost, in whatever order it was done. Only a
+name that passed from one file to another always belongs to one of the two, as the system promises.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ import pytest
 __all__ = ["Cut", "Recorder", "Tree", "lay_out", "recorded"]
 
 T = TypeVar("T")
-Tree = dict[str, bytes | None]  # by path: the content of each file; of a folder None
+Tree = dict[str, bytes | None]  # by path: the content of each file; None for a folder
 _OF_TWO = ("rename", "replace", "link")
 _CHANGES = (*_OF_TWO, "unlink", "remove", "rmdir", "mkdir")
 _PAGE = 4096
 
 
 class Cut:
-    """What is on the disk, or may be, at a moment.
+    """What is, or may be, on the disk at a moment.
 
     Args:
         top: the number of the folder.
-        names: of each folder, by number: what each name has stood for, oldest first; nothing is None.
-        contents: of each file: likewise; the first one is on the disk.
-        before: what was about to be done.
+        names: for each folder, by number: the files that each name has stood for, oldest first; None is no
+            file.
+        contents: for each file, likewise; the first one is on the disk.
+        before: the operation that was about to begin.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Cut:
         self._contents = contents
 
     def trees(self, most: int, ignored: Sequence[str] = ()) -> Iterator[Tree]:
-        """What may be there, each once: everything, or about `most` cases if there are more.
+        """The states that are possible, each once: all, or about `most` cases if there are more.
 
         Args:
             most: cases.
@@ -66,7 +67,7 @@ class Cut:
                 yield tree
 
     def _every(self, ignored: Sequence[str]) -> Iterator[Tree]:
-        """As an odometer goes: the last choice turns first."""
+        """All choices, counted like an odometer: the last one turns first."""
         turned: list[int] = []
         while True:
             sizes: list[int] = []
@@ -86,7 +87,7 @@ class Cut:
             turned[-1] += 1
 
     def _some(self, most: int, ignored: Sequence[str]) -> Iterator[Tree]:
-        """All that is old, all that is new, all but one thing, and anything at random."""
+        """Everything old, everything new, everything new but one thing, and random choices."""
         yield self._tree(lambda values: values[0], ignored)
         for lost in range(most):
             place = -1
@@ -121,7 +122,7 @@ class Cut:
         return found
 
     def _torn(self, file: int) -> list[bytes]:
-        """What may be in a file: the first what is on the disk, the last what was written."""
+        """The contents that a file may have: the first is on the disk, the last was written."""
         values = self._contents[file]
         new = values[-1]
         if len(values) == 1:
@@ -137,10 +138,10 @@ class Cut:
 
 
 class Recorder:
-    """Notes what is done to a folder, and when it was synced.
+    """Records what is done to a folder, and when it was synced.
 
     Attributes:
-        cuts: the moments before each sync, when most may be lost, and the one at the end.
+        cuts: the moments before each sync, when most may be lost, and the end.
         log: what was done, in order: the verb and the path.
     """
 
@@ -152,24 +153,24 @@ class Recorder:
         self._names: dict[int, dict[str, list[int | None]]] = {}
         self._contents: dict[int, list[bytes]] = {}
         self._paths: dict[int, str] = {}
-        self._handles: list[int] = []  # while a file is open, its number is not given to another one
+        self._handles: list[int] = []  # while a file is open, no other one gets its number
         self._look()
         for number in [*self._names, *self._contents]:
             self._settle(number)
 
     def cut(self, before: str) -> Cut:
-        """What may be there if the power is cut now."""
+        """The states that are possible if the power is cut now."""
         self._look()
         names = {number: {name: [*v] for name, v in found.items()} for number, found in self._names.items()}
         return Cut(self._top, names, {number: [*v] for number, v in self._contents.items()}, before)
 
     def changing(self, what: str, *paths: Any) -> None:
-        """Something is about to be changed."""
+        """Called before something is changed."""
         self._look()
         self.log.append(f"{what} {' to '.join(os.path.basename(os.fsdecode(path)) for path in paths)}")
 
     def synced(self, status: os.stat_result) -> None:
-        """A file or folder was synced."""
+        """Called when a file or folder was synced."""
         self._look()
         path = self._paths.get(status.st_ino)
         if path is not None:
@@ -178,7 +179,7 @@ class Recorder:
             self._settle(status.st_ino)
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the recording."""
         for handle in self._handles:
             os.close(handle)
 
@@ -217,9 +218,9 @@ class Recorder:
 
 
 class _Env:
-    """LMDB's environment, which syncs without Python's knowing.
+    """LMDB's environment, which syncs without Python noticing.
 
-    It syncs the file if it is told to by force, or if it was not opened to leave that.
+    It syncs the file if `force` is passed, or if it was not opened without sync.
     """
 
     def __init__(self, recorder: Recorder, env: Any, syncs: bool) -> None:
@@ -237,7 +238,7 @@ class _Env:
 
 
 def recorded(top: Path, act: Callable[[], object]) -> Recorder:
-    """What was done to a folder meanwhile; an error of the act's comes out."""
+    """Records what `act` does to a folder; an error of `act` is raised."""
     recorder = Recorder(top)
     syncs = {"fsync": os.fsync, "fdatasync": getattr(os, "fdatasync", os.fsync)}
     changes = {name: getattr(os, name) for name in _CHANGES}
@@ -275,7 +276,7 @@ def recorded(top: Path, act: Callable[[], object]) -> Recorder:
 
 
 def lay_out(tree: Tree, folder: Path) -> None:
-    """Makes a folder of it."""
+    """Writes such a state to a folder."""
     folder.mkdir()
     for path, content in tree.items():
         if content is None:

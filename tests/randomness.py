@@ -1,4 +1,4 @@
-"""How far orders lie from those of a fair shuffle: statistics in standard deviations."""
+"""How far orders are from those of a fair shuffle: statistics in standard deviations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 LAGS = (1, 2, 8, 64)
-_PLAIN = 64  # rows from which counts over an order are as good as independent
+_PLAIN = 64  # from this many rows on, counts over an order are nearly independent
 _PLACES = (0, 1, 2, 3)  # and the middle and the end
 
 
@@ -27,19 +27,19 @@ class Statistics:
         self.orders = 0
         self._sums: dict[
             str, list[float]
-        ] = {}  # of each number of an order: how many, their sum, that of the squares
-        self._counts: dict[str, Any] = {}  # of what comes, and the expectation of each for one order
+        ] = {}  # for each number of an order: how many, their sum, the sum of their squares
+        self._counts: dict[str, Any] = {}  # counts of what comes, and the expectation of each for one order
 
     def add(self, orders: Any) -> None:
-        """Counts some more orders, (orders, N)."""
+        """Adds some more orders, (orders, N)."""
         length, orders = self.length, np.asarray(orders, np.int32)
         numbers, mean = np.arange(length), (length - 1) / 2
         self.orders += len(orders)
-        some = len(orders) // 4 if length > 1000 else len(orders)  # for it takes long, and is soon seen
+        some = len(orders) // 4 if length > 1000 else len(orders)  # because it takes long, and shows soon
         self._number("parity", parities(orders[: max(some, 1)]), 0.5)
         squares = ((numbers - mean) ** 2).sum()
         centred = orders - mean
-        if length > 2:  # of two rows there is nothing but the parity
+        if length > 2:  # two rows have nothing but a parity
             neighbours = (centred[:, :-1] * centred[:, 1:]).sum(1)
             self._number("serial", neighbours, -squares / length)
             self._number("position", centred @ (numbers - mean), 0)
@@ -104,7 +104,8 @@ class Statistics:
             found, wanted = found[wanted > 0], wanted[wanted > 0]
             cells = (found - wanted) / np.sqrt(wanted)
             yield name, of_chi_square(float((cells**2).sum()), len(cells) - 1)
-            # A single one, where there are enough to be normally distributed, and for as many as there are.
+            # Each single count, if counts are large enough to be normally distributed, and all of them
+            # together.
             if len(cells) > 2 and wanted.min() > 100:
                 yield f"{name}, one of them", float(np.abs(cells).max()) - math.sqrt(2 * math.log(len(cells)))
 
@@ -114,9 +115,9 @@ class Statistics:
 
 
 def parities(orders: Any) -> Any:
-    """0 for even orders, 1 for odd ones: whether N less the number of cycles is odd."""
+    """0 for even orders, 1 for odd ones: whether N minus the number of cycles is odd."""
     length = orders.shape[1]
-    least = np.broadcast_to(np.arange(length, dtype=np.int32), orders.shape)  # row of each one's cycle
+    least = np.broadcast_to(np.arange(length, dtype=np.int32), orders.shape)  # a row of the cycle of each
     ahead = orders
     for _ in range((length - 1).bit_length()):
         least = np.minimum(least, np.take_along_axis(least, ahead, 1))
@@ -132,7 +133,7 @@ def of_chi_square(found: float, freedom: int) -> float:
 
 
 def together(orders: Iterable[Any], length: int) -> Statistics:
-    """The statistics of orders that come one by one."""
+    """The statistics of orders that are made one by one."""
     found, some, rows = Statistics(length), [], 0
     for order in orders:
         some.append(order)

@@ -1,4 +1,4 @@
-"""How processes are started that inherit nothing."""
+"""Ways to start processes that inherit nothing."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pytest
 
 __all__ = ["FRESH_STARTS"]
 
-# Both send what a process needs as a pickle; a spawned one imports torch first, for seconds.
+# Both send what a process needs as a pickle; a spawned one first imports torch, which takes seconds.
 FRESH_STARTS = ["forkserver", pytest.param("spawn", marks=pytest.mark.rest)]

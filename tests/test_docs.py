@@ -1,4 +1,4 @@
-"""What the docs say runs, and where they point there is something."""
+"""The code in the docs runs, and their links lead to something."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_there_are_blocks_to_run() -> None:
 @pytest.mark.parametrize(
     "page", PAGES + FRAMEWORK_PAGES + TRAINER_PAGES + REMOTE_PAGES, ids=lambda page: page.name
 )
-def test_links_and_commands_lead_somewhere(page: Path) -> None:
+def test_links_and_make_targets_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -52,6 +52,6 @@ def test_examples_in_docstrings(name: str, tmp_path: Path) -> None:
     run_examples(name, tmp_path)
 
 
-def test_all_examples_are_run_somewhere() -> None:
+def test_every_example_is_run_by_some_test() -> None:
     known = {"quickstart", *FRAMEWORK_EXAMPLES, *TRAINER_EXAMPLES, *REMOTE_EXAMPLES}
     assert known == {path.stem for path in (ROOT / "examples").glob("*.py")}

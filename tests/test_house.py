@@ -1,4 +1,4 @@
-"""Who may import whom, and what the package shows to the world."""
+"""Which file may import which, and the public names of the package."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NEVER = {
 FOR_ALL_ADAPTERS = {"map_style", "numbered", "pool", "watched"}
 PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
-    # `as_dataref` is public there, too: both are about Keras, but the one never loads it.
+    # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
 }
 MOST_ENTRIES = 25  # in a folder
@@ -84,7 +84,7 @@ MOST_ANY = 10  # in annotations, of 1,000 lines of code
 
 @cache
 def rooms() -> list[str]:
-    """All files but those that say what a folder is."""
+    """All files except the `__init__` files of folders."""
     paths = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
     return sorted(
         ".".join(path.parts).removesuffix(".__init__")
@@ -100,7 +100,7 @@ def file_of(room: str) -> Path:
 
 @cache
 def imports_of(room: str) -> set[str]:
-    """Full names of all that a room imports, wherever in the file it does so."""
+    """Full names of everything that a file imports, anywhere in it."""
     base = ["torchyoga", *room.split(".")]
     if not file_of(room).name.startswith("__init__"):
         base = base[:-1]
@@ -148,7 +148,7 @@ def test_a_file_imports_only_rooms_above_it(room: str) -> None:
         assert not any(found == name or found.startswith(name + ".") for found in imports_of(room))
 
 
-def test_adapters_know_their_own_framework_only() -> None:
+def test_adapters_import_only_their_own_framework() -> None:
     shared = {f"adapters.{name}" for name in FOR_ALL_ADAPTERS}
     assert shared <= set(rooms())
     adapters = {room for room in rooms() if room.startswith("adapters.")} - shared
@@ -158,7 +158,7 @@ def test_adapters_know_their_own_framework_only() -> None:
         assert not ours(room) & (adapters - {PORTER}), f"{room} knows a framework"
 
 
-def test_what_builds_sources_is_called_source_of() -> None:
+def test_functions_that_build_sources_are_called_source_of() -> None:
     for room in (room for room in rooms() if room.startswith("adapters.") and room != PORTER):
         tree = ast.parse(file_of(room).read_text())
         makes = any(
@@ -191,7 +191,7 @@ def test_any_is_rare() -> None:
     assert 1000 * uses / sum(map(lines_of_code, texts)) <= MOST_ANY
 
 
-def test_there_are_no_rings() -> None:
+def test_there_are_no_import_cycles() -> None:
     left = {room: ours(room) & set(rooms()) - {room} for room in rooms()}
     while left:
         free = {room for room, needs in left.items() if not needs & set(left)}
@@ -251,7 +251,7 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
         assert str(error("asked, found, do")) == "asked, found, do"
 
 
-def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+def test_the_docstring_draws_the_tree_of_errors() -> None:
     for text in (errors.__doc__ or "", (PACKAGE.parent / "docs" / "errors.md").read_text()):
         drawn = dict(re.findall(r"(?:-- |\| `)(\w+Error)(?:` \| | \()([\w, `]+?)(?: \||\))", text))
         assert drawn.keys() == set(errors.__all__) - {"YogaError"}
@@ -276,11 +276,11 @@ def test_importing_loads_no_optional_framework() -> None:
     ]
     code = f"import sys, torchyoga; print([name for name in {names} if name in sys.modules])"
     command = [sys.executable, "-c", code]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert told.stdout.strip() == "[]"
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert finished.stdout.strip() == "[]"
 
 
-# What other packages have no public name for.
+# Private names of other packages for which there is no public one.
 THIRD_PARTY = {
     "_C",
     "_add_dataloader",
@@ -311,7 +311,7 @@ OF_NAMEDTUPLES = {"_asdict", "_fields", "_make", "_replace"}
 
 
 @pytest.mark.parametrize("room", rooms())
-def test_nobody_reads_the_private_names_of_another_file(room: str) -> None:
+def test_no_file_reads_private_names_of_another(room: str) -> None:
     tree = ast.parse(file_of(room).read_text())
     attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     own = {

@@ -49,7 +49,7 @@ def test_each_operator_applies_somewhere() -> None:
     assert set(used) == set(OPERATORS)
 
 
-def test_what_is_changed_in_a_few_lines() -> None:
+def test_all_mutations_of_a_few_lines() -> None:
     found = {
         (mutation.operator, mutation.key.partition(" -> ")[2].removeprefix("list[int]: -> "))
         for mutation in mutations(PLAIN, "f.py")
@@ -82,7 +82,7 @@ def test_what_is_changed_in_a_few_lines() -> None:
     }
 
 
-def test_a_mutant_keeps_its_name_and_its_place_in_the_lottery_when_other_lines_change() -> None:
+def test_a_mutant_keeps_its_name_and_rank_when_other_lines_change() -> None:
     moved = "# a line more\nx = y < 0\n" + PLAIN
     before = [mutation.key for mutation in mutations(PLAIN, "f.py")]
     after = [mutation.key for mutation in mutations(moved, "f.py")]
@@ -102,7 +102,7 @@ def test_a_room_has_tests(room: str) -> None:
     assert all((mutants.ROOT / file).is_file() for file in files)
 
 
-def test_the_tests_that_run_a_line_come_first_the_quickest_before_the_others() -> None:
+def test_tests_that_run_the_line_come_first_and_quick_ones_before_slow_ones() -> None:
     (mutation,) = (
         m for m in mutations("def f(a):\n    b = a\n    return b\n", "order/place.py") if m.line == 2
     )
@@ -124,7 +124,7 @@ def test_the_tests_that_run_a_line_come_first_the_quickest_before_the_others() -
     assert {name for name, _ in everything} == {*names}
 
 
-def test_those_that_do_the_same_are_listed_with_the_reason() -> None:
+def test_equivalent_mutants_are_listed_with_a_reason() -> None:
     assert mutants.known_equal("# of these\nf.py g: a: b -> a: c\n  It is\n  so.\n") == {
         "f.py g: a: b -> a: c": "It is so."
     }

@@ -1,4 +1,4 @@
-"""Other systems: what is run for them, and that the package does without what they lack."""
+"""Other systems: what runs on them, and that the package works without the features they lack."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ SYSTEMS = {
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is absent by itself")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems lack these features anyway")
 @pytest.mark.parametrize("system", [pytest.param("no-linux", marks=pytest.mark.rest), "no-posix"])
-def test_a_story_runs_without_what_other_systems_lack(system: str, tmp_path: Path) -> None:
-    # In tests/, so that the package is found as the tests find it, in started workers, too.
+def test_the_package_works_without_features_that_other_systems_lack(system: str, tmp_path: Path) -> None:
+    # In tests/, so that the package is found in the same way as in the tests, also in workers that are
+    # started.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "tests" / "elsewhere.py"), system, str(tmp_path)],
@@ -46,7 +47,7 @@ def jobs() -> dict[str, Any]:
 
 
 def commands(job: dict[str, Any]) -> list[str]:
-    """What a job runs, with all values of its matrix."""
+    """The commands of a job, with all values of its matrix."""
     matrix = job.get("strategy", {}).get("matrix", {})
     found = []
     for values in itertools.product(*matrix.values()):
@@ -78,11 +79,11 @@ def test_the_workflow_runs_only_targets_of_the_makefile() -> None:
 
 def test_the_workflow_has_the_systems_and_pythons_that_the_package_names() -> None:
     matrix = jobs()["test"]["strategy"]["matrix"]
-    said = classifiers()
+    texts = classifiers()
     versions = {f"Programming Language :: Python :: {version}" for version in matrix["python"]}
-    assert versions == {text for text in said if re.search(r":: 3\.\d+$", text)}
+    assert versions == {text for text in texts if re.search(r":: 3\.\d+$", text)}
     assert {SYSTEMS[system] for system in matrix["os"]} == {
-        text for text in said if "Operating System" in text
+        text for text in texts if "Operating System" in text
     }
     others = [step["with"]["python-version"] for step in jobs()["rest"]["steps"] if "with" in step]
     assert set(others) <= set(matrix["python"])

@@ -1,4 +1,4 @@
-"""Power cuts, at any moment: a version is there whole or not at all, and what is done is done."""
+"""Power cuts, at any moment: a version exists whole or not at all, and finished operations stay finished."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from torchyoga.formats.contract import FORMATS
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
 
 OLD, NEW = 1, 2
-MOST, MOST_CONTINUED = 100, 4  # cases of one moment
+MOST, MOST_CONTINUED = 100, 4  # cases for each moment
 HIDDEN = (".locks", ".staging")
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 16 rows, so that versions have several."""
-    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both come back
+    """Files of 16 rows, so that versions have several."""
+    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both are restored
     monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
     make_small_files()
 
 
 class World:
-    """A disk that is recorded, with a storage on it, and another storage elsewhere."""
+    """A disk that is recorded, with a storage on it, and another storage that is not on it."""
 
     def __init__(self, folder: Path, format: str) -> None:
         self.disk, self.format, self._folder = folder / "disk", format, folder
@@ -47,7 +47,7 @@ class World:
         return yoga.Storage((disk or self.disk) / "data" / "storage", self.format)
 
     def laid_out(self, tree: Tree) -> yoga.Storage:
-        """The storage that is there after a power cut."""
+        """The storage as it is after a power cut."""
         self._looks += 1
         disk = self._folder / f"after-{self._looks}"
         lay_out(tree, disk)
@@ -85,14 +85,14 @@ def empty(world: World) -> None:
 
 
 def generation(storage: yoga.Storage) -> int | str | None:
-    """Which one is published; CorruptError or AssertionError if it is not whole."""
+    """The generation that is published; CorruptError or AssertionError if it is not whole."""
     if ("a", "1") not in storage.list():
         return None
     storage.check("a", "1")
     return generation_of(storage, "a", "1") if len(storage.fetch("a", "1")) else "empty"
 
 
-# What is done, and what is there before and after.
+# What is done, and which generation is published before and after.
 ACTS: dict[str, tuple[Callable[[World], None], int | None, int | str | None]] = {
     "new": (new, None, NEW),
     "overwrite": (overwrite, OLD, NEW),
@@ -107,7 +107,7 @@ ACTS: dict[str, tuple[Callable[[World], None], int | None, int | str | None]] = 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", list(ACTS))
-def test_a_version_is_there_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
+def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: Path) -> None:
     world = World(tmp_path, format)
     do, before, after = ACTS[act]
     submit(world.origin, NEW)
@@ -126,7 +126,7 @@ def test_a_version_is_there_whole_or_not_at_all(act: str, format: str, tmp_path:
                 known[key] = found = generation(storage)
                 if before is not None:
                     storage.check("b", "1")
-                # Whatever is left is in nobody's way.
+                # Files that are left do not hinder anything.
                 if tree in (trees[0], trees[-1]):
                     submit(storage, NEW, overwrite=True)
                     assert generation(storage) == NEW
@@ -137,8 +137,10 @@ def test_a_version_is_there_whole_or_not_at_all(act: str, format: str, tmp_path:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", ["new", "copy"])
-def test_what_was_begun_is_done_after_a_power_cut(act: str, format: str, tmp_path: Path) -> None:
-    """By the next call, which goes on with files that are whole, and with no others."""
+def test_an_operation_cut_off_by_a_power_cut_succeeds_when_called_again(
+    act: str, format: str, tmp_path: Path
+) -> None:
+    """The next call goes on with files that are whole, and with no others."""
     world = World(tmp_path, format)
     submit(world.origin, NEW)
     recorder = recorded(world.disk, partial(ACTS[act][0], world))
@@ -164,7 +166,7 @@ def test_what_was_begun_is_done_after_a_power_cut(act: str, format: str, tmp_pat
 def test_a_file_that_fits_into_a_buffer_is_copied_whole(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As all do where the system asks for large pieces."""
+    """As all files do on systems that ask for large pieces."""
     world = World(tmp_path, format)
     world.origin.submit([1, 2, 3], "a", "1", progress=False)
     monkeypatch.setattr("torchyoga.files.root.open", partial(open, buffering=2**20), raising=False)
@@ -178,14 +180,14 @@ def test_a_file_that_fits_into_a_buffer_is_copied_whole(
 
 
 class DiskError(Exception):
-    """Of a disk that could not sync."""
+    """The error of a disk that could not sync."""
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
+def test_replaced_files_are_cleaned_only_after_the_new_manifest_is_synced(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if whoever put it there could not wait for that."""
+    """Also if the process that wrote the manifest could not wait for that."""
     world = World(tmp_path, format)
     submit(world.storage(), OLD)
 
@@ -196,7 +198,7 @@ def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
     def replaced_and_cleaned() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(Root, "commit", commit)
-            # An iterator, for whose build no notes of progress are committed.
+            # An iterator, because its build commits no progress notes.
             rows = iter(KnownRows("a", "1", NEW))
             with pytest.raises(DiskError):
                 world.storage().submit(rows, "a", "1", overwrite=True, schema=SCHEMA, progress=False)
@@ -208,7 +210,7 @@ def test_what_was_replaced_is_cleaned_when_the_new_manifest_is_down(
 
 
 class Breaking(KnownRows):
-    """Rows of which one cannot be read at first."""
+    """Rows, one of which cannot be read at first."""
 
     is_broken = True
 
@@ -219,7 +221,7 @@ class Breaking(KnownRows):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_an_interrupted_build_has_kept_is_kept(
+def test_files_kept_by_an_interrupted_build_survive_a_power_cut(
     format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, rows = World(tmp_path, format), Breaking("a", "1", NEW)
@@ -245,7 +247,7 @@ def test_what_an_interrupted_build_has_kept_is_kept(
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("act", ["new", "overwrite", "copy over"])
-def test_data_and_folder_are_down_before_the_manifest_is(act: str, format: str, tmp_path: Path) -> None:
+def test_data_and_folder_are_synced_before_the_manifest(act: str, format: str, tmp_path: Path) -> None:
     world = World(tmp_path, format)
     do, before, _ = ACTS[act]
     submit(world.origin, NEW)
@@ -271,7 +273,7 @@ def test_data_and_folder_are_down_before_the_manifest_is(act: str, format: str, 
     after = log[published:]
     for above in (folder, "data/storage/a", "data/storage"):
         assert f"sync {above}" in after
-    # Only then what is replaced may go.
+    # Only then may replaced files be deleted.
     deleted = [
         i for i, line in enumerate(after) if line.startswith("unlink ") and line.endswith((".mdb", ".h5"))
     ]

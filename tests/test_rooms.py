@@ -1,4 +1,4 @@
-"""The picture, the table and the notes of docs/design.md are those of the code."""
+"""The picture, the table and the notes of docs/design.md match the code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PACKAGE = Path(torchyoga.__file__).parent
 
 @cache
 def parsed(text: str) -> ast.Module:
-    """A file as a syntax tree, once for all packages that have it."""
+    """A file as a syntax tree, parsed once for all copies of the package."""
     return ast.parse(text)
 
 
 def script(package: Path = PACKAGE) -> Any:
-    """docs/rooms.py, which has read nothing yet, for a package that lies anywhere."""
+    """docs/rooms.py, freshly imported, for a package in any folder."""
     spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs" / "rooms.py")
     assert spec is not None
     assert spec.loader is not None
@@ -41,13 +41,13 @@ def script(package: Path = PACKAGE) -> Any:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """The package, to be changed."""
+    """A copy of the package that tests may change."""
     return Path(
         shutil.copytree(PACKAGE, tmp_path / "torchyoga", ignore=shutil.ignore_patterns("__pycache__"))
     )
 
 
-def test_the_picture_and_the_tables_are_of_today() -> None:
+def test_the_picture_and_the_tables_match_the_code() -> None:
     rooms = script()
     again = "run `python docs/rooms.py`"
     assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture(), again
@@ -64,7 +64,7 @@ def test_the_script_reads_the_imports_that_the_house_test_reads() -> None:
     assert script().imports() == expected
 
 
-def test_an_import_more_changes_the_picture(copied: Path) -> None:
+def test_an_additional_import_changes_the_picture(copied: Path) -> None:
     before = script(copied).picture()
     with open(copied / "compat" / "yogadl" / "keys.py", "a") as file:
         file.write("\nfrom ...testing import check_source\n")
@@ -73,7 +73,7 @@ def test_an_import_more_changes_the_picture(copied: Path) -> None:
     assert rooms.picture() != before
 
 
-def test_a_room_more_is_drawn_and_listed(copied: Path) -> None:
+def test_an_additional_room_is_drawn_and_listed(copied: Path) -> None:
     (copied / "codecs").mkdir()
     said = (
         '"""Bytes into fewer bytes and back.\n\nDoor: `pack`. Never sees rows.\n"""\nfrom .. import errors\n'
@@ -84,14 +84,14 @@ def test_a_room_more_is_drawn_and_listed(copied: Path) -> None:
     assert "| `codecs` | Bytes into fewer bytes and back | `pack` | rows |" in rooms.table()
 
 
-def test_a_road_leads_from_room_to_room(copied: Path) -> None:
+def test_a_road_follows_the_imports(copied: Path) -> None:
     rooms = script(copied)
     rooms.ROADS = {"in": ("storage", "adapters"), "out": ("reading", "caching")}
     with pytest.raises(ValueError, match="caching on the way out is imported by none of"):
         rooms.picture()
 
 
-def test_the_picture_is_whole_and_its_boxes_lie_apart() -> None:
+def test_the_picture_is_complete_and_its_boxes_do_not_overlap() -> None:
     rooms = script()
     root = ElementTree.fromstring(rooms.picture())
     texts = {node.text for node in root.iter("{http://www.w3.org/2000/svg}text")}
@@ -123,7 +123,7 @@ def test_each_note_has_one_number_and_one_place() -> None:
     ]
     numbers = sorted(here + [number for number, _, _ in rooms.notes()])
     assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) >= 74  # decisions are added; one that no longer holds says what took its place
+    assert len(numbers) >= 74  # decisions are only added; one that no longer holds says what replaced it
     named = {
         int(number)
         for path in (*PACKAGE.rglob("*.py"), *(ROOT / "docs").glob("*.md"))

@@ -1,4 +1,4 @@
-"""What tab completion and `repr` show is for users."""
+"""Tab completion and `repr` show what users need."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_the_package_shows_its_public_names() -> None:
     code = "import torchyoga; print([n for n in dir(torchyoga) if n[0] != '_'] == sorted("
     code += "{*torchyoga.__all__, 'adapters'}), '__version__' in dir(torchyoga))"
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert said.stdout.split() == ["True", "True"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert finished.stdout.split() == ["True", "True"]
 
 
 def test_refs_show_what_is_for_users(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What tests leave behind is checked: a version that is damaged is found."""
+"""Versions that tests leave behind are checked: a damaged one is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kits find what they are there to find."""
+"""The kits find the mistakes that they are made to find."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_rows_are_equal_only_to_themselves() -> None:
                 assert_rows_equal(DIFFERENT[a], DIFFERENT[b])
 
 
-def test_the_message_says_where() -> None:
+def test_the_message_says_where_rows_differ() -> None:
     with pytest.raises(AssertionError, match=r"row 3\['a'\]\['b'\]\[0\]: found array\(\[1"):
         assert_rows_equal(DIFFERENT[-1], DIFFERENT[-2], "row 3")
 
 
-def test_a_source_that_is_not_what_it_should_be_is_found(tmp_path: Path) -> None:
+def test_a_source_that_breaks_a_rule_is_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="found 2 rows, expected 3"):
         check_source(lambda: [1, 2], [1, 2, 3], tmp_path / "fewer")
     with pytest.raises(AssertionError, match="row 1: found 3, expected 2"):
@@ -97,7 +97,7 @@ def test_a_source_that_is_not_what_it_should_be_is_found(tmp_path: Path) -> None
         check_source(lambda: next(readings), [1, 2], tmp_path / "changing")
 
 
-def test_an_export_that_is_not_the_stream_is_found() -> None:
+def test_an_export_that_differs_from_the_stream_is_found() -> None:
     ref = torchyoga.from_arrays(np.arange(12))
 
     def forgets_the_last(stream: torchyoga.Stream) -> Any:
@@ -118,7 +118,7 @@ def test_an_export_that_is_not_the_stream_is_found() -> None:
 
 
 class Numbers(torchyoga.DataRef[Any]):
-    """Arrays of two, by number; what is wrong with it is a subclass."""
+    """A correct dataset of arrays of two numbers; each subclass breaks one rule."""
 
     is_thread_safe = True
 
@@ -315,9 +315,9 @@ class NewReadAhead(Numbers):
 
 
 class OneAtATime(Numbers):
-    """A take that another interrupts fails."""
+    """A dataset whose `take` fails if another thread calls it meanwhile."""
 
-    interrupted = threading.Event()  # of the class, as the check pickles the ref
+    interrupted = threading.Event()  # on the class, because the check pickles the ref
 
     def __init__(self) -> None:
         self.is_taking = False
@@ -329,7 +329,7 @@ class OneAtATime(Numbers):
         self.is_taking = True
         try:
             if threading.current_thread() is not threading.main_thread():
-                self.interrupted.wait(PATIENCE / 10)  # however quick the machine is, another thread comes in
+                self.interrupted.wait(PATIENCE / 10)  # so that another thread gets its turn on any machine
             return super().take(rows)
         finally:
             self.is_taking = False
@@ -414,7 +414,7 @@ class OneLockStore(Store):
 
 
 class StoreThatKeepsLocks(Store):
-    """A lock whose holder failed stays."""
+    """A store that keeps the lock of a holder that failed."""
 
     @contextlib.contextmanager
     def lock(self, id: str, version: str, timeout: float = -1) -> Iterator[None]:
@@ -468,7 +468,7 @@ class MismeasuresStore(Store):
 
 
 class PublishesHalves(Store):
-    """A build that fails is published."""
+    """A store that publishes a build that has failed."""
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Any:
         found = super().stage(id, version, replaces)
@@ -514,7 +514,7 @@ class CleansInNoOrder(Store):
 
 
 class GivesOneFolder(Store):
-    """Files of another version than the one that is asked for."""
+    """A store that returns the files of another version than the one requested."""
 
     def files(self, manifest: Manifest) -> Folder:
         return Folder(self.where("a", "1"))
@@ -523,22 +523,22 @@ class GivesOneFolder(Store):
 BROKEN_STORES: list[tuple[type[Store], str]] = [
     (UnsortedStore, "published: found"),
     (ForgetfulStore, "versions of|published: found"),
-    (NeverEmptyStore, "a version that is not there was seen"),
+    (NeverEmptyStore, "a version that does not exist was seen"),
     (UnlockedStore, "a lock that is held: found held, expected a BusyError"),
     (OneLockStore, "the lock of another version: found busy"),
     (StoreThatKeepsLocks, "a lock whose holder failed is not free"),
     (StoreThatDrops, "published"),
     (OverwritesInPlace, "open while it was overwritten"),
-    (SeesTheSame, "looks as it did"),
+    (SeesTheSame, "looks unchanged"),
     (RefusesNothing, "publishing twice: expected ExistsError"),
-    (MismeasuresStore, "is not there whole|sizes: found"),
+    (MismeasuresStore, "is missing or damaged|sizes: found"),
     (PublishesHalves, "a build that failed"),
     (CopiesNothing, "copying: .*nothing came"),
-    (RemovesNothing, "what was removed has a manifest"),
+    (RemovesNothing, "a version that was removed has a manifest"),
     (RemovesAll, "copying: NotFoundError"),
-    (CleansTooMuch, "after clean: 'a' '1' is not there whole"),
+    (CleansTooMuch, "after clean: 'a' '1' is missing or damaged"),
     (CleansInNoOrder, "in no order"),
-    (GivesOneFolder, "publishing: |is not there whole"),
+    (GivesOneFolder, "publishing: |is missing or damaged"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A process that does not decide by counts of references; test_ring.py runs it."""
+"""A process that does not rely on counts of references; loading/test_shared_memory.py runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchyoga.process.buffers import BufferPool, address_of, counts_can_be_trus
 
 
 def main() -> None:
-    """Raises AssertionError if memory is used again that somebody might hold."""
+    """Raises AssertionError if memory is used again while something might still hold it."""
     assert not counts_can_be_trusted()
     pool = BufferPool()
     pool.empty(2**20)[:] = 1
@@ -29,7 +29,7 @@ def main() -> None:
                     for slot in ring.slots:
                         assert slot is not None
                         assert not 0 <= batch["x"].data_ptr() - address_of(slot) < slot.size
-                    assert ring.send() >= 0  # there is always a slot
+                    assert ring.send() >= 0  # there is always a free slot
                     ring._sent.pop()
             assert [batch[:, 0].tolist() for batch in batches] == [[2 * i, 2 * i + 1] for i in range(42)]
             assert len({batch.data_ptr() for batch in batches}) == 42

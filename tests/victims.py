@@ -1,4 +1,4 @@
-"""Forked children that are killed in the middle of what they do."""
+"""Forked children that are killed in the middle of their work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import PATIENCE
 
 __all__ = ["Killer", "Victim", "done_by_a_child"]
 
-# What a process does to the world outside of it, as far as Python is told.
+# Operations of a process on the world outside, as far as Python's audit events report them.
 _TOUCHES = ("open", "os.", "shutil.", "socket.", "fcntl.", "mmap.")
 
 
@@ -24,8 +24,8 @@ class Victim:
     """A forked child that does something until it is done, or killed.
 
     Args:
-        act: what it does; gives plain data.
-        touches: how often it may touch the world before it is killed; None for ever.
+        act: what it does; returns plain data.
+        touches: how often it may touch the world outside before it is killed; None for never.
     """
 
     def __init__(self, act: Callable[[], object], touches: int | None = None) -> None:
@@ -40,10 +40,11 @@ class Victim:
     def kill_after(self, seconds: float) -> None:
         """SIGKILL, unless it has ended by then."""
         time.sleep(seconds)
-        os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
+        os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so the process id is still its own
 
     def end(self) -> tuple[int, Any] | None:
-        """None if it was killed; else how often it has touched the world, and what came of it.
+        """None if it was killed; otherwise how often it has touched the world outside, and the result of
+        `act`.
 
         Raises:
             AssertionError: it has failed.
@@ -51,11 +52,11 @@ class Victim:
         """
         with os.fdopen(self._read) as pipe:
             code = self._code()
-            told = pipe.read()
+            text = pipe.read()
         if code == -signal.SIGKILL:
             return None
-        assert code == 0, f"the child ended with {code}:\n{told}"
-        touches, result = json.loads(told)
+        assert code == 0, f"the child ended with {code}:\n{text}"
+        touches, result = json.loads(text)
         return touches, result
 
     def _code(self) -> int:
@@ -82,7 +83,7 @@ def _live(act: Callable[[], object], touches: int | None, pipe: int) -> None:
     try:
         sys.addaudithook(watch)
         result = act()
-        # Less than a pipe holds, so that nobody need read it yet.
+        # Less than a pipe holds, so that it need not be read yet.
         os.write(pipe, json.dumps([done, result]).encode())
         os._exit(0)
     except BaseException:
@@ -92,26 +93,27 @@ def _live(act: Callable[[], object], touches: int | None, pipe: int) -> None:
 
 
 def done_by_a_child(act: Callable[[], Any]) -> Any:
-    """What comes of it, when a forked child does it; AssertionError if it fails."""
-    told = Victim(act).end()
-    assert told is not None
-    return told[1]
+    """The result of `act`, called in a forked child; AssertionError if it fails."""
+    ended = Victim(act).end()
+    assert ended is not None
+    return ended[1]
 
 
 class Killer:
-    """Kills at random moments, half of them by the clock, half before something is done to the world.
+    """Kills at random moments, half of them by the clock, half before an operation on the world outside.
 
-    The moments are drawn from as long as it took when nobody died, of which there is only a guess at first.
+    The moments are drawn from the time it took when nothing was killed, which is only a guess at first.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._extents: dict[
             str, tuple[int, float]
-        ] = {}  # how often each act touches the world; how long it takes
+        ] = {}  # how often each act touches the world outside; how long it takes
 
     def strike(self, name: str, act: Callable[[], object]) -> bool:
-        """Whether whoever did it has died; `name` is of all that takes about as long."""
+        """Does it in a child that may be killed; returns whether it was. Acts of one `name` take about
+        equally long."""
         touches, seconds = self._extents.get(name, (50, 0.2))
         by_touch = self._chance.random() < 0.5
         started = time.monotonic()
@@ -122,7 +124,7 @@ class Killer:
         victim = Victim(do, self._chance.randint(1, touches) if by_touch else None)
         if not by_touch:
             victim.kill_after(self._chance.random() * seconds)
-        told = victim.end()
-        if told is not None:
-            self._extents[name] = (told[0], time.monotonic() - started)
-        return told is None
+        ended = victim.end()
+        if ended is not None:
+            self._extents[name] = (ended[0], time.monotonic() - started)
+        return ended is None

@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waiting for other threads and processes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 __all__ = ["PATIENCE", "eventually"]
 
-PATIENCE = 300.0  # seconds: what takes that long hangs, on any machine
+PATIENCE = 300.0  # seconds: anything that takes longer hangs, on any machine
 
 
 def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> None:
-    """Returns once it is so; AssertionError if that takes so many seconds."""
+    """Returns once `check` returns True; AssertionError if that takes longer than `timeout` seconds."""
     end = time.monotonic() + timeout
     while not check():
         assert time.monotonic() < end, f"not in {timeout} s"

@@ -30,7 +30,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def check_installed() -> None:
-    """What is imported is the wheel's, and says under which licence it is."""
+    """The wheel's package is the one imported, and states its licence."""
     assert Path(torchyoga.__file__).is_relative_to(sys.prefix), torchyoga.__file__
     assert metadata("torchyoga")["License-Expression"] == "Apache-2.0"
 
@@ -41,5 +41,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         run_blocks(ROOT / "README.md")
-        os.chdir(ROOT)  # Windows deletes no folder that a process is in
+        os.chdir(ROOT)  # Windows does not delete a folder that a process is in
     print(f"{sys.argv[1]} is whole, and the README's blocks run with it")

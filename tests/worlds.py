@@ -22,19 +22,19 @@ __all__ = ["DirectoryWorld", "StoreWorld", "kill_many", "make_small_files"]
 
 IDS, VERSIONS = ["a", "b c"], ["1", "2"]
 TARGETS = [(id, version) for id in IDS for version in VERSIONS]
-# A build is of up to 4 files, a note, and what replaces the note and the manifest; of each version, at most
-# one under way and one that was replaced are left.
+# A build has up to 4 files, a note, and temporary files of the note and the manifest; for each version, at
+# most one unfinished and one replaced build are left.
 MOST_LEFT = 2 * 7 * len(TARGETS)
 
 
 def make_small_files() -> None:
-    """Every version that this process builds from now on has 2 to 4 files, each noted when it is finished."""
+    """From now on each version that this process builds has 2 to 4 files, recorded when they are finished."""
     build._BLOCK_ROWS = 16
     storages.BuildOptions = partial(BuildOptions, file_bytes=1)  # type: ignore[misc,assignment]
 
 
 class World(ABC):
-    """A storage, what is known to be in it, and what may be done to it.
+    """A storage, its known content, and operations on it.
 
     Args:
         folder: an empty one.
@@ -53,14 +53,15 @@ class World(ABC):
 
     @abstractmethod
     def ask(self, question: Callable[[], Any]) -> Any:
-        """What comes of it: plain data."""
+        """The answer to a question: plain data."""
 
     @abstractmethod
     def left(self) -> list[str]:
-        """What lies around beside versions and locks, for `ask`; AssertionError if somebody's own is gone."""
+        """Files other than versions and locks, for `ask`; AssertionError if a foreign file is gone."""
 
     def kill_one(self) -> bool:
-        """Does something, kills whoever does it, and looks at everything; whether it came to that."""
+        """Does something in a child that may be killed, and checks everything; returns whether the child was
+        killed."""
         act, do, target, after = self._plan()
         died = self._killer.strike(act, do)
         there = self.look()
@@ -74,7 +75,8 @@ class World(ABC):
         return died
 
     def _plan(self) -> tuple[str, Callable[[], object], tuple[str, str], int | None]:
-        """Something that can be done now: its name, how, to which version, and its generation afterwards."""
+        """An operation that is possible now: its name, the function, its version, and the generation
+        afterwards."""
         chance, storage = self._chance, self.storage
         acts = ["submit", "submit", "copy", "clean"] + ["convert", "remove"] * bool(self.known)
         act = chance.choice(acts)
@@ -96,7 +98,7 @@ class World(ABC):
                 target,
                 0,
             )
-        # Now and then the same rows again, so that an interrupted build is continued.
+        # Sometimes the same rows again, so that an interrupted build is continued.
         if chance.random() < 0.5 or not self._num_generations:
             self._num_generations += 1
         rows = KnownRows(id, version, self._num_generations)
@@ -104,19 +106,19 @@ class World(ABC):
         return "submit" if before is None else "overwrite", do, target, rows.generation
 
     def look(self) -> dict[tuple[str, str], int]:
-        """The generations of all versions that are there, each of them checked."""
+        """The generations of all published versions, each of them checked."""
         versions, left = self.ask(lambda: (_survey(self.storage), self.left()))
         assert len(left) <= MOST_LEFT, left
         return {(id, version): generation for id, version, generation in versions}
 
     def clean(self) -> None:
-        """Takes away what was left, all of it."""
+        """Deletes everything that was left."""
 
         def is_clean() -> bool:
             self.ask(lambda: self.storage.clean(0))
             return not self.ask(self.left)
 
-        eventually(is_clean, timeout=30)  # what has the lease of a builder that has just died is not touched
+        eventually(is_clean, timeout=30)  # files leased by a builder that has just died are kept
         assert self.look() == self.known
 
 
@@ -129,7 +131,7 @@ def _survey(storage: yoga.Storage) -> list[list[Any]]:
 
 
 class DirectoryWorld(World):
-    """In a directory, among files of other people."""
+    """A storage in a directory, among foreign files."""
 
     def __init__(self, folder: Path, format: str, chance: random.Random) -> None:
         super().__init__(folder, yoga.Storage(folder / "storage", format, timeout=30), chance)
@@ -144,7 +146,7 @@ class DirectoryWorld(World):
 
 
 class StoreWorld(World):
-    """In a store behind a URL. This process itself never asks the store, so that it can fork."""
+    """A storage in a store behind a URL. This process itself never calls the store, so that it can fork."""
 
     def __init__(self, folder: Path, format: str, chance: random.Random, url: str, options: Any) -> None:
         self._cache = folder / "cache"
@@ -159,7 +161,7 @@ class StoreWorld(World):
 
     def _put_bystanders(self) -> None:
         for name in self._bystanders:
-            self.storage._store._remote.write(name, b"somebody's own")  # type: ignore[attr-defined]
+            self.storage._store._remote.write(name, b"a foreign file")  # type: ignore[attr-defined]
 
     def ask(self, question: Callable[[], Any]) -> Any:
         return done_by_a_child(question)
@@ -181,7 +183,7 @@ class StoreWorld(World):
 
 
 def kill_many(world: World, kills: int) -> None:
-    """Kills so often, and cleans up now and then.
+    """Kills `kills` times, and cleans up now and then.
 
     Raises:
         AssertionError: anything is not as it should be.

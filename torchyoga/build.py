@@ -39,8 +39,8 @@ _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
 _ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
 _BLOCK_ROWS = 65536  # at most, however small the rows
-_NOTICE_BYTES = 2**30  # of a source without a known end; then at every doubling
-_ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # of the rows kept by an interrupted build, at most
+_NOTICE_BYTES = 2**30  # a source without a known end is logged at this size, and whenever it has doubled
+_ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an interrupted build
 
 
 class RowSource(ABC):
@@ -66,7 +66,7 @@ class RowSource(ABC):
 
 
 class BlockSource(ABC):
-    """Rows that come in arrays, many at once, and are stored without a look at each.
+    """Rows that come in arrays, many at once, and are stored without looking at each.
 
     Attributes:
         length: number of rows, or None if that is not known before the end.
@@ -91,15 +91,16 @@ class BuildOptions:
     """How to build.
 
     Attributes:
-        format: the file format; `compression`: one that it has.
-        schema: of the rows; None learns it from the first block.
-        max_rows: more rows than this are an error; the way to catch a source without an end.
-        progress: show a progress bar; None shows it on a terminal only.
+        format: the file format; `compression`: one that the format has.
+        schema: the schema of the rows; None to learn it from the first block.
+        max_rows: more rows than this are an error; this catches a source without an end.
+        progress: show a progress bar; None to show it on a terminal only.
         block_bytes: rows are gathered into blocks of about this size; `file_bytes`: blocks into files.
         info: kept with the version.
-        function: makes the rows, if a function does; an interrupted build of other code is not continued.
-        differing: returns which arguments differed when an interrupted build was made, given its recorded
-            function; if any did, the build is not continued. None if there are no arguments.
+        function: the function that makes the rows, if there is one; an interrupted build by other code is not
+            continued.
+        differing: takes the recorded function of an interrupted build, and returns the arguments that
+            differed; if there are any, the build is not continued. None if there are no arguments.
         before_publishing: called when all rows have been read; an exception from it ends the build.
     """
 
@@ -259,7 +260,7 @@ class _Build:
             )
 
     def _asked(self, ask: Callable[[], Iterable[Row]]) -> Iterator[Row]:
-        """Rows of the source; marks its errors, to tell them from all others."""
+        """Rows of the source; marks its errors, to distinguish them from all others."""
         try:
             yield from ask()
         except Exception:
@@ -352,7 +353,7 @@ class _Build:
             self._note(entry, self.schema)
 
     def _note(self, entry: FileEntry, schema: Schema) -> None:
-        """Lists one more finished file."""
+        """Records one more finished file."""
         build = {
             "token": self.token,
             "source": self._signature(),
@@ -360,7 +361,7 @@ class _Build:
             "learned": self._learned,
             "schema": schema.to_json(),
         }
-        # Until the note is written: after half a line, nothing could be added.
+        # None until the note is written: nothing could be added after half a line.
         noted, self._noted = self._noted, None
         if noted == build:
             self.staging.add(entry.to_json())
@@ -472,7 +473,7 @@ def _ends(files: Sequence[FileEntry]) -> list[int]:
 
 
 def _drawn(num_rows: int) -> list[int]:
-    """One row from each of some equal stretches; others each time, so that no change stays hidden."""
+    """One row from each of some equal stretches; different ones each time, so that no change stays hidden."""
     count = min(_ROWS_TO_COMPARE, max(1, int(_SHARE_TO_COMPARE * num_rows)))
     bounds = [num_rows * i // count for i in range(count + 1)]
     return [start + secrets.randbelow(stop - start) for start, stop in itertools.pairwise(bounds)]

@@ -1,15 +1,15 @@
 """One tree of errors: each says what was asked, what was found and what to do.
 
-A class stands for what a handler would do; in brackets stand the builtins that it is, too.
+A class stands for what a handler would do; the builtins in brackets are its other parents.
 
     YogaError                           only a person can help: move away what is in the way
     |-- SchemaError (ValueError)        change the row, or the schema
-    |-- StateError (ValueError)         load another state, or make the dataset and the order that it is of
+    |-- StateError (ValueError)         load another state, or make the dataset and order it belongs to
     |-- NotFoundError (KeyError, FileNotFoundError)
     |                                   build it, or ask for one of those that the message lists
-    |-- ExistsError (FileExistsError)   fetch what is published, or choose another version
+    |-- ExistsError (FileExistsError)   fetch the published version, or choose another one
     |-- BusyError (TimeoutError)        wait longer, or stop the process that the message names
-    |-- LostError (RuntimeError)        call again, which finds what another has published since
+    |-- LostError (RuntimeError)        call again: it finds what another process has published
     |-- RemoteError (OSError)           repair the network or the permissions, then call again
     `-- CorruptError (ValueError)       remove the version and build it again, or copy the file again
 """
@@ -32,8 +32,8 @@ __all__ = [
 class YogaError(Exception):
     """The root of every error that torchyoga raises itself.
 
-    Raised itself where only a person can help: files or links of others lie where a version is to be, or a
-    build waits for itself.
+    This class itself is raised where only a person can help: foreign files or links lie where a version is to
+        be written, or a build waits for itself.
     """
 
 
@@ -58,7 +58,7 @@ class BusyError(YogaError, TimeoutError):
 
 
 class LostError(YogaError, RuntimeError):
-    """Others took the work over, or removed its files, for this process counted as dead.
+    """Another process took the work over, or removed its files, because this one counted as dead.
 
     The call has published and removed nothing.
     """

@@ -48,13 +48,13 @@ class Storage:
         url: a directory, where `~` is the home directory; or a URL that fsspec knows, such as
             s3://bucket/prefix, gs://bucket/prefix or https://host/path (read-only). See docs/remote.md.
         format: the file format of new datasets, `lmdb` or `hdf5`; the same rows at the same speed.
-        compression: of new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
+        compression: for new HDF5 datasets: `gzip`, `lzf` or, with the package hdf5plugin, `blosc` or `zstd`.
         storage_options: for fsspec's filesystem, such as credentials and an endpoint; never written
             anywhere. Without them the environment's are used.
         cache_dir: the folder for files of a store on this machine; by default in the user's cache folder.
             Any number of storages and processes may share one.
-        cache_bytes: bytes to keep there; files unused for longest are deleted first. None for as many as
-            the disk holds.
+        cache_bytes: bytes to keep there; files that were not used for the longest time are deleted first.
+            None for as many as the disk holds.
         timeout: seconds to wait while another process builds the same version.
         lease_seconds: a builder for a store that shows no sign of life for this long counts as dead.
         shared: users of the same group may write what is made in the directory, or in `cache_dir`. By
@@ -140,7 +140,7 @@ class Storage:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
         Args:
-            data: a map-style torch Dataset or anything with `__len__` and `__getitem__` (a list, say), a
+            data: a map-style torch Dataset or anything with `__len__` and `__getitem__`, such as a list, a
                 torch IterableDataset, an array, a tensor, a dict of arrays (rows along the first axis), a
                 DataRef, a `tf.data.Dataset`, a Keras `PyDataset` or `Sequence`, a TensorPack `DataFlow`, an
                 iterable, or a function that returns any of these, such as a generator function.
@@ -163,13 +163,13 @@ class Storage:
             ExistsError: that version is published and `overwrite` is False.
             BusyError: others still build it after `timeout` seconds.
             LostError: others took the work over, as this process was silent; nothing was published.
-            SchemaError: a row does not fit; names row, column, expected and found.
+            SchemaError: a row does not fit; says which row and column, what was expected and what was found.
             TypeError: rows cannot be read from `data`; or `info` is not JSON data.
             ValueError: `info` is too long, or nests too deep.
             OSError: the disk is full or cannot be written.
             RemoteError: the store cannot be reached or written; what was built is kept for the next try.
 
-        Whatever is raised, nothing is published and an older version stays. An interrupted build of a
+        Whatever is raised, nothing is published, and an older version stays. An interrupted build of a
         map-style dataset is continued by the next call; arrays and DataRefs, which are stored fast, start
         over.
 
@@ -229,12 +229,11 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
-        """Decorates a function that makes a dataset: it runs once, ever; every later call, in any process,
-        reads.
+        """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
         If many threads, processes or machines call it at once, one builds and the others wait. The function
-        may return whatever `submit` takes, or be a generator function. A version records the arguments that
-        it was made with, as digests, and a digest of the function's code; see docs/caching.md.
+        may return anything that `submit` takes, or be a generator function. A version records the arguments
+        that it was made with, as digests, and a digest of the function's code; see docs/caching.md.
 
         Args:
             id: which dataset; names of arguments in braces choose it, as in `"mnist-{train}"`. Braces
@@ -242,7 +241,7 @@ class Storage:
             version: which version of it; takes names of arguments, too.
             ignore: names of arguments that the rows do not depend on, such as a folder or a token.
             stale: what to do if the function's code was different when the version was made, or if the
-                version has no record of what made it.
+                version has no record of how it was made.
             num_workers: as in `submit`.
             schema: as in `submit`.
             max_rows: as in `submit`.
@@ -256,7 +255,7 @@ class Storage:
             TypeError: when called: an argument that counts has no digest that is the same in every process,
                 or the function does not take these arguments.
             ExistsError: when called: the version was made with other arguments; or, with `stale="error"`, by
-                other code, or has no record of what made it.
+                other code, or it has no record of how it was made.
             BusyError: when called: other processes still build it after `timeout` seconds.
 
         Example:
@@ -340,7 +339,7 @@ class Storage:
             id: which dataset.
             version: which version of it.
             to: another directory or store.
-            overwrite: replace another version of that name there. The same version is never sent twice.
+            overwrite: replace another version of that name in `to`. The same version is never sent twice.
             progress: show a progress bar; by default on a terminal.
 
         Raises:
@@ -349,7 +348,7 @@ class Storage:
             ExistsError: `to` has another version of that name, and `overwrite` is False.
             BusyError: other processes still build it after `timeout` seconds.
             LostError: others took the work over, because this process was silent; nothing was published.
-            CorruptError: a file is damaged here. Nothing is published there.
+            CorruptError: a file is damaged here. Nothing is published in `to`.
             RemoteError: a store cannot be reached or written.
             OSError: the disk is full.
 
@@ -361,15 +360,15 @@ class Storage:
         """
         if not isinstance(to, Storage):
             raise TypeError(f"to must be a Storage, found {to!r:.80}; pass Storage({to!r:.80})")
-        manifest, there = self._store.manifest(id, version), to._store
-        with there.lock(id, version, to.timeout):
-            return copied(self._store, there, manifest, overwrite, progress)
+        manifest, target = self._store.manifest(id, version), to._store
+        with target.lock(id, version, to.timeout):
+            return copied(self._store, target, manifest, overwrite, progress)
 
     def clean(self, grace: float = 86400.0) -> list[str]:
         """Removes what interrupted builds and uploads have left, and files that were replaced.
 
         Args:
-            grace: seconds; younger files stay, for they may belong to a running build, or to readers that
+            grace: seconds; younger files stay, because they may belong to a running build, or to readers that
                 have not downloaded them yet. Files in a store are dated by the store's own clock.
 
         Returns:
@@ -391,7 +390,7 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str) -> None:
-        """Deletes a version. Readers that have it open go on reading; of a version in a store, they keep the
+        """Deletes a version. Readers that have it open go on reading; for a version in a store, they keep the
         files already downloaded.
 
         Raises:

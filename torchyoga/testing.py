@@ -89,7 +89,7 @@ def check_source(
     """Checks that a source goes into a storage and comes back: all rows, in order, of the same types.
 
     Args:
-        make_data: makes what `Storage.submit` takes; called for each reading.
+        make_data: makes data that `Storage.submit` takes; called each time the data is read.
         expected: its rows.
         directory: an empty directory that the check may fill.
         options: for `Storage.submit`.
@@ -109,11 +109,11 @@ def check_source(
 
 
 def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[Row]]]) -> None:
-    """Checks that a framework gets the same rows from a stream as the stream gives: three epochs of it.
+    """Checks, for three epochs, that a framework gets the same rows from a stream as the stream itself gives.
 
     Args:
-        ref: has at least ten rows.
-        export: turns a stream into a function that begins the next epoch and gives its rows, unchanged.
+        ref: a DataRef with at least ten rows.
+        export: turns a stream into a function that begins the next epoch and returns its rows, unchanged.
     """
     length = len(ref)
     cases: tuple[dict[str, Any], ...] = (
@@ -138,7 +138,8 @@ def check_export(ref: DataRef, export: Callable[[Stream], Callable[[], Iterable[
 
 
 def check_format(format: Format, directory: Path, compression: str | None = None) -> None:
-    """Checks that a format keeps blocks of every kind of column, says where they lie, and detects damage.
+    """Checks that a format keeps blocks of every kind of column, says where their bytes lie, and detects
+    damage.
 
     Args:
         format: a module such as `torchyoga.formats.lmdb`.
@@ -230,7 +231,7 @@ class ResumableLoader(Protocol):
 def check_resume(make_loader: Callable[[], ResumableLoader], most_stops: int | None = None) -> None:
     """Checks that a loader can be stopped after every batch and continued, and then once more.
 
-    What is delivered before and after is compared with an uninterrupted run, bit for bit, into the next
+    The batches before and after the stops are compared with an uninterrupted run, bit for bit, into the next
     epoch.
 
     Args:
@@ -275,7 +276,8 @@ def _compare(found: Iterable[Batch], expected: Iterable[Batch], where: str) -> N
 
 
 def check_dataref(ref: DataRef[Row], most_rows: int = 200) -> None:
-    """Checks that a DataRef keeps its contract, so that it streams, shuffles, shards, resumes and is cached.
+    """Checks that a DataRef keeps its contract, so that it can be streamed, shuffled, sharded, resumed and
+    cached.
 
     Args:
         ref: the dataset, or a view of one.
@@ -332,7 +334,7 @@ def _check_take(ref: DataRef[Row], expected: dict[int, Row]) -> None:
     for how, order in orders.items():
         given = order.copy()
         _compare_rows(ref.take(given), order.tolist(), expected, how)
-        _expect(np.array_equal(given, order), f"{how} changed the array of row numbers that it was given")
+        _expect(np.array_equal(given, order), f"{how} changed the array of row numbers that was passed")
 
 
 def _check_indices(ref: DataRef[Row], expected: dict[int, Row]) -> None:
@@ -414,15 +416,15 @@ def _check_copy(ref: DataRef[Row], expected: dict[int, Row]) -> None:
 
 
 def _check_read_ahead(ref: DataRef[Row], expected: dict[int, Row]) -> None:
-    """Rows that are announced are those that would be given else, whatever is asked for instead."""
+    """Rows that were announced are the same as without, whatever is read instead."""
     readahead = ref.readahead
     if readahead is None:
         return
     numbers = np.random.default_rng(1).permutation(np.array([*expected], np.int64))
     order = numbers.tolist()
-    _expect(readahead is ref.readahead, "readahead is another object each time, so nothing is ever ahead")
+    _expect(readahead is ref.readahead, "readahead is another object each time, so it never reads ahead")
     handed = [number for some in readahead.handed_out(order, numbers) for number in some]
-    _expect(handed == order, "readahead hands out other rows than a sampler gave it")
+    _expect(handed == order, "readahead hands out other rows than those of the sampler")
     for start in range(0, len(order), 7):
         batch = order[start : start + 7]
         if start % 3 == 1:  # others are asked for than those that were announced
@@ -453,7 +455,7 @@ def _check_threads(ref: DataRef[Row], expected: dict[int, Row]) -> None:
             failures.append(failure)
 
     switch_interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads that change places within a row, not after many
+    sys.setswitchinterval(1e-5)  # so that threads take turns within a row, not after many rows
     try:
         _run_all([threading.Thread(target=read, args=(seed,), daemon=True) for seed in range(4)])
     finally:
@@ -476,10 +478,10 @@ _NAMES = ("a", "a/b", "..", "Ä", "a b%c", "con")  # of ids and versions
 
 
 def check_store(make_store: Callable[[], Versions], directory: Path) -> None:
-    """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it is to.
+    """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it should.
 
     Args:
-        make_store: opens the store anew, as another program does; it is empty at first. `Storage` uses
+        make_store: opens the store anew, as another program would; it is empty at first. `Storage` uses
             `torchyoga.stores.local.Store` for a directory and `torchyoga.stores.remote.Mirror` for a URL.
         directory: an empty directory that the check may fill.
     """
@@ -517,7 +519,7 @@ def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row]
         ref = fetched(store, id, version)
         check(store, id, version)
     except YogaError as error:
-        raise AssertionError(f"{how}: {id!r} {version!r} is not there whole: {error}") from error
+        raise AssertionError(f"{how}: {id!r} {version!r} is missing or damaged: {error}") from error
     _compare_rows(_exact(ref.take(np.arange(len(ref)))), range(len(rows)), dict(enumerate(rows)), how)
 
 
@@ -534,10 +536,12 @@ def _expect_error(kind: type[YogaError], how: str, call: Callable[[], object]) -
 def _check_nothing_there(store: Versions) -> None:
     _expect(store.published() == [], f"the store is not empty at first: {store.published()}")
     _expect(store.versions("a") == [], "an id without versions has some")
-    _expect(store.read_manifest("a", "1") is None, "a version that is not there has a manifest")
-    _expect(store.seen("a", "1") is None, "a version that is not there was seen")
-    _expect_error(NotFoundError, "a manifest that is not there", lambda: store.manifest("a", "1"))
-    _expect_error(NotFoundError, "removing what is not there", lambda: store.remove("a", "1", _PATIENCE))
+    _expect(store.read_manifest("a", "1") is None, "a version that does not exist has a manifest")
+    _expect(store.seen("a", "1") is None, "a version that does not exist was seen")
+    _expect_error(NotFoundError, "a manifest that does not exist", lambda: store.manifest("a", "1"))
+    _expect_error(
+        NotFoundError, "removing a version that does not exist", lambda: store.remove("a", "1", _PATIENCE)
+    )
 
 
 def _check_publishing(make_store: Callable[[], Versions]) -> None:
@@ -567,7 +571,10 @@ def _check_overwriting(make_store: Callable[[], Versions]) -> None:
     ref.take(np.arange(len(ref)))
     _publish(make_store(), "a", "1", _NEW)
     _compare_version(before, "a", "1", _NEW, "overwritten")
-    _expect(before.seen("a", "1") != seen, "what was overwritten looks as it did, so others may replace it")
+    _expect(
+        before.seen("a", "1") != seen,
+        "a version that was overwritten looks unchanged, so other processes may replace it",
+    )
     opened = ref.take(np.arange(len(ref)))
     _compare_rows(opened, range(len(_OLD)), dict(enumerate(_OLD)), "open while it was overwritten")
     _publish(make_store(), "a", "1", _OLD)
@@ -595,9 +602,9 @@ def _check_locks(make_store: Callable[[], Versions]) -> None:
         for id, version in (("a", "2"), ("b", "1")):
             other = in_a_thread(id, version)
             _expect(other == "held", f"the lock of another version: found {other}, expected it to be free")
-    _expect(in_a_thread("a", "1") == "held", "a lock that was let go is not free")
+    _expect(in_a_thread("a", "1") == "held", "a lock that was released is not free")
     with contextlib.suppress(KeyError), make_store().lock("a", "1", _PATIENCE):
-        raise KeyError("whoever held it failed")
+        raise KeyError("the holder failed")
     _expect(in_a_thread("a", "1") == "held", "a lock whose holder failed is not free")
 
 
@@ -622,10 +629,10 @@ def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
         with to.lock("new", "1", _PATIENCE):
             return copied(source, to, source.manifest("new", "1"), overwrite=False, progress=False)
 
-    there = copy_version(make_store(), other)
+    elsewhere = copy_version(make_store(), other)
     make_store().remove("new", "1", _PATIENCE)
     here = copy_version(other, make_store())
-    _expect(here.fingerprint == there.fingerprint, "a copy has another fingerprint than what was copied")
+    _expect(here.fingerprint == elsewhere.fingerprint, "a copy has another fingerprint than the original")
     _compare_version(make_store(), "new", "1", _NEW, "copied")
 
 
@@ -633,8 +640,11 @@ def _check_removal(make_store: Callable[[], Versions]) -> None:
     before = make_store().published()
     make_store().remove("new", "1", _PATIENCE)
     store = make_store()
-    _expect(store.read_manifest("new", "1") is None, "what was removed has a manifest")
-    _expect(store.published() == [pair for pair in before if pair != ("new", "1")], "removing removes others")
+    _expect(store.read_manifest("new", "1") is None, "a version that was removed has a manifest")
+    _expect(
+        store.published() == [pair for pair in before if pair != ("new", "1")],
+        "removing a version removes others",
+    )
     _expect_error(NotFoundError, "a version that was removed", lambda: fetched(store, "new", "1"))
     cleaned = store.clean(0.0)
     _expect(cleaned == sorted(cleaned), f"clean names what it removes in no order: {cleaned}")

@@ -1,4 +1,4 @@
-"""Arrays, tensors and .npy files: their rows are what indexing them gives, wherever they lie."""
+"""Arrays, tensors and .npy files: their rows are what indexing gives, wherever they lie."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LIES = {
     "backwards": lambda array: array[::-1],
     "every other": lambda array: np.repeat(array, 2, axis=0)[::2],
     "part of a row": lambda array: np.concatenate([array, array], -1)[..., : array.shape[-1]],
-    "turned within": lambda array: (
+    "rows transposed": lambda array: (
         np.swapaxes(np.swapaxes(array, -1, -2).copy(), -1, -2) if array.ndim > 2 else array
     ),
     "one row for all": lambda array: np.broadcast_to(array[:1], array.shape) if len(array) else array,
@@ -74,9 +74,9 @@ def test_rows_are_what_indexing_gives(lies: str, array: Any, data: Any) -> None:
     assert_rows_equal(found, [{"x": row} for row in array[order]])
     for row in found:
         if isinstance(row["x"], np.ndarray) and array.dtype.kind != "b":
-            row["x"][...] = np.zeros((), array.dtype)  # rows are the user's own
+            row["x"][...] = np.zeros((), array.dtype)  # users may change rows
     assert_rows_equal([array[i] for i in range(len(array))], [before[i] for i in range(len(array))])
-    # The same as if each row had come alone.
+    # The same as if each row had been submitted alone.
     collector = Collector()
     for i, row in enumerate(array):
         collector.add({"x": row}, i)
@@ -86,7 +86,7 @@ def test_rows_are_what_indexing_gives(lies: str, array: Any, data: Any) -> None:
 def test_rows_outlive_their_arrays() -> None:
     ref = from_arrays({"x": np.arange(20_000.0).reshape(100, 200).copy(), "y": torch.arange(100)})
     gc.collect()
-    np.full(20_000, np.nan)  # would take the place of what was freed
+    np.full(20_000, np.nan)  # would take the place of freed memory
     for i, row in enumerate(ref):
         assert row["x"].tolist() == list(range(200 * i, 200 * i + 200))
         assert row["y"] == i
@@ -171,7 +171,7 @@ def _rows(ref: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("method", FRESH_STARTS)
-def test_what_lies_in_a_file_pickles_by_its_path(method: str, tmp_path: Path) -> None:
+def test_arrays_in_files_are_pickled_by_path(method: str, tmp_path: Path) -> None:
     whole = np.arange(60_000.0).reshape(200, 300)
     np.save(tmp_path / "x.npy", whole)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
@@ -201,7 +201,7 @@ class Explosive:
         return pytest.fail, ("code from a file was run",)
 
 
-def test_files_that_are_no_arrays(tmp_path: Path) -> None:
+def test_files_that_do_not_hold_arrays_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     with pytest.raises(NotFoundError, match=r"no file .*x\.npy"):
         from_arrays(path)
@@ -224,7 +224,7 @@ def test_files_that_are_no_arrays(tmp_path: Path) -> None:
         from_arrays({"x": [1, 2]})
 
 
-def test_what_counts_as_arrays() -> None:
+def test_which_data_counts_as_arrays() -> None:
     for data in (np.zeros(3), torch.zeros(3), {"a": np.zeros(3), "b": torch.zeros(3)}):
         assert is_arrays(data)
     for other in ({}, {"a": [1]}, {"a": np.zeros(3), "b": 1}, [np.zeros(3)], 3, "text", np.float32(1)):
@@ -248,7 +248,7 @@ def test_what_counts_as_arrays() -> None:
         ({3.5: np.zeros(3)}, "dict keys must be str or int"),
     ],
 )
-def test_what_cannot_be_kept_is_said(data: Any, message: str, tmp_path: Path) -> None:
+def test_the_error_says_what_cannot_be_stored(data: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=message):
         yoga.Storage(tmp_path).submit(data, "a", "1")
     assert yoga.Storage(tmp_path).list() == []

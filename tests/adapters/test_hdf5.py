@@ -1,4 +1,4 @@
-"""Somebody's own HDF5 files: every way to store rows comes back as h5py reads it, or is refused by name."""
+"""HDF5 files of users: every way to store rows is read as h5py reads it, or refused by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def partly(dtype: Any, fillvalue: Any, **options: Any) -> Callable[[Any], None]:
 
 
 def of_type(type_id: h5t.TypeID, values: Any, **chunks: Any) -> Callable[[Any], None]:
-    """Values of a type that NumPy has no name for, converted by HDF5."""
+    """Values of a type that NumPy does not have, converted by HDF5."""
 
     def make(file: Any) -> None:
         properties = h5p.create(h5p.DATASET_CREATE)
@@ -116,7 +116,7 @@ def grown(file: Any) -> None:
 
 
 def masked(file: Any) -> None:
-    """Of two chunks one has left out its filter."""
+    """Two chunks, one of which has left out its filter."""
     dataset = file.create_dataset("x", (8,), "i8", chunks=(4,), compression="gzip", shuffle=True)
     dataset[:4] = np.arange(4)
     dataset.id.write_direct_chunk((4,), np.arange(4, 8).tobytes(), 3)
@@ -213,7 +213,7 @@ WAYS: dict[str, Callable[[Any], None]] = {
 
 
 def native(value: Any) -> Any:
-    """As a DataRef gives it: in this machine's byte order."""
+    """The value as a DataRef gives it: in this machine's byte order."""
     value = np.asarray(value)
     value = value.astype(value.dtype.newbyteorder("="))
     return value if value.ndim else value[()]
@@ -375,19 +375,19 @@ def test_real_images(mnist: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> No
         assert_rows_equal(row, {"image": images[i], "label": labels[i]})
 
 
-# -- where the bytes of a file are not where one would think
+# -- files whose bytes are not in the usual places
 
 
 @pytest.mark.parametrize("way", ["contiguous", "chunked by rows", "gzip", "compact", "virtual, in the file"])
 def test_a_file_that_begins_with_a_user_block(way: str, tmp_path: Path) -> None:
-    # MATLAB's files do.
+    # MATLAB's files have one.
     path = written(tmp_path / "x.h5", WAYS[way], userblock_size=1024)
     with h5py.File(path) as file:
         expected = [native(row) for row in file["x"][...]]
     assert_rows_equal(list(yoga.from_hdf5(path, "x")), expected)
 
 
-def test_a_file_that_nobody_may_write(tmp_path: Path) -> None:
+def test_a_read_only_file_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS["chunked by rows"])
     path.chmod(stat.S_IRUSR)
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -412,7 +412,7 @@ with h5py.File(sys.argv[1], "w", libver="latest") as file:
 """
 
 
-def test_a_file_that_is_written_in_swmr_mode_gives_the_rows_there_are(tmp_path: Path) -> None:
+def test_a_file_that_is_written_in_swmr_mode_gives_the_rows_it_has(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with subprocess.Popen(
         [sys.executable, "-c", SWMR, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -489,7 +489,7 @@ def test_threads_read_the_same(way: str, tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     path = written(tmp_path / "x.h5", WAYS[way])
-    ref = yoga.from_hdf5(path, "x", cache_bytes=1500)  # room for a few chunks
+    ref = yoga.from_hdf5(path, "x", cache_bytes=1500)  # space for a few chunks
     expected = list(ref)
 
     def work(seed: int) -> None:
@@ -553,7 +553,7 @@ def test_a_cache_of_chunks_is_bounded_and_decodes_once(
 
 
 @pytest.mark.parametrize("way", ["contiguous", "chunked across rows", "gzip", "lzf", "virtual, in the file"])
-def test_the_file_is_let_go_of_at_once(way: str, tmp_path: Path) -> None:
+def test_the_file_is_closed_at_once(way: str, tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", WAYS[way])
     gc.disable()
     try:
@@ -621,7 +621,7 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
     "a link that goes on": (
         lambda f: f.__setitem__("g", h5py.ExternalLink("o.h5", "y")), "g/x/y", SchemaError, "external link",
     ),
-    "links without end": (endless_links, "x", SchemaError, "more than 32 soft links"),
+    "endless links": (endless_links, "x", SchemaError, "more than 32 soft links"),
     "external storage": (external_storage, "x", SchemaError, r"other files, \['/etc/passwd'\] .external st"),
     "an external source": (external_source, "x", SchemaError, r"other files, \['/etc/passwd.h5'\]"),
     "an unknown filter": (unknown_filter, "x", SchemaError, "filter 305 .*not installed.*hdf5plugin"),
@@ -637,12 +637,12 @@ REFUSED: dict[str, tuple[Callable[[Any], None], Any, type[Exception], str]] = {
     ),
     "ragged text": (create(h5py.vlen_dtype(h5py.string_dtype())), "x", SchemaError, "which cannot be rows"),
     "no columns": (WAYS["contiguous"], [], SchemaError, "columns must be a name"),
-    "columns that are no names": (WAYS["contiguous"], {"x": 3}, SchemaError, "columns must be a name"),
+    "columns that are not names": (WAYS["contiguous"], {"x": 3}, SchemaError, "columns must be a name"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_says_why(what: str, tmp_path: Path) -> None:
+def test_a_refusal_says_why(what: str, tmp_path: Path) -> None:
     make, columns, error, message = REFUSED[what]
     path = written(tmp_path / "x.h5", make)
     with pytest.raises(error, match=message):
@@ -659,14 +659,14 @@ def test_many_datasets_are_not_all_listed(tmp_path: Path) -> None:
         yoga.from_hdf5(path, "nowhere")
 
 
-def test_text_that_is_none_is_refused_by_its_row(tmp_path: Path) -> None:
+def test_an_error_names_the_row_whose_bytes_are_not_text(tmp_path: Path) -> None:
     ref = yoga.from_hdf5(written(tmp_path / "x.h5", bad_text), "x")
     assert ref[0] == "fine"
     with pytest.raises(SchemaError, match="'/x', row 1: the text is not UTF-8"):
         ref[[0, 1]]
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_files_that_are_not_hdf5_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no file .*x\.h5"):
         yoga.from_hdf5(tmp_path / "x.h5", "x")
     with pytest.raises(CorruptError, match="not an HDF5 file"):
@@ -698,9 +698,9 @@ def test_files_that_are_cut_are_refused(way: str, tmp_path: Path) -> None:
     for number, size in enumerate(itertools.chain(range(8, len(data), 97), [len(data) - 1])):
         paths.append(tmp_path / f"{number}.h5")
         paths[-1].write_bytes(data[:size])
-    told = run_program(OPEN, *map(str, paths))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == ["CorruptError"] * len(paths)
+    finished = run_program(OPEN, *map(str, paths))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split() == ["CorruptError"] * len(paths)
 
 
 def test_a_chunk_that_is_damaged_is_never_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is particular to sequences that are none of Keras's own classes; the others are in frameworks/."""
+"""Sequences that are not of Keras's own classes; tests of the others are in frameworks/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchyoga.testing import assert_rows_equal
 
 
 class Old:
-    """As Keras 2 has sequences: a length, batches, and a hook that shuffles."""
+    """A sequence as in Keras 2: a length, batches, and a hook that shuffles."""
 
     def __init__(self, length: int) -> None:
         self.numbers = np.arange(length)
@@ -28,7 +28,7 @@ class Old:
 
 
 @pytest.mark.parametrize("length", range(8))
-def test_every_length(length: int) -> None:
+def test_sequences_of_every_length(length: int) -> None:
     ref = as_dataref(Old(length))
     assert len(ref) == length
     assert [row["n"] for row in ref] == list(range(length))
@@ -48,12 +48,12 @@ def test_processes_read_whole_batches(num_workers: int) -> None:
     assert source is not None
     rows = list(source.rows(0))
     assert [row["n"] for row in rows] == list(range(20))
-    # In its own process each batch is read once, but for the two that tell the length.
+    # In its own process each batch is read once, except for the two that show the length.
     assert max(row["times"] for row in rows) <= 2
 
 
 class Counting(Old):
-    """Says how often this process has read each batch."""
+    """A sequence that counts how often this process has read each batch."""
 
     def __init__(self, length: int) -> None:
         super().__init__(length)

@@ -1,4 +1,4 @@
-"""Batches by number, against a stream read from its start."""
+"""Batches by number, compared with a stream read from its start."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from torchyoga.testing import assert_rows_equal
     remainder=st.sampled_from(["keep", "drop"]),
     rows_at_once=st.sampled_from([1, 5, 8192]),
 )
-def test_they_are_those_of_the_stream(
+def test_batches_equal_those_of_the_stream(
     length: int,
     batch_size: int,
     world: int,
@@ -57,13 +57,13 @@ def test_they_are_those_of_the_stream(
                 drop_shard_remainder=remainder == "drop",
             )
             expected = [[int(row) for row in batch] for batch in stream.batches(batch_size, drop_last)]
-            if made.steps(start):  # else the stream goes on to the next epoch
+            if made.steps(start):  # otherwise the stream goes on to the next epoch
                 assert len(expected) == made.steps(start)
             for index in reversed(range(made.steps(start))):
                 assert made.batch(start, index)[0].tolist() == expected[index]
 
 
-def test_the_arrays_are_what_numpy_has_of_the_rows(tmp_path: Path) -> None:
+def test_batches_are_arrays_of_native_numpy_types(tmp_path: Path) -> None:
     rows = [
         {
             "big": np.array([i], ">i4"),
@@ -107,7 +107,7 @@ def test_a_pool_makes_the_same(threads: bool) -> None:
 
 
 class Squares(yoga.DataRef):
-    """A DataRef that does not say what its rows look like."""
+    """A DataRef without a schema."""
 
     def __len__(self) -> int:
         return 10
@@ -116,7 +116,7 @@ class Squares(yoga.DataRef):
         return [{"square": int(row) ** 2} for row in rows]
 
 
-def test_a_source_without_a_schema_shows_it_by_its_rows() -> None:
+def test_the_schema_is_learned_from_rows_if_the_source_has_none() -> None:
     made = NumberedBatches(Squares(), Order(10, shuffle=False), Shard(), 4, False, None, None)
     batch = made.batch(Place(0, 0), 2)
     assert_rows_equal(batch, {"square": np.array([64, 81])})

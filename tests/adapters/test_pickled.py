@@ -28,7 +28,7 @@ def write(
     listed: Any = True,
     **more: Any,
 ) -> Path:
-    """As TensorPack and yogadl lay out their files."""
+    """Writes a file as TensorPack and yogadl lay it out."""
     with (
         lmdb.open(str(path), subdir=path.is_dir(), map_size=2**24) as environment,
         environment.begin(write=True) as file,
@@ -45,7 +45,7 @@ def write(
 
 
 class Bomb:
-    """Its pickle makes a folder when it is read."""
+    """An object whose pickle makes a folder when it is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -66,7 +66,7 @@ LAYOUTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_they_are_read_and_cached(layout: str, tmp_path: Path) -> None:
+def test_pickled_files_are_read_and_cached(layout: str, tmp_path: Path) -> None:
     format, make = LAYOUTS[layout]
     path = make(tmp_path / "old.mdb")
     ref = yoga.from_lmdb(path, format=format, trust_pickle=True)
@@ -111,7 +111,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     other = write(tmp_path / "other.mdb", ROWS, listed="not a list")
     with pytest.raises(CorruptError, match="__keys__ is not a list of keys"):
         yoga.from_lmdb(other, "tensorpack", trust_pickle=True)
-    # What both writers do where their map is full.
+    # Both writers do this when their map is full.
     lost = yoga.from_lmdb(write(tmp_path / "lost.mdb", ROWS, lose=3), "tensorpack", trust_pickle=True)
     assert lost[2]["y"] == 2
     with pytest.raises(
@@ -142,5 +142,5 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     same = yoga.from_lmdb(path, "tensorpack", trust_pickle=True)
     assert list(after) == list(same) == [10, 20]
     del after, same
-    with lmdb.open(str(path), subdir=False):  # and it is closed when nobody reads it
+    with lmdb.open(str(path), subdir=False):  # and it is closed when nothing reads it
         pass

@@ -1,4 +1,4 @@
-"""Data of any kind finds its adapter, and what is not a dataset is refused."""
+"""Data of any kind finds its adapter, and data that is not a dataset is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Endless(IterableDataset[Any]):
 
 
 class Plain(yoga.DataRef):
-    """Its rows have no columns."""
+    """A DataRef whose rows have no columns."""
 
     def __len__(self) -> int:
         return 3
@@ -46,7 +46,7 @@ class Plain(yoga.DataRef):
 
 
 class Squares(torch.utils.data.Dataset[int]):
-    """Has no end for whoever only iterates it."""
+    """A dataset that has no end if it is only iterated."""
 
     def __len__(self) -> int:
         return 5
@@ -69,7 +69,7 @@ def test_functions_may_return_any_source(tmp_path: Path) -> None:
         storage.submit(lambda: None, "a", "nothing")
 
 
-def test_what_is_no_dataset_is_refused(storage: yoga.Storage) -> None:
+def test_data_that_is_not_a_dataset_is_refused(storage: yoga.Storage) -> None:
     for data in ("text", b"bytes", {1: 2}, {1, 2}, 5, None, object()):
         with pytest.raises(TypeError, match="pass a"):
             storage.submit(data, "a", "1")
@@ -123,7 +123,7 @@ def test_each_kind_of_data_has_its_adapter(kind: str) -> None:
         assert source_of(nothing) is None
 
 
-def test_a_dataref_whose_rows_shall_be_others_is_read_row_by_row() -> None:
+def test_a_dataref_is_read_row_by_row_if_another_schema_is_passed() -> None:
     other = yoga.Schema.of({"x": np.int64(0)})
     assert other == ARRAYS.schema
     assert isinstance(source_of(ARRAYS, schema=other), RefSource)
@@ -134,7 +134,7 @@ def of_module(module: str, **methods: Any) -> Any:
     return type("Made", (), {"__module__": module, **methods})()
 
 
-def test_a_framework_is_known_by_where_its_classes_were_made() -> None:
+def test_a_framework_is_recognised_by_the_module_of_its_classes() -> None:
     flow = {"reset_state": lambda self: None, "__iter__": lambda self: iter([[1], [2]])}
     batches = {
         "__len__": lambda self: 2,
@@ -147,7 +147,7 @@ def test_a_framework_is_known_by_where_its_classes_were_made() -> None:
         source = source_of(of_module(module, **batches))
         assert isinstance(source, MapSource)
         assert source.length == expected
-    # A layer, say: it is Keras's, but has no rows.
+    # For example, a layer: it is Keras's, but has no rows.
     assert source_of(of_module("keras.layers", __call__=lambda self: [1])) is None
     assert dataset_and_source(of_module("keras.layers", __call__=lambda self: [1]))[0] == [1]
 
@@ -165,13 +165,13 @@ print([name for name in wanted if f"torchyoga.adapters.{name}" in sys.modules])
 """
 
 
-def test_no_adapter_is_loaded_for_data_of_others() -> None:
+def test_no_adapter_is_loaded_for_data_of_other_frameworks() -> None:
     command = [sys.executable, "-c", PROGRAM]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert ended.stdout.strip() == "[]"
 
 
-def test_a_function_gives_the_dataset(storage: yoga.Storage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_may_return_the_dataset(storage: yoga.Storage, caplog: pytest.LogCaptureFixture) -> None:
     dataset, source = dataset_and_source(lambda: lambda: [1, 2])
     assert dataset == [1, 2]
     assert isinstance(source, MapSource)
@@ -179,7 +179,7 @@ def test_a_function_gives_the_dataset(storage: yoga.Storage, caplog: pytest.LogC
     def rows() -> Iterator[int]:
         yield from range(3)
 
-    # What a function says of itself is not said of its rows, whether JSON has it or not.
+    # Attributes of a function are not info about its rows, whether JSON can express them or not.
     for said in (["a"], {1}):
         rows.classes = said  # type: ignore[attr-defined]
         with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""torch's datasets are sources; what its DataLoader gives over a cached one is what default_collate gives."""
+"""torch's datasets are sources; over a cached one its DataLoader gives what default_collate gives."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_subsets_and_concatenations(tmp_path: Path) -> None:
     assert [batch[1].tolist() for batch in DataLoader(both, batch_size=8)] == [[0, 1, 2, 3, 4, 5, 0, 1]]
 
 
-def test_batches_are_the_users_to_change(tmp_path: Path) -> None:
+def test_users_may_write_into_batches(tmp_path: Path) -> None:
     rows = [(np.full(4000, i, np.float32), i) for i in range(64)]
     ref = yoga.Storage(tmp_path).submit(rows, "rows", "1")
     for loader in (DataLoader(ref, batch_size=8), yoga.DataLoader(ref, batch_size=8)):
@@ -109,7 +109,7 @@ class Numbers(IterableDataset[int]):
         return iter(range(3))
 
 
-def test_what_has_rows_by_number_or_in_turn_is_a_source() -> None:
+def test_map_style_and_iterable_datasets_are_sources() -> None:
     source = source_of(Numbers())
     assert isinstance(source, IterableSource)
     assert (source.name, source.length, source.seekable) == ("Numbers", None, False)

@@ -1,4 +1,4 @@
-"""A source that is read twice: every way in which a row can differ is seen, and what is none is not."""
+"""A source that is read twice: every way in which a row can differ is detected, and nothing else."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Made:
 
 
 @pytest.mark.parametrize("kind", [*DIFFER, *SAME])
-def test_what_differs(kind: str) -> None:
+def test_rows_that_differ_are_found(kind: str) -> None:
     global stop
     stop = next(numbers) + 6
     watched = Watched(MapSource(Made({**DIFFER, **SAME}[kind])))
-    assert not watched.differ()  # nothing was read yet
+    assert not watched.differ()  # nothing has been read yet
     assert len(list(watched.rows(0))) == watched.length == 5
     assert watched.differ() is (kind in DIFFER)
 
@@ -67,13 +67,13 @@ def test_rows_of_a_build_that_is_continued() -> None:
     drawn = [7, 7, 7, 7, 7]
     watched = Watched(MapSource(Made(lambda i: drawn[i])))
     assert list(watched.rows(3)) == [7, 7]
-    drawn[0] = drawn[2] = 8  # these were read by somebody else
+    drawn[0] = drawn[2] = 8  # these were read by another build
     assert not watched.differ()
     drawn[4] = 8
     assert watched.differ()
 
 
-def test_what_cannot_be_stored_is_left_to_the_build() -> None:
+def test_rows_that_cannot_be_stored_are_left_to_the_build() -> None:
     watched = Watched(MapSource(Made(lambda i: object())))
     assert len(list(watched.rows(0))) == 5
     assert not watched.differ()

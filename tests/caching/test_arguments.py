@@ -1,4 +1,4 @@
-"""Arguments as bytes: the same for the same value, and for no other."""
+"""Arguments as bytes: equal for equal values, and for no others."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ VALUES: list[Any] = [
 Ordered, Default, Counted = collections.OrderedDict, collections.defaultdict, collections.Counter
 utc = datetime.timezone.utc
 noon = (12, 0, 0, 0)
-# A zone of one offset, as TZif; not every machine has a table of zones.
+# A time zone with one offset, as TZif; not every machine has a table of time zones.
 _ZONE = (
     b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + struct.pack(">lbb", 3600, 0, 0) + b"CET\0"
 )
@@ -124,14 +124,14 @@ MORE: list[Any] = [
 ]
 
 
-def test_every_other_value_is_other_bytes() -> None:
+def test_different_values_have_different_bytes() -> None:
     values = VALUES + MORE
     found = [encoded(value) for value in values]
     for (i, one), (j, other) in itertools.combinations(enumerate(found), 2):
         assert one != other, (values[i], values[j])
 
 
-def test_the_same_value_is_the_same_bytes() -> None:
+def test_equal_values_have_equal_bytes() -> None:
     same: list[tuple[Any, Any]] = [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         ({"b", "a", "c"}, {"c", "b", "a"}),
@@ -152,7 +152,7 @@ def test_the_same_value_is_the_same_bytes() -> None:
         assert encoded(one) == encoded(other), one
 
 
-def test_a_dataref_is_told_by_its_content(tmp_path: Path) -> None:
+def test_a_dataref_is_identified_by_its_content(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     one, same, other = (storage.submit(rows, str(i), "1") for i, rows in enumerate(([1, 2], [1, 2], [1, 3])))
     assert encoded(one) == encoded(same) != encoded(other)
@@ -169,7 +169,7 @@ def test_a_dataref_is_told_by_its_content(tmp_path: Path) -> None:
         encoded(Nameless())
 
 
-def test_what_no_digest_can_tell() -> None:
+def test_values_without_a_digest_are_refused() -> None:
     def local() -> None:
         pass
 
@@ -203,7 +203,7 @@ def test_what_no_digest_can_tell() -> None:
         assert " at 0x" not in str(caught.value)
 
 
-def test_a_local_class_of_values_is_told_by_its_values() -> None:
+def test_a_local_class_of_values_is_identified_by_its_values() -> None:
     def made() -> Any:
         @dataclasses.dataclass
         class Local:
@@ -215,7 +215,7 @@ def test_a_local_class_of_values_is_told_by_its_values() -> None:
 
 
 def test_the_bytes_are_pinned() -> None:
-    # Manifests keep digests of them.
+    # Manifests hold digests of these bytes.
     digest = hashlib.blake2b(b"|".join(map(encoded, VALUES)), digest_size=16).hexdigest()
     assert digest == "13e4d0da3c95b770f97abd8e13398414"
     digest = hashlib.blake2b(b"|".join(map(encoded, MORE)), digest_size=16).hexdigest()
@@ -279,14 +279,14 @@ def test_the_text_of_a_value_in_a_template(value: Any, text: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_a_template_cannot_say(value: Any) -> None:
+def test_values_that_a_template_refuses(value: Any) -> None:
     with pytest.raises(
         TypeError, match="whose text is not the same in every process or says only a part of it"
     ):
         Function(lambda x: x, "a-{x}", "1", []).call(value)
 
 
-def test_a_function_in_c_that_tells_nothing_takes_anything() -> None:
+def test_a_function_in_c_without_a_signature_takes_anything() -> None:
     function = Function(iter, "a", "1", [])
     assert function.call([1], 2).names == ["args"]
     assert Function(math.sqrt, "a-{x}", "1", []).call(4).id == "a-4"

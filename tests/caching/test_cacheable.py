@@ -1,4 +1,4 @@
-"""What is read is what the call would make: arguments, code and rows that would be others are found out."""
+"""A call reads what it would have made: changed arguments, code and rows are detected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
 # -- arguments
 
 
-def test_other_arguments_are_not_read_as_if_they_were_the_same(storage: yoga.Storage) -> None:
+def test_a_version_is_not_read_for_other_arguments(storage: yoga.Storage) -> None:
     mnist = storage.cacheable("mnist", "1")(rows_of)
     assert (
         list(mnist(train=True))
@@ -108,16 +108,16 @@ def test_two_calls_that_make_one_name_are_told_apart(storage: yoga.Storage) -> N
         return [one, other]
 
     assert list(made("a-b", "c")) == ["a-b", "c"]
-    told = (
+    message = (
         "'a-b-c' '1' is published already, made with another one and another other than .*make the same "
         "id and version.*another separator"
     )
-    with pytest.raises(ExistsError, match=told) as caught:
+    with pytest.raises(ExistsError, match=message) as caught:
         made("a", "b-c")
-    assert "{one}" not in str(caught.value)  # it is named there
+    assert "{one}" not in str(caught.value)  # the message names it
 
 
-def test_one_text_of_several_types_is_no_one_value(storage: yoga.Storage) -> None:
+def test_equal_texts_of_different_types_are_different_values(storage: yoga.Storage) -> None:
     @storage.cacheable("a-{x}", "1", stale="ignore")
     def made(x: Any) -> Any:
         return [str(type(x))]
@@ -131,7 +131,7 @@ def test_one_text_of_several_types_is_no_one_value(storage: yoga.Storage) -> Non
     path = storage.path / "a-1" / "1" / "manifest.json"
     content = json.loads(path.read_bytes())
     assert content["function"]["arguments"].keys() == {"{x}", "{x}: value"}
-    # A version that notes only the text.
+    # A version that records only the text.
     del content["function"]["arguments"]["{x}: value"], content["checksum"]
     path.write_text(json.dumps({**content, "checksum": digest(content)}))
     assert list(made("1")) == list(made(1))
@@ -157,13 +157,13 @@ def test_braces_that_name_no_argument_are_refused_when_a_function_is_decorated(
     storage: yoga.Storage, id: str, found: str
 ) -> None:
     for names in ({"id": id, "version": "1"}, {"id": "a", "version": id}):
-        told = r"rows_of, \['train', 'count'\]; for braces themselves write {{ and }}.*" + found
-        with pytest.raises(ValueError, match=told):
+        message = r"rows_of, \['train', 'count'\]; for braces themselves write {{ and }}.*" + found
+        with pytest.raises(ValueError, match=message):
             storage.cacheable(**names)(rows_of)
     assert storage.list() == []
 
 
-def test_what_is_ignored_may_be_anything(storage: yoga.Storage) -> None:
+def test_ignored_arguments_may_be_anything(storage: yoga.Storage) -> None:
     @storage.cacheable("a", "1", ignore=["token", "hook"])
     def made(token: str, count: int = 2, hook: Any = None) -> Any:
         return [count]
@@ -179,7 +179,7 @@ def test_what_is_ignored_may_be_anything(storage: yoga.Storage) -> None:
         storage.cacheable("a", "1", ignore="token")(rows_of)
 
 
-def test_no_value_is_written(storage: yoga.Storage) -> None:
+def test_no_value_of_an_argument_is_written(storage: yoga.Storage) -> None:
     storage.cacheable("a", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
     for path in storage.path.rglob("*"):
         if path.is_file():
@@ -188,7 +188,7 @@ def test_no_value_is_written(storage: yoga.Storage) -> None:
     storage.cacheable("b", "1")(lambda root, number: [1])("/home/me/secret-folder", 123456789)
     one, other = (manifest_of(storage, id, "1")["function"]["arguments"] for id in "ab")
     assert one.keys() == other.keys() == {"root", "number"}
-    assert not {*one.values()} & {*other.values()}  # those of two versions cannot be compared
+    assert not {*one.values()} & {*other.values()}  # digests of two versions cannot be compared
 
 
 def test_lists_and_dicts_of_arguments(storage: yoga.Storage) -> None:
@@ -242,7 +242,7 @@ def test_arguments_may_have_any_name(storage: yoga.Storage) -> None:
         made("a", "1", **{**values, "kwargs": 5})
 
 
-def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
+def test_methods_partials_and_callable_objects(storage: yoga.Storage) -> None:
     same: list[tuple[str, Callable[[], Any], Callable[[], Any], Callable[[], Any]]] = [
         (
             "train",
@@ -279,7 +279,7 @@ def test_methods_partials_and_what_can_be_called(storage: yoga.Storage) -> None:
     assert [list(Experiment().data(size)) for size in (1, 2, 1)] == [[1], [2], [1]]
 
 
-def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Storage) -> None:
+def test_an_argument_without_a_digest_is_an_error_before_anything_is_built(storage: yoga.Storage) -> None:
     calls = []
 
     @storage.cacheable("a-{name}", "1")
@@ -304,7 +304,7 @@ def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Stora
             TypeError, match=r"made: nothing shows .* same 'transform'.*ignore=\['transform'\]"
         ) as caught:
             made(odd)
-        assert "{transform}" not in str(caught.value)  # which would be refused as well
+        assert "{transform}" not in str(caught.value)  # these would be refused as well
         with pytest.raises(TypeError, match=r"made: \{name\} in id or version is a .*pass text or a number"):
             made(name=odd)
     for odd in ({1, 2}, {"a": 1}, np.zeros(3), torch.zeros(3)):
@@ -319,7 +319,7 @@ def test_what_has_no_digest_is_said_before_anything_is_built(storage: yoga.Stora
     assert [id for id, _ in storage.list()] == ["a-(28, 28)", "a-3", "a-None", "a-torch.float32", "a-x"]
 
 
-def test_a_version_that_knows_no_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
+def test_a_version_without_recorded_arguments_is_read_with_one_warning(storage: yoga.Storage) -> None:
     storage.submit([5], "a", "1")
     made = storage.cacheable("a", "1")(rows_of)
     with pytest.warns(
@@ -327,7 +327,7 @@ def test_a_version_that_knows_no_arguments_is_read_with_one_warning(storage: yog
     ):
         assert list(made()) == [5]
     assert list(made()) == [5]
-    assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # said once, whoever asks
+    assert list(storage.cacheable("a", "1")(rows_of)()) == [5]  # warned once, whatever call asks
 
 
 def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: yoga.Storage) -> None:
@@ -336,9 +336,9 @@ def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: 
 
     storage.submit([5], "a", "1")
     strict = storage.cacheable("a", "1", stale="error")(made)
-    told = r"'a' '1' does not say what made it.*storage.remove\('a', '1'\)"
+    message = r"'a' '1' does not say what made it.*storage.remove\('a', '1'\)"
     for _ in range(2):
-        with pytest.raises(ExistsError, match=told) as caught:
+        with pytest.raises(ExistsError, match=message) as caught:
             strict()
     assert "could not be compared" not in str(caught.value)  # there are no arguments
     with pytest.warns(UserWarning, match="'a' '1' does not say what made it.*read as it is"):
@@ -347,13 +347,13 @@ def test_a_version_without_a_record_is_an_error_if_it_may_not_be_stale(storage: 
     storage.remove("a", "1")
     assert list(strict()) == list(strict()) == [1]
     storage.submit([7], "a", "1", overwrite=True)
-    with pytest.raises(ExistsError, match=told):
+    with pytest.raises(ExistsError, match=message):
         strict()
     with pytest.warns(UserWarning, match="does not say what made it"):  # another one
         assert list(storage.cacheable("a", "1")(made)()) == [7]
 
 
-def test_what_is_advised_works(storage: yoga.Storage) -> None:
+def test_the_advice_in_error_messages_works(storage: yoga.Storage) -> None:
     def made(transform: Any = None, size: Any = 1, **options: Any) -> Any:
         return [1]
 
@@ -367,11 +367,11 @@ def test_what_is_advised_works(storage: yoga.Storage) -> None:
     ):
         with pytest.raises(ExistsError, match="made with another") as caught:
             storage.cacheable("a", "1")(made)(**given)
-        told = str(caught.value)
-        assert ("{size}" in told) is nameable
-        assert told.count("{") == nameable
+        text = str(caught.value)
+        assert ("{size}" in text) is nameable
+        assert text.count("{") == nameable
         names = sorted(given, reverse=True)
-        assert f"ignore={names}" in told
+        assert f"ignore={names}" in text
         assert list(storage.cacheable("a", "1", ignore=names)(made)(**given)) == [1]
         if nameable:
             storage.cacheable("a-{size}", str(len(given)))(made)(**given)
@@ -397,15 +397,15 @@ def test_settings_of_several_kinds_are_arguments(storage: yoga.Storage) -> None:
         cached(**{**vars(args), "lr": 2})
 
 
-def test_what_is_no_call_of_a_function_names_it(storage: yoga.Storage) -> None:
+def test_the_error_for_a_wrong_call_names_the_function(storage: yoga.Storage) -> None:
     made = storage.cacheable("a", "1")(lambda size: [size])
     named = storage.cacheable("a", "1")(rows_of)
-    for call, told in (
+    for call, message in (
         (lambda: made(), "<lambda>: missing a required argument: 'size'"),
         (lambda: named(test=1), "rows_of: got an unexpected keyword argument 'test'"),
         (lambda: named(1, 2, 3), "rows_of: too many positional arguments"),
     ):
-        with pytest.raises(TypeError, match=told):
+        with pytest.raises(TypeError, match=message):
             call()  # type: ignore[no-untyped-call]
 
 
@@ -425,14 +425,14 @@ def test_methods_of_classes_are_decorated_below(storage: yoga.Storage) -> None:
         def two(cls, size: int = 1) -> Any:
             return [size]
 
-    # The class is an argument, which a class within a function has no name for.
+    # The class is an argument, and a class within a function has no name to identify it.
     assert list(Below.one()) == list(Below().one()) == [1]
     with pytest.raises(TypeError, match=r"two: nothing shows .* the same 'cls'.*ignore=\['cls'\]"):
         Below.two()
 
 
 def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
-    """The functions are others, as their code says; what can be compared is."""
+    """The functions differ, as their code shows; the arguments that can be compared are."""
     decorated = functools.partial(storage.cacheable, "a", "1", stale="ignore")
     decorated()(lambda train: [train])(True)
     assert list(decorated()(lambda train, size=28: [train])(True)) == [True]
@@ -444,7 +444,7 @@ def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
     assert list(decorated()(lambda: [1])()) == [True]
     with pytest.raises(ExistsError, match="another train than"):
         decorated()(lambda **rest: [1])()
-    # What a template names now chose the version before as well.
+    # The argument that a template names now chose the version before as well.
     chosen = storage.cacheable("{name}", "1", stale="ignore")(lambda name, train, size=0: [1])
     assert list(chosen("a", True)) == [True]
     with pytest.raises(ExistsError, match="another train than"):
@@ -452,7 +452,7 @@ def test_arguments_that_come_and_go(storage: yoga.Storage) -> None:
 
 
 class Breaks(torch.utils.data.Dataset[Any]):
-    """Rows that say which call made them; there is one that nobody can read."""
+    """Rows that say which call made them; one of them cannot be read."""
 
     def __init__(self, kind: Any, at: int | None, read: list[int]) -> None:
         self.kind, self.at, self.read = kind, at, read
@@ -464,7 +464,7 @@ class Breaks(torch.utils.data.Dataset[Any]):
         if index == self.at:
             raise OSError("offline")
         self.read.append(index)
-        return self.kind if index % 100 == 7 else index  # few rows differ, so that comparing seldom tells
+        return self.kind if index % 100 == 7 else index  # few rows differ, so comparisons seldom show it
 
 
 def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
@@ -492,8 +492,8 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
         (lambda v: storage.submit(Breaks(0, 900, read), "a", v), lambda v: build(v, -1), -1, "no record of"),
         (lambda v: build(v, 0), lambda v: storage.submit(Breaks(-1, None, read), "a", v), -1, "a function"),
     ]
-    for version, (first, second, kind, told) in enumerate(cases):
-        for _ in range(3):  # rows to compare are drawn at random
+    for version, (first, second, kind, reason) in enumerate(cases):
+        for _ in range(3):  # the rows to compare are drawn at random
             broken_at[0] = 900
             with pytest.raises(OSError, match="offline"):
                 first(str(version))
@@ -504,13 +504,13 @@ def test_an_interrupted_build_is_continued_with_the_same_arguments_only(
                 ref = second(str(version))
             (record,) = (found for found in caplog.records if "interrupted build" in found.message)
             assert list(ref)[7::100] == [kind] * 10
-            if told is None:
+            if reason is None:
                 assert "continuing an interrupted build at row 900" in record.message
                 assert len(read) < 300
             else:
                 assert record.levelno == logging.WARNING
                 assert "starting over" in record.message
-                assert told in record.message
+                assert reason in record.message
                 assert set(read) == set(range(1000))
             storage.remove(*next((id, v) for id, v in storage.list() if v == str(version)))
 
@@ -549,9 +549,9 @@ made({"b", "a", "c", 1}, frozenset("xyz"), {"k": [1, None], 2: (0.1, True)}, Pat
 
 
 def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
-    told = ""
+    printed = ""
     for seed in ("1", "2"):
-        told += subprocess.run(
+        printed += subprocess.run(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "s"), f"ref {seed}"],
             capture_output=True,
             text=True,
@@ -559,7 +559,7 @@ def test_digests_are_the_same_in_every_process(tmp_path: Path) -> None:
             check=True,
             env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
-    assert told == "building\n"
+    assert printed == "building\n"
 
 
 # -- code
@@ -583,7 +583,7 @@ def written(folder: Path, text: str) -> Any:
     return module.rows
 
 
-def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage, tmp_path: Path) -> None:
     storage.cacheable("a", "1")(written(tmp_path, WRITTEN))(3)
     same = WRITTEN.replace("    return", '    """Rows."""  # all of them\n    return')
     assert list(storage.cacheable("a", "1", stale="error")(written(tmp_path, same))(3)) == [0, 1, 2]
@@ -591,10 +591,10 @@ def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storag
     made = storage.cacheable("a", "1")(changed)
     with pytest.warns(
         UserWarning, match="rows is written otherwise than when it made 'a' '1'. It is read"
-    ) as told:
+    ) as warned:
         assert list(made(3)) == [0, 1, 2]
-    assert told[0].filename == __file__
-    assert list(made(3)) == [0, 1, 2]  # said once
+    assert warned[0].filename == __file__
+    assert list(made(3)) == [0, 1, 2]  # warned once
     assert list(storage.cacheable("a", "1", stale="ignore")(changed)(3)) == [0, 1, 2]
     with pytest.raises(
         ExistsError, match=r"rows is written otherwise .*another version.*storage.remove\('a', '1'\)"
@@ -607,7 +607,7 @@ def test_a_function_that_was_written_otherwise_is_warned_of(storage: yoga.Storag
         storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
 
 
-def test_without_a_source_nobody_says_that_code_has_changed(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_without_a_source_there_is_no_warning_about_code(storage: yoga.Storage, tmp_path: Path) -> None:
     typed: dict[str, Any] = {}
     exec("def rows(count): return list(range(count))", typed)
     storage.cacheable("a", "1")(typed["rows"])(3)
@@ -619,16 +619,16 @@ def test_without_a_source_nobody_says_that_code_has_changed(storage: yoga.Storag
 
 def test_older_programs_see_one_warning(storage: yoga.Storage) -> None:
     storage.submit([1, 2], "a", "1")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             assert list(storage.cacheable("a", "1")(lambda: [3])()) == [1, 2]
-    assert len(told) == 1
+    assert len(caught) == 1
 
 
-def test_what_a_function_has_of_the_one_around_it_is_told(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_values_captured_from_an_enclosing_function_count(storage: yoga.Storage, tmp_path: Path) -> None:
     def make(split: str, stale: Any = "warn", ignore: Any = ()) -> Any:
-        path = tmp_path / split  # what is no number or text is not compared
+        path = tmp_path / split  # only numbers and texts are compared
 
         @storage.cacheable("mnist", "1", stale=stale, ignore=ignore)
         def mnist(**options: Any) -> list[str]:
@@ -657,7 +657,7 @@ def scaled(factor: int) -> Any:
     return decorate
 
 
-def test_numbers_of_decorators_are_told(storage: yoga.Storage) -> None:
+def test_numbers_captured_by_decorators_count(storage: yoga.Storage) -> None:
     def rows() -> list[int]:
         return [1, 2]
 
@@ -712,12 +712,12 @@ print(rows(augment)[0])
     for name in ("flip", "blur"):
         (tmp_path / f"{name}.py").write_text(script.format(text=name))
     run = partial(subprocess.run, capture_output=True, text=True, timeout=100)
-    told = [
+    finished = [
         run([sys.executable, str(tmp_path / f"{name}.py"), str(tmp_path / "storage")])
         for name in ("flip", "flip", "blur")
     ]
-    assert [one.stdout.strip() for one in told] == ["flip", "flip", ""]
-    assert "made with another how" in told[2].stderr
+    assert [one.stdout.strip() for one in finished] == ["flip", "flip", ""]
+    assert "made with another how" in finished[2].stderr
 
 
 def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:
@@ -732,7 +732,7 @@ def test_a_timeout_that_is_set_later_counts(storage: yoga.Storage) -> None:
     builder = threading.Thread(target=rows)
     builder.start()
     assert begun.wait(PATIENCE)
-    late = threading.Timer(10.0, release.set)  # ends the wait of a call that did not hear of the new timeout
+    late = threading.Timer(10.0, release.set)  # ends the wait of a call that does not use the new timeout
     late.start()
     try:
         storage.timeout = 0

@@ -154,7 +154,7 @@ def loaded(folder: Path, text: str) -> Any:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_what_does_not_count(name: str, tmp_path: Path) -> None:
+def test_changes_that_do_not_count(name: str, tmp_path: Path) -> None:
     expected = PLAIN.replace("made", "written") if name == "partial" else PLAIN
     one, other = loaded(tmp_path, expected), loaded(tmp_path, SAME[name])
     found = digest_of(other.made)
@@ -162,14 +162,14 @@ def test_what_does_not_count(name: str, tmp_path: Path) -> None:
     assert found == digest_of(getattr(one, "written" if name == "partial" else "made"))
 
 
-def test_whatever_is_written_otherwise_counts(tmp_path: Path) -> None:
+def test_every_change_of_code_counts(tmp_path: Path) -> None:
     found = [digest_of(loaded(tmp_path, text).made) for text in OTHERS]
     assert None not in found
     assert len(set(found)) == len(OTHERS)
 
 
 def test_a_digest_is_pinned(tmp_path: Path) -> None:
-    """It stands in manifests, and is to be the same under the versions of Python to come."""
+    """It stands in manifests, and must stay the same under later versions of Python."""
     assert digest_of(loaded(tmp_path, PLAIN).made) == "ebac407b000509874fec4660a1f756e1"
     assert (
         digest_of(loaded(tmp_path, "class made:\n    def rows(self): pass").made)
@@ -180,7 +180,7 @@ def test_a_digest_is_pinned(tmp_path: Path) -> None:
 
 class Folder:
     def rows(self) -> Any:
-        """Text that stands further left than the code."""
+        """A text whose lines stand further left than the code."""
         return """
 left"""
 
@@ -196,7 +196,7 @@ left"""
         return 4
 
 
-def test_methods_classes_and_what_can_be_called() -> None:
+def test_methods_classes_and_callable_objects() -> None:
     folder = Folder()
     given: list[tuple[Any, Any]] = [
         (folder.rows, Folder.rows),
@@ -212,7 +212,7 @@ def test_methods_classes_and_what_can_be_called() -> None:
     assert digest_of(Folder) not in (None, *found)
 
 
-def test_without_a_source_there_is_none() -> None:
+def test_without_a_source_there_is_no_digest() -> None:
     made: dict[str, Any] = {}
     exec("def made(): return 1", made)
     exec("class Class:\n    def made(self): return 1", made)
@@ -222,7 +222,7 @@ def test_without_a_source_there_is_none() -> None:
         assert digest_of(odd) is None  # type: ignore[arg-type]
 
 
-def test_a_file_that_has_changed_since_tells_nothing(tmp_path: Path) -> None:
+def test_a_file_that_has_changed_since_gives_no_digest(tmp_path: Path) -> None:
     module = loaded(tmp_path, PLAIN)
     before = digest_of(module.made)
     path = Path(module.__file__)
@@ -236,7 +236,7 @@ def test_a_file_that_has_changed_since_tells_nothing(tmp_path: Path) -> None:
     assert digest_of(module.made) in (None, before)
 
 
-def test_code_that_nests_deeper_than_python_counts_has_none(tmp_path: Path) -> None:
+def test_code_nested_deeper_than_python_can_follow_has_no_digest(tmp_path: Path) -> None:
     text = PLAIN.replace("return rows", "return " + " + ".join(["1"] * 800))
     module = loaded(tmp_path, text)
     assert digest_of(module.made) != digest_of(loaded(tmp_path, PLAIN).made)

@@ -1,4 +1,4 @@
-"""What is kept of data: its rows as the build read them, and what it says of itself."""
+"""What a version keeps: the rows as the build read them, and info about the dataset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def manifest_of(storage: yoga.Storage, id: str, version: str) -> dict[str, Any]:
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """Rows of which `make` makes each."""
+    """Rows that `make` makes."""
 
     def __init__(self, make: Callable[[int], Any], length: int = 8) -> None:
         self.make = make
@@ -57,12 +57,12 @@ RANDOM: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("kind", ["python", "numpy", "torch"])
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_rows_that_differ_are_warned_of(storage: yoga.Storage, kind: str, num_workers: int) -> None:
+def test_rows_that_differ_give_a_warning(storage: yoga.Storage, kind: str, num_workers: int) -> None:
     with pytest.warns(
         UserWarning, match="rows of Drawn differ when they are read again.*'a' '1' keeps"
-    ) as told:
+    ) as caught:
         storage.submit(Drawn(RANDOM[kind]), "a", "1", num_workers=num_workers)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="rows of Drawn differ"):
         storage.cacheable("a", "2", num_workers=num_workers)(lambda: Drawn(RANDOM[kind]))()
     assert storage.versions("a") == ["1", "2"]
@@ -73,7 +73,7 @@ def states() -> tuple[Any, ...]:
     return random.getstate(), found[1].tolist(), found[2:], torch.get_rng_state().tolist()  # type: ignore[index]
 
 
-def test_the_second_look_moves_no_generator(storage: yoga.Storage) -> None:
+def test_reading_rows_again_leaves_random_generators_as_they_were(storage: yoga.Storage) -> None:
     def row(i: int) -> Any:
         return random.random(), np.random.rand(), torch.rand(())
 
@@ -137,7 +137,7 @@ class Features(dict):  # type: ignore[type-arg]
 TOLD = {"classes": ["cat", "dog"], "class_to_idx": {"cat": 0, "dog": 1}}
 
 
-def test_what_a_script_asks_its_dataset_for_is_kept(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_classes_and_features_of_a_dataset_are_kept(storage: yoga.Storage, tmp_path: Path) -> None:
     folder = Folder(lambda i: i)
     ref = storage.cacheable("a", "1")(lambda: folder)()
     other = yoga.Storage(tmp_path / "other", "hdf5")
@@ -169,7 +169,7 @@ def test_what_a_script_asks_its_dataset_for_is_kept(storage: yoga.Storage, tmp_p
         _ = ref.features
 
 
-def test_info_of_ones_own(storage: yoga.Storage) -> None:
+def test_info_passed_by_the_user(storage: yoga.Storage) -> None:
     given = {"mean": (0.5, 1), "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
     expected = {"mean": [0.5, 1], "nested": {"deep": [None, True, "é"]}, "classes": ["x"]}
     ref = storage.submit(Folder(lambda i: i), "a", "1", info=given)
@@ -187,7 +187,7 @@ def test_info_of_ones_own(storage: yoga.Storage) -> None:
     assert storage.submit(Hugging(lambda i: i), "b", "1").features == Features().to_dict()
 
 
-def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
+def test_values_that_json_lacks_are_refused_or_left_out(storage: yoga.Storage) -> None:
     for odd in (
         {"x": {1}},
         {"x": torch.zeros(2)},
@@ -209,11 +209,11 @@ def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
 
     class Odd(Drawn):
         classes = {1, 2}  # noqa: RUF012
-        features = (1, 2)  # those of rows, perhaps
+        features = (1, 2)  # perhaps the classes of rows
 
         @property
         def class_to_idx(self) -> Any:
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("unknown classes")
 
     class Long(Drawn):
         classes = ("x" * 2**19, "y" * 2**18)
@@ -224,7 +224,7 @@ def test_what_is_no_json_is_refused_or_left_out(storage: yoga.Storage) -> None:
     assert list(storage.submit(Long(lambda i: i), "a", "3").info) == ["classes"]
 
 
-def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
+def test_numpy_values_in_info_become_plain_and_values_left_out_are_logged(
     storage: yoga.Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Arrays(Drawn):
@@ -242,7 +242,7 @@ def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
 
         @property
         def class_to_idx(self) -> Any:
-            raise RuntimeError("nobody knows")
+            raise RuntimeError("unknown classes")
 
     odd = Odd(lambda i: i)
     for data in (odd, torch.utils.data.Subset(odd, [0, 1]), torch.utils.data.ConcatDataset([odd, odd])):
@@ -251,7 +251,7 @@ def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
         (message,) = caplog.messages
         assert "classes (" in message
         assert "a set, which JSON does not have" in message
-        assert "class_to_idx (RuntimeError: nobody knows)" in message
+        assert "class_to_idx (RuntimeError: unknown classes)" in message
         assert "info=" in message
     caplog.clear()
     given = {"classes": ["cat", "dog"], "class_to_idx": None}
@@ -266,7 +266,7 @@ def test_info_of_numpy_is_plain_and_what_is_left_out_is_said(
     assert "classes (info is longer than" in message
 
 
-def test_a_dataref_of_ones_own_may_have_what_it_likes(storage: yoga.Storage) -> None:
+def test_a_custom_dataref_may_have_any_info(storage: yoga.Storage) -> None:
     class Squares(yoga.DataRef):
         def __init__(self) -> None:
             self.classes = ["odd", "even"]

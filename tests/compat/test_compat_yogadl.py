@@ -1,4 +1,4 @@
-"""yogadl's interface without TensorFlow; its programs are in frameworks/."""
+"""yogadl's interface without TensorFlow; programs of yogadl are tested in frameworks/."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_arguments_come_in_the_order_of_yogadl(storage: yogadl.Storage) -> None:
     with pytest.raises(ValueError, match="shuffle=True needs a shuffle_seed"):
         ref.stream(shuffle=True)
     orders = {tuple(ref.stream(shuffle=True, skip_shuffle_at_epoch_end=True)) for _ in range(5)}
-    assert len(orders) > 1  # a seed of its own each time
+    assert len(orders) > 1  # a new seed each time
 
 
 def test_cacheable_runs_once(storage: yogadl.Storage) -> None:
@@ -60,7 +60,7 @@ def test_names_with_braces_and_arguments_of_any_kind(storage: yogadl.Storage) ->
     assert len(make(object(), object(), x=object())) == len(storage.fetch("{x}", "{")) == 3
 
 
-def test_a_ref_of_ones_own(storage: yogadl.Storage) -> None:
+def test_a_custom_ref(storage: yogadl.Storage) -> None:
     class Letters(yogadl.DataRef):
         def stream(self, start_offset: int = 0, **options: object) -> yogadl.Stream:
             return yogadl.Stream(lambda: iter("abcde"[start_offset:]), len(self))
@@ -79,12 +79,12 @@ def test_a_ref_of_ones_own(storage: yogadl.Storage) -> None:
 @pytest.mark.parametrize("kind", ["S3", "GCS"])
 def test_buckets(kind: str, tmp_path: Path) -> None:
     configurations = getattr(yogadl.storage, f"{kind}Configurations")
-    with pytest.warns(UserWarning, match="url, skip_verify ignored, for there is no lock server") as told:
+    with pytest.warns(UserWarning, match="url, skip_verify ignored, for there is no lock server") as caught:
         told_of = configurations("bucket", "a/b", "https://lock", skip_verify=True)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     assert (told_of.url, told_of.skip_verify) == ("https://lock", True)
     plain = configurations("bucket", "a/b/", local_cache_dir=str(tmp_path))
-    # What programs read from it: yogadl's attributes, of yogadl's types.
+    # Attributes that programs read: yogadl's names and types.
     assert (plain.bucket, plain.cache_format, plain.url) == ("bucket", "LMDB", None)
     assert plain.bucket_directory_path.joinpath("mnist", "1") == Path("a/b/mnist/1")
     assert plain.local_cache_dir == tmp_path
@@ -97,7 +97,7 @@ def test_buckets(kind: str, tmp_path: Path) -> None:
     assert made.storage.url == plain.storage_url
 
 
-def test_names_of_yogadl_are_there(storage: yogadl.Storage) -> None:
+def test_the_names_of_yogadl_exist(storage: yogadl.Storage) -> None:
     def make() -> yogadl.Submittable:
         return range(3)
 
@@ -109,7 +109,7 @@ def test_names_of_yogadl_are_there(storage: yogadl.Storage) -> None:
     assert set(yogadl.__all__) <= set(vars(yogadl))
 
 
-def test_keys_of_a_ref_of_ones_own() -> None:
+def test_keys_of_a_custom_ref() -> None:
     keys = [b"%d" % i for i in range(8)]
     for sequential in (False, True):
         for drop in (False, True):

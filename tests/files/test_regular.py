@@ -1,4 +1,4 @@
-"""What lies where a file should be is told, and nothing waits for it."""
+"""Anything else in place of a file is named in an error, and nothing waits for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchyoga.files.regular import open_regular, read_regular
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_is_no_file_is_said(kind: str, tmp_path: Path) -> None:
+def test_something_that_is_not_a_file_is_named(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "found"
     OTHERS[kind](path)
     with pytest.raises(CorruptError, match=f"found is {kind} where a file should be; remove it"):
@@ -32,7 +32,7 @@ def test_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_in_a_storage(kind: str, tmp_path: Path) -> None:
+def test_something_in_place_of_a_file_of_a_storage_is_named(kind: str, tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "storage")
     storage.submit([1, 2], "a", "1")
     folder = storage.path / "a" / "1"
@@ -49,12 +49,12 @@ def test_in_a_storage(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_in_a_build_under_way(kind: str, tmp_path: Path) -> None:
+def test_something_in_place_of_a_file_of_a_build_is_named(kind: str, tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path / "storage")
     folder = storage.path / ".staging" / "a" / "1"
     folder.mkdir(parents=True)
     OTHERS[kind](folder / "progress.json")
-    is_link = (folder / "progress.json").is_symlink()  # which a builder does not follow
+    is_link = (folder / "progress.json").is_symlink()  # builders do not follow links
     with pytest.raises(YogaError, match=f"progress.json is {'a link to' if is_link else kind}"):
         storage.submit([1, 2], "a", "1")
     assert os.path.lexists(folder / "progress.json")

@@ -1,4 +1,4 @@
-"""Roots: nothing is made, replaced or deleted through a link, or outside; modes follow the umask."""
+"""Roots: nothing is made, replaced or deleted through a link or outside; modes follow the umask."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "root").stat().st_mode) == 0o777
 
 
-def test_what_is_no_file_is_not_read_and_does_not_hang(root: Root) -> None:
+def test_something_that_is_not_a_file_is_not_read_and_does_not_hang(root: Root) -> None:
     with pytest.raises((CorruptError, OSError)):
         root.read("a/b", 9)
     if hasattr(os, "mkfifo"):
@@ -218,7 +218,7 @@ def test_what_is_no_file_is_not_read_and_does_not_hang(root: Root) -> None:
         root.read("nothing", 4)
 
 
-def test_folders_are_made_while_others_tidy_them_away(root: Root) -> None:
+def test_folders_are_made_while_others_delete_them(root: Root) -> None:
     over = threading.Event()
 
     def tidy() -> None:
@@ -241,7 +241,7 @@ def test_folders_are_made_while_others_tidy_them_away(root: Root) -> None:
     assert root.top.is_dir()
 
 
-def test_names_are_counted_from_a_folder(root: Root) -> None:
+def test_names_are_relative_to_a_folder(root: Root) -> None:
     below = root.at("a").at("b")
     below.write("x", b"x")
     assert below.path == root.top / "a" / "b"
@@ -254,7 +254,7 @@ def test_names_are_counted_from_a_folder(root: Root) -> None:
     assert root.scan("nowhere/at/all") == []
 
 
-def test_a_file_where_a_folder_is_needed_is_said(root: Root) -> None:
+def test_a_file_where_a_folder_is_needed_is_named(root: Root) -> None:
     root.touch("x")
     with pytest.raises(YogaError, match="x is not a folder, and torchyoga has not made it; move it away"):
         root.make("x/y")
@@ -283,9 +283,9 @@ except OSError as error:
     print(error.errno)
 """
     assert resource
-    told = run_program(code, str(root.top))
-    assert told.returncode == 0, told.stderr
-    assert int(told.stdout) == errno.EFBIG
+    finished = run_program(code, str(root.top))
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) == errno.EFBIG
     assert root.read("x", 9) == b"old"
     assert root.find(beside("x")) is None
 

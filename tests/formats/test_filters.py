@@ -56,7 +56,7 @@ def test_chunks_are_decoded_as_hdf5_does(kind: str) -> None:
         assert np.array_equal(out.view("<f8").reshape(8, 7), VALUES[8 * number : 8 * number + 8])
 
 
-def test_filters_that_were_left_out_are_left_out() -> None:
+def test_filters_that_a_chunk_left_out_are_not_applied() -> None:
     for options in (OPTIONS["gzip, shuffled"], {"compression": "lzf", "shuffle": True}):
         pipeline, _ = chunks(options)
         raw = VALUES[:8].tobytes()
@@ -82,7 +82,7 @@ def test_damaged_chunks_are_refused(kind: str) -> None:
     for bad in [*(data[:cut] for cut in cuts), *flipped]:
         with pytest.raises(CorruptError):
             pipeline.decode(bad, mask, out)
-    pipeline.decode(data, mask, out)  # it goes on
+    pipeline.decode(data, mask, out)  # the pipeline still works
     assert np.array_equal(out.view("<f8").reshape(8, 7), VALUES[:8])
 
 
@@ -107,8 +107,9 @@ def test_a_chunk_that_would_fill_the_memory_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["checksums", "checksums only", "checksums of lzf"])
-def test_what_hdf5_converts_has_its_checksum_and_is_no_shorter(kind: str) -> None:
-    # Where HDF5 converts, it undoes all filters, and would read a checksum from before the begin of a chunk.
+def test_a_chunk_that_hdf5_converts_is_not_shorter_than_its_checksum(kind: str) -> None:
+    # Where HDF5 converts, it undoes all filters, and would read a checksum from before the beginning of a
+    # chunk.
     with memory_file() as file:
         dataset = file.create_dataset("x", data=VALUES.astype(">f4"), chunks=(8, 7), **OPTIONS[kind])
         file.flush()
@@ -163,9 +164,9 @@ def test_a_child_forked_while_threads_decode_goes_on() -> None:
 
 
 def output_of(code: str) -> str:
-    told = run_program(code)
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    finished = run_program(code)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 MEMORY = """
@@ -189,12 +190,14 @@ print(decode(3000) - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the unit of memory is another elsewhere")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="other systems report memory in another unit"
+)
 def test_decoding_by_hdf5_does_not_fill_the_memory() -> None:
     assert int(output_of(MEMORY)) < 20 * 1024  # KiB, while 750 MB went through
 
 
-def test_compressions_that_are_not_there_are_named() -> None:
+def test_an_error_names_a_compression_that_is_missing() -> None:
     with pytest.raises(ValueError, match=r"compression='zip' is not known; choose one of \['gzip', 'lzf'"):
         compression_arguments("zip")
     code = (
@@ -208,7 +211,7 @@ def test_compressions_that_are_not_there_are_named() -> None:
     )
 
 
-def test_memory_files_are_apart() -> None:
+def test_memory_files_do_not_share_their_content() -> None:
     with memory_file() as one, memory_file() as other:
         one["x"], other["x"] = 1, 2
         assert (one["x"][()], other["x"][()]) == (1, 2)

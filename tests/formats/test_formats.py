@@ -37,7 +37,7 @@ KINDS = [(name, c) for name in formats.FORMATS for c in (None, *formats.format_n
 
 
 @pytest.mark.parametrize(("name", "compression"), KINDS)
-def test_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
+def test_every_format_passes_the_kit(name: str, compression: str | None, tmp_path: Path) -> None:
     check_format(formats.format_named(name), tmp_path, compression)
 
 
@@ -116,10 +116,10 @@ def forged() -> dict[str, Any]:
         "an index outside": index(offset=2**40),
         "a negative index": index(offset=-8),
         "a long index": index(nbytes=2**50),
-        "an index without end": index(nbytes=0),
+        "an empty index": index(nbytes=0),
         "no index": file(index={}),
         "an unknown compression": index(compression="zip"),
-        "a compression that is none": index(compression=["gzip"]),
+        "an invalid compression": index(compression=["gzip"]),
         "another compression": index(compression="blosc"),
         "another checksum of the index": index(crc32=1),
         "objects": column(0, dtype="|O"),
@@ -131,7 +131,7 @@ def forged() -> dict[str, Any]:
         "a later version": lambda c: c.update(torchyoga=2),
         "no version": lambda c: c.pop("torchyoga"),
         "no files": lambda c: c.update(files=[]),
-        "files that are none": lambda c: c.update(files=None),
+        "files that are null": lambda c: c.update(files=None),
         "no schema": lambda c: c.update(schema=None),
         "another id": lambda c: c.update(id="other"),
         "id as number": lambda c: c.update(id=5),
@@ -153,7 +153,7 @@ for root in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("version", ["1", *HDF5_GOLDEN])
-def test_hostile_manifests_are_refused_and_crash_nothing(version: str, tmp_path: Path) -> None:
+def test_hostile_manifests_are_refused_and_never_crash(version: str, tmp_path: Path) -> None:
     source = GOLDEN / "golden" / version
     roots = []
     changes = {name: change for name, change in forged().items() if version != "1" or "compr" not in name}
@@ -168,22 +168,22 @@ def test_hostile_manifests_are_refused_and_crash_nothing(version: str, tmp_path:
         content["checksum"] = digest(content)
         (target / "manifest.json").write_text(json.dumps(content))
         roots.append(str(tmp_path / str(number)))
-    told = run_program(FETCH, version, *roots)
-    assert told.returncode == 0, told.stderr
-    outcomes = dict(zip(changes, (line.split()[0] for line in told.stdout.splitlines()), strict=True))
+    finished = run_program(FETCH, version, *roots)
+    assert finished.returncode == 0, finished.stderr
+    outcomes = dict(zip(changes, (line.split()[0] for line in finished.stdout.splitlines()), strict=True))
     assert outcomes == dict.fromkeys(changes, "refused")
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"null", b"5", b"[" * 100_000, b"\xff", b'{"torchyoga": 1}']
 )
-def test_what_is_no_manifest_is_refused(text: bytes) -> None:
+def test_a_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(CorruptError, match="the manifest is damaged"):
         Manifest.from_bytes(text)
 
 
 def test_hostile_offsets_are_refused(tmp_path: Path) -> None:
-    # Offsets that point outside, in a file whose checksums are right.
+    # Offsets that point outside of their values, in a file whose checksums are right.
     collector = Collector()
     for i, row in enumerate([b"abc", b"", b"defg"]):
         collector.add(row, i)
@@ -223,7 +223,7 @@ def test_counts_that_wrap_around_are_refused() -> None:
             check(counts, sizes, num_rows)
 
 
-def test_blocks_that_lie_outside_are_refused() -> None:
+def test_blocks_outside_the_file_are_refused() -> None:
     # A slice that goes beyond the end of an array is just shorter.
     ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
     numbers, places = np.array([0, 3]), np.array([0, 2])
@@ -243,7 +243,7 @@ def test_blocks_that_lie_outside_are_refused() -> None:
 
 
 def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None:
-    # Of two blocks of equal size, each in the other's place: their rows would come in another order.
+    # Two blocks of equal size, each in the other's place: their rows would come in another order.
     schema = Schema.of(np.zeros(9))
     writer = formats.format_named("lmdb").Writer(str(tmp_path / "a.mdb"), schema)
     for start in (0, 4):
@@ -266,8 +266,8 @@ def test_a_table_of_blocks_is_compared_with_its_checksum(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf"])
-def test_what_a_chunk_decompresses_to_is_compared_with_its_checksum(compression: str, tmp_path: Path) -> None:
-    # Another chunk of the same size, whole and well: HDF5, and what is stored, could not tell.
+def test_decompressed_values_are_compared_with_their_checksum(compression: str, tmp_path: Path) -> None:
+    # Another intact chunk of the same size: neither HDF5 nor the stored bytes show the mistake.
     storage = yoga.Storage(tmp_path, format="hdf5", compression=compression)
     storage.submit([np.full(4096, i) for i in range(4)], "a", "1")
     (path,) = (storage.path / "a" / "1").glob("*.h5")
@@ -331,7 +331,7 @@ def test_hostile_shapes_are_refused(tmp_path: Path) -> None:
             reader.take(np.arange(3))
 
 
-def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     for number, value in enumerate((b"\xff\xfe", np.bytes_(b"\xff\xfe"))):
         storage = yoga.Storage(tmp_path / str(number))
         storage.submit([value], "a", "1")
@@ -346,7 +346,7 @@ def test_text_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def resealed(path: Path, content: dict[str, Any]) -> None:
-    """Writes a forged manifest, with the fingerprint and the checksum of what it says now."""
+    """Writes a forged manifest, with the fingerprint and the checksum of its new content."""
     content.pop("checksum", None)
     files = [FileEntry.from_json(file) for file in content["files"]]
     content["fingerprint"] = fingerprint_of(Schema.from_json(content["schema"]), files)
@@ -375,7 +375,7 @@ def test_a_check_compares_the_rows_with_the_checks_of_the_manifest(
             continue  # nothing to compare
         checks[number][1] ^= 1
         resealed(path, content)
-        # Each block is what its own table in the file says it is; but it is not what was published.
+        # Each block matches the table in the file; but it is not what was published.
         with pytest.raises(CorruptError, match=f"{name} has .* bytes of the CRC-32 .*, the manifest says"):
             storage.check("a", "1")
         checks[number][1] ^= 1
@@ -404,17 +404,17 @@ def test_a_forged_schema_is_refused_when_its_version_is_opened(tmp_path: Path) -
     resealed(path, forge(shape=[0]))
     with pytest.raises(CorruptError, match="x/values do not cover the bytes that its rows have"):
         storage.fetch("a", "1")
-    # All made anew, it is another dataset, and says so.
+    # If everything is made anew, it is another dataset, with another fingerprint.
     resealed(path, forge(dtype="<i4"))
     assert storage.fetch("a", "1").fingerprint != ref.fingerprint
 
 
-def test_a_writer_that_cannot_write_says_so_and_lets_go(tmp_path: Path) -> None:
+def test_a_writer_that_cannot_write_raises_and_closes_its_file(tmp_path: Path) -> None:
     writer = formats.format_named("lmdb").Writer
     schema = yoga.Schema.of(1)
     with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
         writer(str(tmp_path / "nowhere" / "x.mdb"), schema)
-    # LMDB opens a file once in a process: what is closed or abandoned can be opened again.
+    # LMDB opens a file only once in a process: a file that is closed or abandoned can be opened again.
     for end in ("abort", "close", "abort"):
         getattr(writer(str(tmp_path / "x.mdb"), schema), end)()
 
@@ -482,7 +482,7 @@ def test_plain_h5py_reads_every_column(tmp_path: Path) -> None:
             file.visititems(check)
 
 
-def test_columns_that_look_alike_share_what_is_made_of_them(tmp_path: Path) -> None:
+def test_similar_columns_share_their_filter_pipelines(tmp_path: Path) -> None:
     rows = [{**{f"t{i}": f"{i} {n}" * 9 for i in range(50)}, "x": np.full((2, 3), n)} for n in range(2)]
     for compression in ("gzip", "lzf", None):
         storage = yoga.Storage(tmp_path / str(compression), format="hdf5", compression=compression)
@@ -504,9 +504,9 @@ def test_columns_that_look_alike_share_what_is_made_of_them(tmp_path: Path) -> N
             data = np.frombuffer(path.read_bytes(), np.uint8)
             extents = formats.format_named("hdf5").read_extents(data, index, schema)
             decoders: list[Any] = [extent.decode for extent in extents if extent.decode is not None]
-            # HDF5 takes longer to make a pipeline than to decode by it.
+            # HDF5 takes longer to make a pipeline than to decode with it.
             assert len(decoders) == 51
-            assert len({id(decoder._pipeline) for decoder in decoders}) <= 11  # by the length of the texts
+            assert len({id(decoder._pipeline) for decoder in decoders}) <= 11  # one for each length of texts
 
 
 def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_large_columns_are_cut_into_chunks_that_hdf5_can_cache(tmp_path: Path) -
         storage.check("rows", "1")
 
 
-def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
+def test_an_error_names_values_that_hdf5_cannot_hold(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path, format="hdf5")
     deep = [np.zeros((1,) * 31)] * 2
     assert_rows_equal(list(storage.submit(deep, "deep", "1")), deep)
@@ -544,7 +544,7 @@ def test_what_hdf5_cannot_hold_is_said(tmp_path: Path) -> None:
     assert storage.list() == [("deep", "1")]
 
 
-def test_formats_and_compressions_are_named() -> None:
+def test_errors_list_the_known_formats_and_compressions() -> None:
     with pytest.raises(ValueError, match=r"format='zip' is not known; choose one of \['lmdb', 'hdf5'\]"):
         formats.format_named("zip")
     with pytest.raises(ValueError, match=r"format='lmdb' has no compression='gzip'.*or format='hdf5'"):
@@ -602,17 +602,17 @@ print(json.dumps(outcomes))
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("version", HDF5_GOLDEN)
-def test_hostile_tables_of_chunks_crash_nothing(version: str, every: int, tmp_path: Path) -> None:
+def test_hostile_tables_of_chunks_never_crash(version: str, every: int, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
     arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1]), str(every)]
-    told = run_program(READ_FORGED, *arguments)
-    assert told.returncode == 0, told.stderr
-    outcomes = json.loads(told.stdout)
+    finished = run_program(READ_FORGED, *arguments)
+    assert finished.returncode == 0, finished.stderr
+    outcomes = json.loads(finished.stdout)
     assert outcomes["refused"] > 500 // every
-    assert outcomes["read"] > 100 // every  # the same number, say, or a mask that means nothing
+    assert outcomes["read"] > 100 // every  # for example, the same number, or a mask without meaning
 
 
-def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:
+def test_an_error_names_the_filter_that_a_version_lacks(tmp_path: Path) -> None:
     yoga.Storage(tmp_path, format="hdf5", compression="zstd").submit([1, 2], "a", "1")
     code = (
         "import sys, torchyoga as yoga\n"
@@ -620,18 +620,18 @@ def test_a_version_whose_filter_is_gone_says_which(tmp_path: Path) -> None:
         "try: yoga.Storage(sys.argv[1]).fetch('a', '1')[0]\n"
         "except yoga.errors.YogaError as error: print(type(error).__name__, error)\n"
     )
-    told = run_program(code, str(tmp_path))
-    assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in told.stdout
+    finished = run_program(code, str(tmp_path))
+    assert "compression='zstd' needs the package hdf5plugin; pip install hdf5plugin" in finished.stdout
 
 
-def test_hdf5_files_are_written_whole_or_say_why(tmp_path: Path) -> None:
+def test_an_abandoned_hdf5_file_does_no_harm(tmp_path: Path) -> None:
     writer = formats.format_named("hdf5").Writer
     schema = yoga.Schema.of(1)
     with pytest.raises(OSError, match=r"No such file or directory.*nowhere"):
         writer(str(tmp_path / "nowhere" / "x.h5"), schema)
     for end in ("abort", "close", "abort"):
         getattr(writer(str(tmp_path / "x.h5"), schema), end)()
-    with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 is none the worse for files that were abandoned
+    with h5py.File(tmp_path / "y.h5", "w"):  # HDF5 still works after files were abandoned
         pass
 
 
@@ -640,7 +640,7 @@ def test_hdf5_files_are_written_whole_or_say_why(tmp_path: Path) -> None:
 def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
     num_rows: int, compression: str | None, tmp_path: Path
 ) -> None:
-    """However late the thread is that writes."""
+    """However late the writing thread is."""
     schema = yoga.Schema.of(np.int64(1))
     writer = formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), schema, compression)
     gate = threading.Event()
@@ -666,7 +666,7 @@ def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf"])
 def test_a_chunk_that_decompresses_to_something_else_is_refused(compression: str, tmp_path: Path) -> None:
-    """Though what is stored is what the index says."""
+    """Although the stored bytes match the index."""
     storage = yoga.Storage(tmp_path, "hdf5", compression)
     (entry,) = storage.submit({"x": np.arange(100)}, "a", "1").manifest.files  # type: ignore[attr-defined]
     path, index = tmp_path / "a" / "1" / entry.name, entry.index

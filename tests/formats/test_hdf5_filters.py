@@ -1,4 +1,4 @@
-"""Every filter that HDF5 and hdf5plugin have, alone and with others: rows are what h5py reads."""
+"""Every filter of HDF5 and hdf5plugin, alone and with others: rows equal those that h5py reads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
 
 Options = dict[str, Any]
-Case = tuple[
-    Any, tuple[int, ...], tuple[int, ...], Options
-]  # type, shape, chunks, what comes with the filter
+Case = tuple[Any, tuple[int, ...], tuple[int, ...], Options]  # type, shape, chunks, other filters
 
 FILTERS: dict[str, Options] = {
     "none": {},
@@ -40,7 +38,7 @@ FILTERS: dict[str, Options] = {
     **{f"lz4 {size}": plugin.LZ4(size) for size in (0, 16, 100, 1024, 10**6)},
     **{f"zstd {level}": plugin.Zstd(level) for level in (1, 3, 22)},
 }
-# What each of these takes is less, and of what it does not take some end the process, not only the test.
+# Each of these accepts less, and some values that it does not accept end the process, not only the test.
 NUMBERS = ("i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8")
 NARROW: dict[str, tuple[Options, tuple[Any, ...], tuple[int, ...]]] = {
     "scale-offset": ({"scaleoffset": 2}, (*NUMBERS, "<f4", "<f8", ">i4", ">f8"), (1, 2, 3)),
@@ -87,7 +85,7 @@ BESIDE: tuple[Options, ...] = (
 
 
 def cases(filter: str) -> list[Case]:
-    """What a filter is tried with."""
+    """The cases in which a filter is tested."""
     _, types, dimensions = NARROW.get(filter, (None, TYPES, (1, 2, 3)))
     grids = [grid for grid in GRIDS if len(grid[0]) in dimensions]
     beside = BESIDE if filter in FILTERS else BESIDE[:1]
@@ -136,9 +134,9 @@ def assert_all_read(filter: str, tried: list[Case], path: Path) -> None:
 
 
 @pytest.mark.parametrize("filter", [*FILTERS, *NARROW])
-def test_some_of_all_that_a_filter_takes_is_read_right(filter: str, tmp_path: Path) -> None:
+def test_a_sample_of_what_a_filter_accepts_is_read_correctly(filter: str, tmp_path: Path) -> None:
     found = cases(filter)
-    some = found[:: max(1, len(found) // 8)]  # each time of another type, and beside others
+    some = found[:: max(1, len(found) // 8)]  # each time another type, and with other filters
     if filter.startswith(("sz", "sp", "ht")):  # they have been seen to end a process
         assert status_of_child(lambda: assert_all_read(filter, some, tmp_path / "x.h5")) == 0
     else:
@@ -147,7 +145,7 @@ def test_some_of_all_that_a_filter_takes_is_read_right(filter: str, tmp_path: Pa
 
 @pytest.mark.soak
 @pytest.mark.parametrize("filter", [*FILTERS, *NARROW])
-def test_all_that_a_filter_takes_is_read_right(filter: str, tmp_path: Path) -> None:
+def test_everything_that_a_filter_accepts_is_read_correctly(filter: str, tmp_path: Path) -> None:
     if filter.startswith(("sz", "sp", "ht")):
         assert status_of_child(lambda: assert_all_read(filter, cases(filter), tmp_path / "x.h5")) == 0
     else:
@@ -180,7 +178,7 @@ PIPELINES = {
 
 
 def create(path: Path, pipeline: Any, values: np.ndarray, chunks: tuple[int, ...], masks: Any = ()) -> None:
-    """A dataset of these filters; the chunks of some rows without those whose bits are set in their mask."""
+    """A dataset with these filters; bits of `masks` are filters that the chunks of some rows leave out."""
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_chunk(chunks)
     for code, options in pipeline:
@@ -193,13 +191,13 @@ def create(path: Path, pipeline: Any, values: np.ndarray, chunks: tuple[int, ...
 
 
 @pytest.mark.parametrize("kind", PIPELINES)
-def test_filters_inside_one_another(kind: str, tmp_path: Path) -> None:
+def test_pipelines_of_several_filters(kind: str, tmp_path: Path) -> None:
     create(tmp_path / "x.h5", PIPELINES[kind], np.arange(50 * 33).reshape(50, 33) % 97, (8, 33))
     assert_read_as_h5py_reads(tmp_path / "x.h5", kind)
 
 
 def stored_by(path: Path, pipeline: Any, values: np.ndarray) -> bytes:
-    """A chunk of these values that has been through a pipeline."""
+    """A chunk of these values, as a pipeline stores it."""
     create(path, pipeline, values, values.shape)
     with h5py.File(path) as file:
         return file["x"].id.read_direct_chunk((0,) * values.ndim)[1]
@@ -240,7 +238,7 @@ def test_values_of_few_bits_in_records(tmp_path: Path) -> None:
     assert_read_as_h5py_reads(tmp_path / "x.h5", "records of 9 bits")
 
 
-def test_parameters_that_h5py_does_not_tell_are_refused(tmp_path: Path) -> None:
+def test_parameters_that_h5py_does_not_report_are_refused(tmp_path: Path) -> None:
     shape = (2, *(1,) * 8, 5)
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=np.arange(10).reshape(shape), chunks=shape, **plugin.Blosc2())
@@ -261,7 +259,7 @@ def test_chunks_of_another_length_are_refused(filter: Any, cut: int, tmp_path: P
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf", "blosc", "zstd"])
-def test_what_is_cached_is_read_as_h5py_reads_it(compression: str | None, tmp_path: Path) -> None:
+def test_cached_rows_are_read_as_h5py_reads_them(compression: str | None, tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path, format="hdf5")
     types = [dtype for dtype in TYPES if np.dtype(dtype).kind in "iufcb" and dtype is not COLOUR]
     shapes = [(dtype, (999, n)) for dtype in types for n in (1, 33)]

@@ -1,4 +1,4 @@
-"""Rows of a byte, of many columns, larger than a block, and of 100 MB: all come back as they went in."""
+"""Rows of a byte, of many columns, larger than a block, and of 100 MB come back as they went in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.Storage:
 
 
 def loaders(ref: yoga.DataRef, batch_size: int, **options: Any) -> Iterator[Any]:
-    """The ways to read, each as batches in the same order."""
+    """All ways to read, each as batches in the same order."""
     yield yoga.DataLoader(ref, batch_size, shuffle=True, seed=0, **options)
     yield yoga.DataLoader(ref, batch_size, shuffle=True, seed=0, num_workers=1, **options)
     sampler = yoga.ResumableSampler(ref, seed=0)

@@ -27,7 +27,7 @@ from torchyoga.adapters.tensorflow import make_tf_dataset
 from torchyoga.errors import CorruptError, SchemaError, StateError
 from torchyoga.testing import assert_rows_equal, check_export, check_source
 
-# After the imports, as users do: no import may fix TensorFlow's devices.
+# After the imports, as in users' programs: no import may fix TensorFlow's devices.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
@@ -133,7 +133,7 @@ def test_a_sequence_may_use_its_memory_again(tmp_path: Path) -> None:
 
     check_source(made, rows_of("xy"), tmp_path)
     ref = as_dataref(made())
-    ref[2][0][:] = 100  # a row is the reader's own
+    ref[2][0][:] = 100  # readers may change rows
     assert_rows_equal(ref[2], rows_of("xy")[2])
 
 
@@ -193,14 +193,14 @@ def numbers(dataset: KerasDataset) -> list[list[int]]:
 
 
 def begun(dataset: KerasDataset) -> KerasDataset:
-    """As Keras begins a fit: it asks for the workers, and ends an epoch that it has not begun."""
+    """Begins as Keras begins a fit: it asks for the workers, and ends an epoch that it has not begun."""
     assert dataset.workers == 1
     dataset.on_epoch_end()
     return dataset
 
 
 class Recorder(keras.Sequential):
-    """Notes which rows it was trained on."""
+    """A model that records the rows it was trained on."""
 
     def train_step(self, *arguments: Any) -> Any:
         self.seen.append(np.asarray(arguments[-1][1]).astype(int).tolist())
@@ -319,7 +319,7 @@ def test_shards_take_all_rows_once(ref: yoga.DataRef) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_shards_of_files_resume_in_the_order_that_the_state_brings(ref: yoga.DataRef, workers: int) -> None:
+def test_shards_of_files_resume_in_the_order_of_the_state(ref: yoga.DataRef, workers: int) -> None:
     options: Any = {"shuffle": "block", "shuffle_seed": 3, "locality": "shard"}
     first = ref.stream(shard_rank=0, num_shards=2, **options)
     rows, taken = iter(first), []
@@ -328,14 +328,14 @@ def test_shards_of_files_resume_in_the_order_that_the_state_brings(ref: yoga.Dat
     others = ref.stream(shard_rank=1, num_shards=2, **options)
     taken += [int(row["y"]) for row, _ in zip(others, range(3), strict=False)]
     dataset = make_keras_dataset(ref.stream(**options), BATCH, fields=("x", "y"), workers=workers)
-    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))  # its workers know another order
+    assert sorted(sum(numbers(begun(dataset)), [])) == list(range(N))  # its workers have another order
     dataset.load_state_dict(first.state_dict())
     begun(dataset)
     rest = sum(numbers(dataset), [])
     assert sorted(taken + rest) == list(range(N))
 
 
-def test_a_block_shuffle_is_no_full_one(ref: yoga.DataRef) -> None:
+def test_a_block_shuffle_differs_from_a_full_one(ref: yoga.DataRef) -> None:
     block, full = (
         numbers(begun(make_keras_dataset(ref, BATCH, shuffle=kind, seed=3, fields=("x", "y"))))  # type: ignore[arg-type]
         for kind in ("block", True)
@@ -385,7 +385,7 @@ def network(dropout: float = 0.3) -> Any:
 
 
 class Losses(keras.callbacks.Callback):
-    """Writes the loss of each batch, and dies where it is told to."""
+    """Writes the loss of each batch, and kills the process at a given step."""
 
     def __init__(self, path: Path, die_after: int = -1) -> None:
         super().__init__()
@@ -416,7 +416,8 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
     assert len(whole) == 18
     folder = tmp_path / "killed"
     folder.mkdir()
-    # In the first epoch, with one batch left of it, in the second; what was not saved is done again.
+    # In the first epoch, with one batch left of it, and in the second; steps that were not saved are done
+    # again.
     for die_after, done in [(3, 3), (4, 6), (4, 9)]:
         command = [sys.executable, __file__, str(folder), str(die_after)]
         assert subprocess.run(command, timeout=300, check=False, stdout=subprocess.DEVNULL).returncode == 9
@@ -425,7 +426,7 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
     assert losses(folder) == whole
 
 
-def test_validation_over_the_same_dataset_is_no_epoch(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_validation_over_the_same_dataset_does_not_use_up_an_epoch(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     model = recorder()
     model.build((None, 3))
@@ -433,7 +434,7 @@ def test_validation_over_the_same_dataset_is_no_epoch(ref: yoga.DataRef, tmp_pat
     assert model.seen == stream_of(ref)
 
 
-def test_where_keras_reads_ahead_a_place_is_what_was_trained_on(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_the_place_counts_trained_batches_where_keras_reads_ahead(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     checkpoint, model, places = Checkpoint(tmp_path / "run", dataset), recorder(), []
 
@@ -449,7 +450,7 @@ def test_where_keras_reads_ahead_a_place_is_what_was_trained_on(ref: yoga.DataRe
     assert places == [(0, 12), (1, 0), (1, 12), (2, 0)]
 
 
-def test_killed_at_any_moment_what_was_saved_is_whole(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(ref: yoga.DataRef, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     train(tmp_path / "whole")
     whole = losses(tmp_path / "whole")
@@ -460,7 +461,7 @@ def test_killed_at_any_moment_what_was_saved_is_whole(ref: yoga.DataRef, tmp_pat
         deadline, lines = time.monotonic() + 120, count_lines(folder)
         while count_lines(folder) == lines and victim.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
-        time.sleep(wait)  # it trains and saves
+        time.sleep(wait)  # wait until it trains and saves
         victim.kill()
         victim.wait()
     train(folder)
@@ -469,7 +470,7 @@ def test_killed_at_any_moment_what_was_saved_is_whole(ref: yoga.DataRef, tmp_pat
 
 
 def losses(folder: Path) -> list[str]:
-    """Steps and their losses; a step that came again, with the same loss, counts once."""
+    """Steps and their losses; a step that was done again, with the same loss, counts once."""
     return list(dict.fromkeys((folder / "losses").read_text().split()))
 
 
@@ -478,7 +479,7 @@ def count_lines(folder: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_the_rest_of_an_epoch_takes_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=3, start_offset=12)
     dataset = make_keras_dataset(stream, BATCH, fields=("x", "y"))
     model = recorder()
@@ -490,7 +491,7 @@ def test_a_rest_goes_in_a_fit_of_its_own(ref: yoga.DataRef, tmp_path: Path) -> N
     assert model.seen == stream_of(ref)[3:]
 
 
-def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_a_checkpoint_refuses_arguments_that_it_cannot_follow(ref: yoga.DataRef, tmp_path: Path) -> None:
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     checkpoint, model = Checkpoint(tmp_path / "run", dataset, every=4), network()
     mine = tmp_path / "run" / "mine.weights.h5"
@@ -514,8 +515,8 @@ def test_a_checkpoint_refuses_what_it_cannot_honour(ref: yoga.DataRef, tmp_path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
-def test_a_checkpoint_outlives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) -> None:
-    from powercut import Tree, lay_out, recorded  # not found where this file is run by itself
+def test_a_checkpoint_survives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) -> None:
+    from powercut import Tree, lay_out, recorded  # not found if this file is run alone
 
     dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
     disk, model, other = tmp_path / "disk", network(), network()
@@ -541,7 +542,7 @@ def test_a_checkpoint_outlives_a_power_cut(ref: yoga.DataRef, tmp_path: Path) ->
         assert {restored(tree) for tree in end.trees(20)} == {value}
 
 
-def test_what_keras_cannot_take_is_refused(tmp_path: Path) -> None:
+def test_data_that_keras_cannot_take_is_refused(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     rows = [{"x": X[i], "t": "text", "r": np.arange(i), "y": i, "n": None} for i in range(9)]
     ref = storage.submit(rows, "rows", "1")
@@ -586,23 +587,24 @@ def test_the_nesting_and_dtypes_of_batches(tmp_path: Path) -> None:
     assert_rows_equal(alone, (X[:3],))
 
 
-# -- what Keras takes and does not train on; and tf.data under Keras
+# -- batches that Keras takes without training on them; tf.data under Keras
 
 
 @functools.cache
 def mirrored() -> Any:
-    """Two devices; once, for the collectives of several strategies get into each other's way."""
+    """Two devices; made once, because the collectives of several strategies block each other."""
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 @pytest.fixture(params=["alone", "mirrored"] if IS_TENSORFLOW else ["alone"])
 def strategy(request: pytest.FixtureRequest) -> Any:
-    """What models are made under; on TensorFlow also over two devices, which reads far ahead."""
+    """The strategies under which models are made; on TensorFlow also one over two devices, which reads far
+    ahead."""
     return contextlib.nullcontext if request.param == "alone" else mirrored().scope
 
 
 class Steps(keras.callbacks.Callback):
-    """Counts the steps that were trained, notes their rows by their losses, and stops where it is told to."""
+    """Counts the trained steps, records their rows by their losses, and stops after a given step."""
 
     def __init__(self, stop: int = -1) -> None:
         super().__init__()
@@ -644,8 +646,8 @@ def exported(ref: yoga.DataRef, look: str) -> tuple[yoga.Stream, Any, Any]:
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-@pytest.mark.parametrize("num_rows", [4, 22])  # replicas take equal parts of a batch
-def test_only_what_is_trained_on_is_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
+@pytest.mark.parametrize("num_rows", [4, 22])  # each replica takes an equal part of a batch
+def test_only_training_uses_up_an_epoch(tmp_path: Path, strategy: Any, look: str, num_rows: int) -> None:
     rows = {"x": X[:num_rows], "y": Y[:num_rows]}
     ref = yoga.Storage(tmp_path).submit(rows, "few", "1")
     stream, _, dataset = exported(ref, look)
@@ -667,9 +669,7 @@ def test_only_what_is_trained_on_is_an_epoch(tmp_path: Path, strategy: Any, look
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-def test_what_validates_on_a_part_has_the_same_part_each_time(
-    tmp_path: Path, strategy: Any, look: str
-) -> None:
+def test_validation_on_a_part_has_the_same_part_each_time(tmp_path: Path, strategy: Any, look: str) -> None:
     rows = {"x": np.tile(X, (8, 1)), "y": np.tile(Y, 8)}  # more than TensorFlow reads ahead
     ref = yoga.Storage(tmp_path).submit(rows, "many", "1")
     _, _, dataset = exported(ref, look)
@@ -683,7 +683,9 @@ def test_what_validates_on_a_part_has_the_same_part_each_time(
 
 
 @pytest.mark.parametrize("look", ["tf.data", "keras"])
-def test_steps_per_epoch_are_of_one_row_of_epochs(ref: yoga.DataRef, strategy: Any, look: str) -> None:
+def test_with_steps_per_epoch_the_epochs_follow_one_another(
+    ref: yoga.DataRef, strategy: Any, look: str
+) -> None:
     stream, _, dataset = exported(ref, look)
     steps = Steps()
     with strategy():
@@ -706,7 +708,7 @@ def weights_of(model: Any) -> list[Any]:
 def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, stop: int) -> None:
     def made() -> Any:
         with strategy():
-            # torch has no seed of a layer's own, and building draws numbers.
+            # torch has no seed for each layer, and building a model draws numbers.
             return network(0.3 if keras.backend.backend() != "torch" else 0.0)
 
     stream, make, dataset = exported(ref, "tf.data")
@@ -716,7 +718,7 @@ def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, s
     model, steps = made(), Steps(stop)
     model.fit(dataset, epochs=3, shuffle=False, verbose=0, callbacks=[steps])
     state = json.dumps(stream.state_after(stop, BATCH))
-    stream, make, _ = exported(ref, "tf.data")  # as in another process, which has loaded the model
+    stream, make, _ = exported(ref, "tf.data")  # as in another process that has loaded the model
     stream.load_state_dict(json.loads(state))
     while (epoch := stream.epoch) < 3:
         rest = make(one_epoch=True)
@@ -727,7 +729,7 @@ def test_a_tf_dataset_is_resumed_bit_for_bit(ref: yoga.DataRef, strategy: Any, s
         assert np.array_equal(expected, found)
 
 
-def test_a_fit_is_not_cut_short_in_silence(ref: yoga.DataRef) -> None:
+def test_a_fit_is_not_cut_short_silently(ref: yoga.DataRef) -> None:
     stream, make, _ = exported(ref, "tf.data")
     stream.load_state_dict(stream.state_after(4, BATCH))
     model = summing()

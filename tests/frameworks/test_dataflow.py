@@ -53,7 +53,7 @@ def test_a_length_that_is_not_accurate_loses_nothing(tmp_path: Path) -> None:
     check_source(Rough, POINTS, tmp_path)
 
 
-def test_it_is_readied_once(tmp_path: Path) -> None:
+def test_reset_state_is_called_once(tmp_path: Path) -> None:
     class Counting(RNGDataFlow):
         count = 0
 
@@ -71,7 +71,7 @@ def test_it_is_readied_once(tmp_path: Path) -> None:
     assert flow.count == 1
 
 
-def test_one_with_processes(tmp_path: Path) -> None:
+def test_a_dataflow_with_processes(tmp_path: Path) -> None:
     flow = MultiProcessRunner(DataFromList(POINTS[:5], shuffle=False), num_prefetch=4, num_proc=1)
     ref = yoga.Storage(tmp_path).submit(FixedSizeData(flow, 5), "x", "1")
     assert sorted(row[1] for row in ref) == list(range(5))

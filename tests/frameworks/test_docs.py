@@ -1,4 +1,4 @@
-"""The pages and docstrings whose examples need TensorFlow or Keras, and the programs in examples/."""
+"""Pages, docstrings and programs in examples/ that need TensorFlow or Keras."""
 
 from __future__ import annotations
 

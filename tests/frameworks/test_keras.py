@@ -1,4 +1,4 @@
-"""Keras on each of its backends, each in a process of its own, for Keras chooses when it is imported."""
+"""Keras on each of its backends, in a process for each, because Keras chooses one when it is imported."""
 
 from __future__ import annotations
 

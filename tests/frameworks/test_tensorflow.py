@@ -1,4 +1,4 @@
-"""tf.data through the door and back."""
+"""tf.data into a version and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torchyoga.errors import SchemaError
 from torchyoga.testing import assert_rows_equal, check_export, check_source
 
 Point = namedtuple("Point", "x y")
-N = 70  # more than TensorFlow hands over at once where rows vary
+N = 70  # more than TensorFlow passes at once if rows vary
 slices = tf.data.Dataset.from_tensor_slices
 
 
@@ -38,7 +38,7 @@ def ragged(rows: list[Any]) -> Any:
     return slices(tf.ragged.constant(rows))
 
 
-# What goes in, and the rows that come out.
+# The datasets that go in, and the rows that come out.
 NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMBERS += ["float16", "float32", "float64", "complex64", "complex128", "bool"]
 SOURCES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
@@ -128,13 +128,13 @@ SOURCES: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_it_goes_in_and_comes_back(name: str, tmp_path: Path) -> None:
+def test_a_dataset_goes_in_and_comes_back(name: str, tmp_path: Path) -> None:
     make, expected = SOURCES[name]
     check_source(make, expected, tmp_path)
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != "empty"])
-def test_what_comes_out_is_what_went_in(name: str, tmp_path: Path) -> None:
+def test_exported_elements_equal_those_that_went_in(name: str, tmp_path: Path) -> None:
     make, _ = SOURCES[name]
     ref = yoga.Storage(tmp_path).submit(make(), "x", "1")
     before = make()
@@ -144,7 +144,7 @@ def test_what_comes_out_is_what_went_in(name: str, tmp_path: Path) -> None:
     ):
         if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec)):
             assert spec.dtype == found.dtype
-            # Which extents of rows of several dimensions vary is not kept.
+            # For rows of several dimensions, it is not stored which extents vary.
             assert spec.shape.rank == found.shape.rank
             assert spec.shape == found.shape or not spec.shape.is_fully_defined()
     for row, found in zip(before, after, strict=True):
@@ -173,7 +173,7 @@ def assert_tensors_equal(a: Any, b: Any) -> None:
 
 def assert_batches_equal(a: Any, b: Any) -> None:
     if isinstance(a, tf.RaggedTensor) and isinstance(b, tf.RaggedTensor):
-        # Where an extent is fixed, one is uniform and the other is not: the rows are the same.
+        # If an extent is fixed, one is uniform and the other is not: the rows are the same.
         assert a.dtype == b.dtype
         assert a.to_list() == b.to_list()
     else:
@@ -238,7 +238,7 @@ def test_it_resumes_by_the_state_of_the_stream(ref: yoga.DataRef, stop: int) -> 
 
 
 def take(dataset: Any, count: int = -1) -> list[list[int]]:
-    """The rows of so many batches of one iteration."""
+    """The rows of `count` batches of one iteration."""
     return [batch["y"].tolist() for batch in rows(dataset.take(count))]
 
 
@@ -260,10 +260,10 @@ def test_an_iteration_counts_once_its_last_batch_is_asked_for(tmp_path: Path, lo
     assert take(dataset, stop) == first[:stop]
     assert stream.epoch == (stop == 6)
     assert take(dataset) == (second if stop == 6 else first)
-    assert stream.state_dict() == stream.state_after(12 if stop == 6 else 6, 4)  # what was trained on, whole
+    assert stream.state_dict() == stream.state_after(12 if stop == 6 else 6, 4)  # the trained rows, whole
 
 
-def test_who_looks_loses_nothing(ref: yoga.DataRef) -> None:
+def test_a_look_at_the_dataset_loses_nothing(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     dataset = make_tf_dataset(stream, 4)
     first, second, third = epochs_of(ref, 3)
@@ -277,7 +277,7 @@ def test_who_looks_loses_nothing(ref: yoga.DataRef) -> None:
     assert stream.epoch == 2
 
 
-def test_iterators_at_once_are_of_one_epoch(ref: yoga.DataRef) -> None:
+def test_iterators_at_the_same_time_belong_to_one_epoch(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     dataset = make_tf_dataset(stream, 4)
     first, second = epochs_of(ref, 2)
@@ -298,7 +298,7 @@ def test_iterators_at_once_are_of_one_epoch(ref: yoga.DataRef) -> None:
     assert stream.epoch == 4  # it moves nothing back
 
 
-def test_who_keeps_an_iterator_goes_on(ref: yoga.DataRef) -> None:
+def test_an_iterator_that_is_kept_goes_on(ref: yoga.DataRef) -> None:
     first, second, third = epochs_of(ref, 3)
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     kept = rows(make_tf_dataset(stream, 4).repeat())
@@ -308,7 +308,7 @@ def test_who_keeps_an_iterator_goes_on(ref: yoga.DataRef) -> None:
 
 @pytest.mark.parametrize("batch_size", [3, 4, 7, 11])
 def test_rows_batched_with_the_remainder_dropped_are_an_epoch(ref: yoga.DataRef, batch_size: int) -> None:
-    # As Keras reads them: so many batches as there are, and no look whether there is another.
+    # As Keras reads them: as many batches as there are, without asking whether there is another.
     stream = ref.stream(shuffle=True, shuffle_seed=5)
     dataset = make_tf_dataset(stream).batch(batch_size, drop_remainder=True)
     for epoch in range(3):
@@ -345,7 +345,7 @@ def test_a_training_with_looks_is_resumed_exactly(ref: yoga.DataRef, stop: int, 
     assert (state["epoch"], state["position"]) == (4, 0)
 
 
-def test_one_epoch_is_what_is_left_of_it_and_no_other(ref: yoga.DataRef) -> None:
+def test_one_epoch_gives_what_is_left_of_it_and_nothing_else(ref: yoga.DataRef) -> None:
     stream = ref.stream(shuffle=True, shuffle_seed=5, start_offset=8)
     first, second = epochs_of(ref, 2)
     dataset = make_tf_dataset(stream, 4, one_epoch=True)
@@ -361,7 +361,7 @@ def test_one_epoch_is_what_is_left_of_it_and_no_other(ref: yoga.DataRef) -> None
         stream = ref.stream(start_offset=15)
         dataset = make_tf_dataset(stream, batch_size, drop_last, one_epoch=True)
         assert int(dataset.cardinality()) == left == len(list(dataset))
-        assert stream.epoch == (2 if batch_size == 9 else 1)  # where less than a batch is left, the next one
+        assert stream.epoch == (2 if batch_size == 9 else 1)  # if less than a batch is left, the next one
 
 
 def test_set_epoch_says_which_is_next(ref: yoga.DataRef) -> None:
@@ -373,7 +373,7 @@ def test_set_epoch_says_which_is_next(ref: yoga.DataRef) -> None:
         assert take(dataset, 3) == epochs[epoch][:3]
 
 
-def test_the_same_rows_again_and_again_are_told_of(ref: yoga.DataRef) -> None:
+def test_the_same_rows_again_and_again_give_a_warning(ref: yoga.DataRef) -> None:
     dataset = make_tf_dataset(ref.stream(shuffle=True, shuffle_seed=5), 4)
     for _ in range(3):
         take(dataset, 3)
@@ -493,7 +493,7 @@ def test_blocks_are_of_the_size_asked_for() -> None:
     assert_rows_equal([b.num_rows for b in TensorflowSource(tf.data.Dataset.range(10)).blocks(32)], [4, 4, 2])
 
 
-def test_less_than_a_batch_is_left_and_dropped(ref: yoga.DataRef) -> None:
+def test_a_rest_smaller_than_a_batch_is_dropped(ref: yoga.DataRef) -> None:
     for options in ({"start_offset": 21}, {"start_offset": 22, "num_shards": 3, "shard_rank": 1}):
         stream, again = (ref.stream(shuffle=True, shuffle_seed=1, **options) for _ in range(2))
         dataset = make_tf_dataset(stream, 4, drop_last=True)
@@ -503,7 +503,7 @@ def test_less_than_a_batch_is_left_and_dropped(ref: yoga.DataRef) -> None:
             assert found
 
 
-def test_what_was_cached_is_read_without_tensorflow(tmp_path: Path) -> None:
+def test_cached_data_is_read_without_tensorflow(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     for name in ("ragged in ragged", "texts", "sparse"):
         storage.submit(SOURCES[name][0](), name, "1")
@@ -516,7 +516,7 @@ print(storage.fetch("sparse", "1")[2].to_dense().tolist())
 print("tensorflow" in sys.modules)
 """
     command = [sys.executable, "-c", code]
-    told = subprocess.run(
+    printed = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=True
     ).stdout.splitlines()
-    assert told == ["[[], [0]]", "[b'ab', b'cc']", "[0.0, 0.0, 1.0, 0.0]", "False"]
+    assert printed == ["[[], [0]]", "[b'ab', b'cc']", "[0.0, 0.0, 1.0, 0.0]", "False"]

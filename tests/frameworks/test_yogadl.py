@@ -202,7 +202,7 @@ def test_sparse_and_ragged_records(storage: yogadl.Storage) -> None:
     assert [[part.tolist() for part in row] for row in found] == [[[1], [2, 3]], [[4]], []]
 
 
-def test_a_rest_knows_its_length(storage: yogadl.Storage) -> None:
+def test_the_rest_of_an_epoch_knows_its_length(storage: yogadl.Storage) -> None:
     storage.submit(tf.data.Dataset.range(10), "range", "1.0")
     stream = storage.fetch("range", "1.0").stream(start_offset=4)
     records = yogadl.tensorflow.make_tf_dataset(stream, one_epoch=True).batch(4)

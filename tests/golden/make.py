@@ -1,4 +1,5 @@
-"""Writes the golden version of format 1. Run once per format version; the files are never written again.
+"""Writes the golden version of format 1. Run once for each version of the format; the files are never written
+again.
 
 python tests/golden/make.py
 """

@@ -1,7 +1,7 @@
-"""Writes the golden states of order version 1, and what must come after each. Commit daf1b18 wrote them.
+"""Writes the golden states of order version 1, and the rows that must follow each. Commit daf1b18 wrote them.
 
-A later torchyoga makes states of a later version, and finishes in version 1's order what these have begun; so
-the file is never written again. `opened` and `rows_of` serve the test as well.
+A later torchyoga makes states of a later version, and finishes epochs begun in version 1 in its order; so the
+file is never written again. `opened` and `rows_of` serve the test as well.
 
 python tests/golden/states.py
 """
@@ -33,7 +33,7 @@ class Rows(yoga.DataRef):
 
     @property
     def file_starts(self) -> Any:
-        """Where they begin."""
+        """The row at which each file begins, and the number of rows."""
         return self.starts
 
     def take(self, rows: Any) -> list[int]:
@@ -42,7 +42,7 @@ class Rows(yoga.DataRef):
 
 
 class Slow:
-    """As many rows, some of which take long."""
+    """Rows, some of which take long."""
 
     def __init__(self, length: int, slow: set[int]) -> None:
         self.length, self.slow = length, slow
@@ -56,7 +56,7 @@ class Slow:
 
 
 def opened(case: dict[str, Any], world: int, rank: int, **options: Any) -> Any:
-    """The loader, sampler or stream of a case, as one of so many ranks."""
+    """The loader, sampler or stream of a case, as one rank of `world`."""
     sizes = case["files"]
     options = {**case["options"], **options}
     if case["kind"] == "stream":
@@ -67,7 +67,7 @@ def opened(case: dict[str, Any], world: int, rank: int, **options: Any) -> Any:
 
 
 def rows_of(source: Any, steps: int | None = None) -> list[int]:
-    """The rows of the iteration that begins now, or of its first batches (rows, where it gives rows)."""
+    """The rows of the iteration that begins now, or of its first batches (rows, if it gives rows)."""
     found: Iterator[Any] = itertools.islice(source, steps)
     if isinstance(source, yoga.DataLoader):
         return [row for batch in found for row in batch.tolist()]
@@ -75,7 +75,7 @@ def rows_of(source: Any, steps: int | None = None) -> list[int]:
 
 
 def saved(case: dict[str, Any], world: int, steps: int, epoch: int, resumes: list[Any]) -> dict[str, Any]:
-    """A case with the states after some steps of an epoch, and what comes after them."""
+    """A case with the states after some steps of an epoch, and the rows that follow."""
     ranks = []
     for rank in range(world):
         more: dict[str, Any] = {}
@@ -104,17 +104,17 @@ def saved(case: dict[str, Any], world: int, steps: int, epoch: int, resumes: lis
 
 
 def resumed(world: int, **options: Any) -> dict[str, Any]:
-    """So many ranks, with these options besides."""
+    """A resume on `world` ranks, with these options."""
     return {"world": world, "options": options}
 
 
 def case(name: str, kind: str, files: list[int], **options: Any) -> dict[str, Any]:
-    """What is opened."""
+    """The description of what a case opens."""
     return {"name": name, "kind": kind, "files": files, "options": options}
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Every kind of order and of state."""
+    """Cases of every kind of order and of state."""
     few = [4, 7, 0, 5, 1, 6]
     full = case("full shuffle", "loader", [61], shuffle=True, seed=7, batch_size=4, remainder="keep")
     yield saved(full, 1, 5, 0, [resumed(1), resumed(3, batch_size=2), resumed(2, remainder="pad")])

@@ -1,4 +1,4 @@
-"""Whatever torch's loader carries arrives as from there, and stays so while more batches are drawn."""
+"""Any batch that torch's loader can send arrives as from it, and stays the same while more are drawn."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Triple(NamedTuple, Generic[T]):
 
 
 class Named(collections.namedtuple("Named", "x y")):
-    """With an attribute beside its fields."""
+    """A class with an attribute in addition to its fields."""
 
 
 class Counted(collections.namedtuple("Counted", "x count")):
-    """Made otherwise than from its fields."""
+    """A class that is not made from its fields."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class Batch:
 
 
 def kinds(number: int) -> dict[str, Any]:
-    """All that torch's loader carries unchanged, of values that differ from number to number."""
+    """Everything that torch's loader sends unchanged, with values that depend on `number`."""
     x = torch.arange(12.0).reshape(3, 4) + number
     parts, ragged = [x[:2], x], [x[0], x[1, :2]]
     part, whole = [x.clone()], torch.arange(20) + number
@@ -162,7 +162,7 @@ def collate(rows: list[int]) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """True if two batches are equal in type, values, and whatever else of them a user can see."""
+    """True if two batches are equal in type, values, and everything else that users can see."""
     if type(one) is not type(other):
         return False
     if isinstance(one, torch.Tensor):
@@ -198,13 +198,13 @@ def same(one: Any, other: Any) -> bool:
 
 
 def alike_beside(one: Any, other: Any) -> bool:
-    """The same of attributes."""
+    """True if their attributes are equal, too."""
     mine, others = [dict(getattr(found, "__dict__", {})) for found in (one, other)]
     return same(mine, others) if mine and others else mine == others
 
 
 def check_aliases(batch: dict[str, Any]) -> None:
-    """What was one object is one; what lay over each other does."""
+    """Checks that one object is still one, and that tensors which shared memory still do."""
     one, two, third, part, again = batch["same twice"]
     assert one is two is third["again"]
     assert part is again
@@ -226,8 +226,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("setting", [*(name for name in SETTINGS if name != "spawn"), SPAWNED])
-def test_all_kinds_arrive_as_from_torchs_loader_and_stay(setting: str) -> None:
-    collate([0])  # torch warns of some kinds when a process has the first
+def test_all_kinds_arrive_as_from_torchs_loader_and_stay_unchanged(setting: str) -> None:
+    collate([0])  # torch warns about some kinds when a process gets the first of them
     options: dict[str, Any] = {"batch_size": 1, "collate_fn": collate, **SETTINGS[setting]}
     models = iter(torch.utils.data.DataLoader(list(range(LENGTH)), **options))
     expected = [next(models) for _ in range(3)]
@@ -249,8 +249,10 @@ def turned(rows: list[int]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("slots", [True, False])
-def test_what_torch_forgets_on_the_way_arrives(slots: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's loader drops the bits for conjugated and negated, so the values would be others."""
+def test_conjugated_and_negated_tensors_arrive_with_their_values(
+    slots: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's loader drops the bits for conjugated and negated, which changes the values."""
     if not slots:
         monkeypatch.setattr(Ring, "made", lambda num_slots: None)
     loader = yoga.DataLoader(list(range(6)), 1, num_workers=2, collate_fn=turned)
@@ -293,7 +295,7 @@ REFUSED: dict[str, Callable[[int], Any]] = {
 
 
 def outcome(loader: Any) -> list[Any]:
-    """Each batch; of an error its type, and what it says last."""
+    """Each batch; for an error its type, and the last line of its message."""
     batches, found = iter(loader), list[Any]()
     while True:
         try:
@@ -320,7 +322,7 @@ def computed(rows: list[int]) -> Any:
 
 
 def test_a_tensor_with_a_graph_is_torchs_error_and_the_next_batch_comes() -> None:
-    """Torch's own loader waits for it without end."""
+    """Torch's own loader waits for it for ever."""
     batches = iter(yoga.DataLoader(list(range(6)), 1, num_workers=1, collate_fn=computed))
     assert [next(batches).tolist() for _ in range(2)] == [[0], [1]]
     with pytest.raises(RuntimeError, match="Cowardly refusing to serialize non-leaf tensor"):
@@ -335,7 +337,7 @@ def quantized(rows: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_quantized_tensors_fare_as_in_torchs_loader(workers: int) -> None:
+def test_quantized_tensors_behave_as_in_torchs_loader(workers: int) -> None:
     """With workers torch loses their scale, and says so when it is needed."""
     for cls in (yoga.DataLoader, torch.utils.data.DataLoader):
         batches = cls(list(range(3)), batch_size=1, num_workers=workers, collate_fn=quantized)

@@ -1,4 +1,4 @@
-"""Batches on a device: the same, in order, and the state counts what was handed out."""
+"""Batches on a device: the same, in order; the state counts those that were handed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches are copied to a device whole, and what they are copied from is left alone until then."""
+"""Batches are copied to a device whole, and their memory is not used again before that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEVICES = ["cpu", "meta", pytest.param("cuda", marks=cuda)]
 
 
 class Batch:
-    """A batch that knows how to go to a device."""
+    """A batch with a method that moves it to a device."""
 
     def __init__(self, x: torch.Tensor) -> None:
         self.x = x
@@ -25,7 +25,7 @@ class Batch:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_knows_how_to_move_moves_itself(device: str) -> None:
+def test_batches_that_can_move_to_a_device_move_themselves(device: str) -> None:
     batch = {
         "packed": pack_sequence([torch.arange(3.0), torch.arange(2.0)]),
         "own": Batch(torch.ones(2)),
@@ -35,7 +35,7 @@ def test_what_knows_how_to_move_moves_itself(device: str) -> None:
     (found,) = Moving(torch.device(device), iter([batch]))
     assert type(found["packed"]) is PackedSequence
     assert found["packed"].data.device.type == device
-    assert found["packed"].batch_sizes.device.type == "cpu"  # as torch wants it
+    assert found["packed"].batch_sizes.device.type == "cpu"  # as torch requires
     assert found["own"].x.device.type == device
     assert type(found["jagged"]) is Jagged
     assert found["jagged"].values.device.type == device
@@ -43,7 +43,7 @@ def test_what_knows_how_to_move_moves_itself(device: str) -> None:
 
 
 @cuda
-def test_other_layouts_come_whole() -> None:
+def test_tensors_of_other_layouts_arrive_whole() -> None:
     batch = [
         torch.eye(3).to_sparse(),
         torch.eye(3).to_sparse_csr(),

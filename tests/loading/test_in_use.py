@@ -1,4 +1,4 @@
-"""What training loops do with a loader beyond taking batch after batch."""
+"""What training loops do with a loader besides taking one batch after another."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_peek_before_a_plain_loop_loses_nothing() -> None:
         assert rows(one) == whole
         assert "again: 2 rows" in str(one.prove())
     one = loader(shuffle=True, seed=3)
-    pairs = list(zip(one, one, strict=True))  # side by side they are two epochs
+    pairs = list(zip(one, one, strict=True))  # used at once they are two epochs
     assert rows(a for a, _ in pairs) == whole
     assert rows(b for _, b in pairs) != whole
 
@@ -118,7 +118,7 @@ def test_peek_whatever_the_workers() -> None:
         )
 
 
-def test_pictures_of_a_validation_set_are_no_loss() -> None:
+def test_a_look_at_a_validation_set_does_not_count_as_loss() -> None:
     one = loader()
     for _ in range(3):
         assert rows(one) == list(range(20))
@@ -186,14 +186,14 @@ def test_a_prefetchers_batch_is_not_lost(options: Any) -> None:
         loader().state_after(0)
 
 
-def test_torchs_loader_with_workers_is_told_of_rows_in_hand() -> None:
+def test_torchs_loader_with_workers_warns_of_rows_that_are_not_delivered_yet() -> None:
     sampler = yoga.ResumableSampler(1000, seed=3)
     batches = iter(torch.utils.data.DataLoader(range(1000), 10, sampler=sampler, num_workers=2))
     trained = rows(itertools.islice(batches, 7))
     with pytest.warns(UserWarning, match=r"sampler\.state_after\(steps, batch_size\)"):
         state = sampler.state_dict()
     assert state["position"] > 70
-    assert sampler.state_dict() == state  # told once
+    assert sampler.state_dict() == state  # warned once
     state = sampler.state_after(7, 10)
     assert (state["position"], state["steps"]) == (70, 7)
     rest = yoga.ResumableSampler(1000, seed=3)
@@ -206,7 +206,7 @@ def test_torchs_loader_with_workers_is_told_of_rows_in_hand() -> None:
         sampler.state_after(101, 10)
 
 
-def test_rows_of_an_older_iterator_end_with_a_load() -> None:
+def test_an_older_iterator_raises_after_a_load() -> None:
     sampler = yoga.ResumableSampler(100_000, seed=3)
     iterator = iter(sampler)
     list(itertools.islice(iterator, 100))
@@ -219,7 +219,7 @@ def test_rows_of_an_older_iterator_end_with_a_load() -> None:
 
 
 class Flag:
-    """Something that all processes see, and that a process which is killed cannot break."""
+    """A flag that all processes see, and that a killed process cannot break."""
 
     def __init__(self) -> None:
         self._memory = torch.zeros(1).share_memory_()
@@ -235,7 +235,7 @@ class Flag:
 
 
 class Slow(torch.utils.data.Dataset[Any]):
-    """Row 12 takes until somebody says so."""
+    """A dataset whose row 12 waits for a flag."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -278,7 +278,7 @@ def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
 
 
 class Blocking(torch.utils.data.Dataset[Any]):
-    """Rows from 16 on take until somebody says so."""
+    """A dataset whose rows from 16 on wait for a flag."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -308,7 +308,7 @@ def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.Monk
         timer.join()
 
     batches = iter(one)
-    interrupted()  # torch waits for its workers to begin anew
+    interrupted()  # torch waits here for its workers to begin anew
     found += next(batches).tolist()
     interrupted()
     flag.set()
@@ -319,7 +319,7 @@ def test_interrupts_while_persistent_workers_begin_anew(monkeypatch: pytest.Monk
 
 
 class Killed(torch.utils.data.Dataset[Any]):
-    """Its worker is killed at row 12, once."""
+    """A dataset whose worker is killed at row 12, once."""
 
     def __init__(self, flag: Flag) -> None:
         self.flag = flag
@@ -349,7 +349,7 @@ def test_batches_of_a_worker_that_was_killed_come_from_others(persistent: bool) 
 
 
 class Ending(torch.utils.data.Dataset[Any]):
-    """Row 5 raises what ends a loop."""
+    """A dataset whose row 5 raises StopIteration."""
 
     def __len__(self) -> int:
         return 12
@@ -497,7 +497,7 @@ def test_one_number_is_drawn_also_in_a_run_that_is_resumed() -> None:
 
 
 @pytest.mark.parametrize("ask", ["state_dict", "rows_at", "position_of"])
-def test_whoever_asks_for_the_order_fixes_it(ask: str) -> None:
+def test_asking_for_the_order_fixes_the_seed(ask: str) -> None:
     sampler = yoga.ResumableSampler(20)
     assert sampler.seed is None
     answer = {"rows_at": lambda: sampler.rows_at(range(20)), "position_of": lambda: sampler.position_of(3)}
@@ -510,7 +510,7 @@ def test_whoever_asks_for_the_order_fixes_it(ask: str) -> None:
         assert found.tolist() == order if ask == "rows_at" else found == order.index(3)
 
 
-def test_a_state_of_a_given_seed_is_not_for_another() -> None:
+def test_a_state_of_another_given_seed_is_refused() -> None:
     one = loader(shuffle=True, seed=3)
     rows(itertools.islice(one, 2))
     with pytest.raises(StateError, match="the state has seed 3, but here it is 4"):
@@ -537,7 +537,7 @@ def test_in_a_job_of_several_processes_the_seed_is_zero(
 # -- datasets that change
 
 
-def test_a_dataset_that_grows_or_shrinks_is_told() -> None:
+def test_a_dataset_that_grows_or_shrinks_is_reported() -> None:
     for change in (lambda data: data.append(20), lambda data: data.pop()):
         for workers in (0, 2):
             data = list(range(20))
@@ -554,7 +554,7 @@ def test_a_dataset_that_grows_or_shrinks_is_told() -> None:
 # -- row seeds have a version
 
 
-def test_a_state_of_other_row_seeds_is_told_once() -> None:
+def test_a_state_of_other_row_seeds_is_reported_once() -> None:
     class Drawing(torch.utils.data.Dataset[Any]):
         def __len__(self) -> int:
             return 20

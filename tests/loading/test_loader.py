@@ -1,4 +1,4 @@
-"""The loader: torch's arguments, exact states, random numbers a row, any number of workers."""
+"""The loader: torch's arguments, exact states, random numbers for each row, any number of workers."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_a_shuffle_by_files_is_resumed_by_other_ranks_workers_and_batches(
     assert first + second + third == whole
 
 
-def test_without_order_a_block_shuffle_loses_nothing() -> None:
+def test_a_block_shuffle_without_in_order_loses_nothing() -> None:
     options: dict[str, Any] = {"shuffle": "block", "num_workers": 2, "in_order": False}
     loader = yoga.DataLoader(InFiles(), 2, **options)
     first = [int(row) for batch in itertools.islice(loader, 4) for row in batch]
@@ -188,7 +188,7 @@ def test_without_order_a_block_shuffle_loses_nothing() -> None:
     assert later.prove()
 
 
-def test_accelerate_and_files_of_ones_own_exclude_each_other() -> None:
+def test_accelerate_and_shards_of_files_exclude_each_other() -> None:
     loader = yoga.DataLoader(InFiles(), 2, locality="shard", num_replicas=2, rank=0)
     loader._is_accelerate_prepared = True
     with pytest.raises(ValueError, match="leave it at 'global'"):
@@ -245,7 +245,7 @@ def test_lengths_are_those_of_whole_epochs(ref: yoga.DataRef) -> None:
         assert len(loader) == len(list(loader))
 
 
-def test_a_failing_row_arrives_and_is_not_counted(broken: Dataset[int]) -> None:
+def test_the_error_of_a_failing_row_arrives_and_its_batch_is_not_counted(broken: Dataset[int]) -> None:
     for workers in (0, 2):
         loader = yoga.DataLoader(broken, batch_size=4, num_workers=workers)
         iterator = iter(loader)
@@ -253,12 +253,12 @@ def test_a_failing_row_arrives_and_is_not_counted(broken: Dataset[int]) -> None:
         with pytest.raises(RuntimeError, match="row 9 is broken"):
             next(iterator)
         assert loader.state_dict()["position"] == 8  # a resume would try it again
-        assert next(iterator).tolist() == [12, 13, 14, 15]  # going on leaves it out
+        assert next(iterator).tolist() == [12, 13, 14, 15]  # asking for the next batch leaves it out
         assert loader.state_dict()["position"] == 16
         list(iterator)
 
 
-def test_an_iterator_from_before_a_load_says_so(ref: yoga.DataRef) -> None:
+def test_an_iterator_from_before_a_load_raises(ref: yoga.DataRef) -> None:
     loader = yoga.DataLoader(ref, batch_size=4)
     iterator = iter(loader)
     next(iterator)
@@ -268,7 +268,7 @@ def test_an_iterator_from_before_a_load_says_so(ref: yoga.DataRef) -> None:
     assert rows_of(loader) == list(range(4, 23))
 
 
-def test_states_of_others_are_refused(ref: yoga.DataRef, tmp_path: Path) -> None:
+def test_states_of_other_loaders_are_refused(ref: yoga.DataRef, tmp_path: Path) -> None:
     loader = yoga.DataLoader(ref, shuffle=True, seed=1)
     others = [
         yoga.DataLoader(ref, shuffle=True, seed=2),
@@ -318,7 +318,7 @@ def test_the_rows_of_a_step(ref: yoga.DataRef) -> None:
     assert loader.position_of(int(batch["y"][-1]), epoch=0) == 22
 
 
-def test_samplers_of_ours_are_taken(ref: yoga.DataRef) -> None:
+def test_our_own_samplers_are_accepted(ref: yoga.DataRef) -> None:
     sampler = yoga.ResumableSampler(ref, seed=4)
     expected = list(yoga.ResumableSampler(ref, seed=4))
     assert rows_of(yoga.DataLoader(ref, batch_size=5, sampler=sampler)) == expected
@@ -332,7 +332,7 @@ def test_samplers_of_ours_are_taken(ref: yoga.DataRef) -> None:
         yoga.DataLoader(ref, sampler=sampler, shuffle=True, seed=0)
 
 
-def test_an_iterable_dataset_is_told_the_way() -> None:
+def test_the_error_for_an_iterable_dataset_says_what_to_do() -> None:
     class Endless(IterableDataset[int]):
         def __iter__(self) -> Any:
             return itertools.count()
@@ -373,7 +373,7 @@ def test_an_empty_dataset_gives_no_batches(tmp_path: Path) -> None:
 
 
 class Slow(yoga.DataRef):
-    """Notes which rows were read, and where."""
+    """Records which rows were read, and in which thread."""
 
     is_thread_safe = True
 
@@ -391,7 +391,7 @@ class Slow(yoga.DataRef):
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
-def test_a_thread_reads_so_many_batches_ahead_and_no_more(prefetch: int) -> None:
+def test_a_thread_reads_prefetch_factor_batches_ahead_and_no_more(prefetch: int) -> None:
     ref = Slow()
     loader = yoga.DataLoader(ref, batch_size=2, prefetch_factor=prefetch)
     iterator = iter(loader)
@@ -404,7 +404,7 @@ def test_a_thread_reads_so_many_batches_ahead_and_no_more(prefetch: int) -> None
     eventually(lambda: len(ref.read) >= 2 * (11 + prefetch))
 
 
-def test_an_iterator_that_is_left_takes_its_thread_along() -> None:
+def test_leaving_an_iterator_ends_its_thread() -> None:
     def threads() -> int:
         return sum(thread.name == "torchyoga-ahead" for thread in threading.enumerate())
 
@@ -420,7 +420,7 @@ def test_an_iterator_that_is_left_takes_its_thread_along() -> None:
     eventually(lambda: not threads())
 
 
-def test_a_ref_that_does_not_say_so_is_read_by_the_users_thread() -> None:
+def test_a_ref_is_read_by_the_users_thread_unless_it_is_thread_safe() -> None:
     ref = Slow()
     ref.is_thread_safe = False
     for _ in yoga.DataLoader(ref, batch_size=20):
@@ -445,7 +445,7 @@ def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
     with pytest.raises(ValueError, match="prefetch_factor must be at least 0, found -1"):
         yoga.DataLoader(ref, prefetch_factor=-1)
     with pytest.raises(ValueError, match="prefetch_factor"):
-        yoga.DataLoader([1, 2], prefetch_factor=2)  # as torch has it: nothing is read ahead
+        yoga.DataLoader([1, 2], prefetch_factor=2)  # as in torch: nothing is read ahead
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -468,7 +468,7 @@ def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> No
 
 
 class Interrupted(yoga.DataRef):
-    """Control-C arrives while some of its rows are read, or announced; once each."""
+    """Ctrl-C arrives while some of its rows are read or announced, once for each."""
 
     is_thread_safe = True
 
@@ -507,7 +507,7 @@ class Interrupted(yoga.DataRef):
 def test_an_interrupt_loses_nothing(
     row_bytes: int, reads: set[int], announcements: set[int], pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not pause:  # a machine may pause by itself
+    if not pause:  # because a machine may pause by itself
         monkeypatch.setattr("torchyoga.process.background.time", SimpleNamespace(perf_counter=lambda: 1.0))
     ref = Interrupted(row_bytes, set(reads), set(announcements))
     loader = yoga.DataLoader(ref, batch_size=10)
@@ -552,7 +552,7 @@ def test_a_child_forked_while_workers_run_leaves_them_to_its_parent(
     assert rows_of(got) + rows_of(iterator) == whole  # the workers are still there
 
 
-def test_batches_to_be_skipped_are_those_that_a_state_has_skipped() -> None:
+def test_skip_accepts_only_the_batches_that_the_state_has_skipped() -> None:
     def resumed() -> Any:
         loader = yoga.DataLoader(list(range(20)), 4)
         loader.load_state_dict(state)
@@ -569,7 +569,7 @@ def test_batches_to_be_skipped_are_those_that_a_state_has_skipped() -> None:
             resumed().skip(steps)
 
 
-def test_an_iterator_whose_workers_were_taken_over_says_so(ref: yoga.DataRef) -> None:
+def test_an_iterator_whose_workers_were_taken_over_raises(ref: yoga.DataRef) -> None:
     loader = yoga.DataLoader(ref, batch_size=4, num_workers=1, persistent_workers=True)
     one = iter(loader)
     next(one)

@@ -1,4 +1,4 @@
-"""Batches cross from worker processes in slots of shared memory, and stay as they are while they are held."""
+"""Batches arrive from workers in slots of shared memory, and stay the same while they are held."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torchyoga.process.buffers import Slot, address_of, held, placing
 from torchyoga.rows.tree import mapped
 from torchyoga.testing import assert_rows_equal
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs memory without a name")
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs anonymous memory files")
 
 
 class Pair(NamedTuple):
@@ -51,7 +51,7 @@ BATCH = {
 }
 
 
-def test_any_batch_crosses_as_it_is() -> None:
+def test_any_batch_arrives_unchanged() -> None:
     ring = Ring(2)
     slot = ring.send()
     found = packed(BATCH, ring.key, slot, ring.place(slot))
@@ -66,7 +66,7 @@ def test_any_batch_crosses_as_it_is() -> None:
     got["float"] += 1  # a batch may be written into
 
 
-def test_what_lies_in_the_slot_is_not_copied_and_what_does_not_fit_travels_by_itself() -> None:
+def test_arrays_in_the_slot_are_not_copied_and_arrays_that_do_not_fit_travel_separately() -> None:
     ring = Ring(1)
     slot = ring.send()
     place = Slot(ring.slots[slot][:4096])
@@ -82,7 +82,7 @@ def test_what_lies_in_the_slot_is_not_copied_and_what_does_not_fit_travels_by_it
     assert packed("text", ring.key, slot, place) == "text"
 
 
-def test_a_slot_is_free_when_nobody_holds_it() -> None:
+def test_a_slot_is_free_when_nothing_holds_it() -> None:
     ring = Ring(2)
     first, second = ring.send(), ring.send()
     assert {first, second} == {0, 1}
@@ -170,7 +170,7 @@ def test_the_memory_is_used_again_and_given_back(ref: yoga.DataRef) -> None:
 
 
 class Faulty(yoga.DataRef):
-    """A DataRef of small rows, so that batches travel together; one of them cannot be read."""
+    """A DataRef of small rows, so that batches travel together; one row cannot be read."""
 
     row_bytes = 8
 
@@ -232,7 +232,7 @@ def test_without_such_memory_batches_travel_as_torch_sends_them(
 
 
 class Replay:
-    """Mixes each batch with the one six before it, which it keeps."""
+    """A function that mixes each batch with the one six before it, which it keeps."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -244,7 +244,7 @@ class Replay:
 
 
 class Keeping(yoga.DataRef):
-    """Keeps what it has given, over another DataRef."""
+    """A DataRef over another one that keeps what it has returned."""
 
     def __init__(self, ref: yoga.DataRef) -> None:
         self.ref = ref
@@ -258,7 +258,7 @@ class Keeping(yoga.DataRef):
         return self.kept[-7:][0][: len(rows)]
 
 
-def test_what_the_users_code_keeps_is_not_written_over(ref: yoga.DataRef) -> None:
+def test_batches_that_user_code_keeps_are_not_written_over(ref: yoga.DataRef) -> None:
     for collate, data in ((Replay(), ref), (Replay(), Keeping(ref)), (yoga.jagged, Keeping(ref))):
         options: Any = {"batch_size": 2, "collate_fn": collate, "shuffle": True, "seed": 0, "drop_last": True}
         expected = [copied(batch) for batch in yoga.DataLoader(data, **options)]
@@ -274,7 +274,7 @@ def copied(batch: Any) -> Any:
     return mapped(batch, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
 
 
-# -- who forks while a batch is held gives it to the child, too
+# -- a child forked while a batch is held holds it, too
 
 
 def numbered(batches: int, **options: Any) -> yoga.DataLoader:
@@ -296,9 +296,9 @@ def by_process(work: Callable[[], None]) -> Callable[[], int]:
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("begun", [forked, by_process])
-def test_what_a_forked_child_holds_stays_as_it_is(begun: Any, persistent: bool) -> None:
+def test_batches_that_a_forked_child_holds_stay_as_they_are(begun: Any, persistent: bool) -> None:
     loader = numbered(60, persistent_workers=persistent)
-    list(loader)  # so that every slot has been in use
+    list(loader)  # so that every slot has been used
     batches, (reading, writing) = iter(loader), os.pipe()
     children = []
     for step in range(8):
@@ -342,8 +342,8 @@ def test_workers_of_another_loader_read_delivered_batches() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
-def test_other_slots_take_the_places_of_those_given_up(method: str) -> None:
-    """Also in workers that are older, so that batches go on to come in slots; and the others' memory ends."""
+def test_new_slots_replace_those_given_up(method: str) -> None:
+    """Also in older workers, so that batches still come in slots; the memory of the old slots is freed."""
     batches = iter(numbered(80, multiprocessing_context=method, persistent_workers=True, prefetch_factor=2))
     held_now, in_slots = next(batches), 0
     ring = batches._pipeline.plan.ring  # type: ignore[attr-defined]
@@ -364,7 +364,7 @@ def is_in(batch: torch.Tensor, ring: Ring) -> bool:
 
 
 def mapped_slots(process: int | None, ring: Ring) -> int:
-    """How many of its slots a process has; other tests may have left rings of others to the collector."""
+    """The number of slots that a process has mapped; rings of other tests may not be collected yet."""
     with open(f"/proc/{process}/maps") as maps:
         return maps.read().count(f"memfd:torchyoga-{ring.key}-")
 
@@ -383,7 +383,7 @@ def test_without_a_way_to_other_slots_batches_travel_as_torch_sends_them() -> No
     assert place is not None
     place.memory[:3] = 7
     assert ring.place(other).memory[:3].tolist() == [7] * 3  # type: ignore[union-attr]
-    worker.process = 2**22 + 1  # nobody's
+    worker.process = 2**22 + 1  # a slot that nothing holds
     worker.slots = [None]
     assert worker.place(other) is None
     assert batch[0].tolist() == [1] * 3
@@ -416,9 +416,9 @@ def test_a_forked_child_does_not_send_in_its_parents_slots() -> None:
     assert ring.send() == 0
 
 
-def test_what_lies_in_another_slot_or_behind_what_is_used_is_copied() -> None:
+def test_arrays_in_another_slot_or_behind_the_used_part_are_copied() -> None:
     rings = sorted((Ring(1) for _ in range(2)), key=lambda ring: address_of(ring.slots[0]))  # type: ignore[arg-type]
-    slot = rings[0].send()  # before somebody holds it
+    slot = rings[0].send()  # before anything holds it
     lower, higher = (ring.slots[0] for ring in rings)
     assert lower is not None
     assert higher is not None
@@ -451,7 +451,7 @@ def test_a_child_forked_after_an_epoch_has_slots_of_its_own() -> None:
     assert loader._pipeline._idle_ring is idle
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's, that these may change
+@pytest.mark.filterwarnings("ignore")  # torch warns that these may change
 def test_quantized_tensors_and_views_that_negate_travel_as_they_read() -> None:
     ring = Ring(1)
     slot = ring.send()
@@ -464,7 +464,7 @@ def test_quantized_tensors_and_views_that_negate_travel_as_they_read() -> None:
     assert not found[1].is_neg()
 
 
-# -- whatever is made from a tensor holds it
+# -- anything made from a tensor holds it
 
 
 EXPORTS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -505,26 +505,26 @@ def test_an_export_outlives_its_tensor(name: str, workers: int) -> None:
         assert found.tolist() == expected
 
 
-def take_and_look(queue: Any, told: Any) -> None:
+def take_and_look(queue: Any, answers: Any) -> None:
     batch, array = queue.get()
-    told.put("here")
+    answers.put("here")
     assert queue.get() == "drawn"
-    told.put((batch.tolist(), array.tolist()))
+    answers.put((batch.tolist(), array.tolist()))
 
 
 @pytest.mark.parametrize("method", FRESH_STARTS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_is_sent_to_a_process_stays_as_it_is(workers: int, method: str) -> None:
     context = torch.multiprocessing.get_context(method)
-    queue, told = context.Queue(), context.Queue()
-    process = context.Process(target=take_and_look, args=(queue, told))
+    queue, answers = context.Queue(), context.Queue()
+    process = context.Process(target=take_and_look, args=(queue, answers))
     process.start()
     batches = iter(yoga.DataLoader(list(range(120)), 2, num_workers=workers))
     queue.put((next(batches), next(batches).numpy()))
-    assert told.get(timeout=PATIENCE) == "here"
+    assert answers.get(timeout=PATIENCE) == "here"
     assert sum(1 for _ in batches) == 58
     queue.put("drawn")
-    assert told.get(timeout=PATIENCE) == ([0, 1], [2, 3])
+    assert answers.get(timeout=PATIENCE) == ([0, 1], [2, 3])
     process.join()
 
 

@@ -1,4 +1,4 @@
-"""Items by number, against a plain array: any blocks, any pieces, any room for decoded blocks."""
+"""Items by number, compared with a plain array: any blocks, any pieces, any space for decoded blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def empty(nbytes: int) -> Bytes:
 
 
 class Model:
-    """Items of some pieces, each of its own bytes; and blocks of them, somewhere in memory."""
+    """Items of some pieces, each with its own bytes, and blocks of them, somewhere in memory."""
 
     def __init__(self, lengths: list[int], pieces: int) -> None:
         self.num_items, self.pieces = sum(lengths), pieces
@@ -97,7 +97,7 @@ def test_spans_are_copied_across_blocks(lengths: list[int], capacity: int | None
 
 def test_a_block_is_decoded_once_while_there_is_room() -> None:
     model = Model([4] * 10, 2)
-    items = model.decoding(8 * 4 * SIZE)  # 4 blocks of 2 pieces
+    items = model.decoding(8 * 4 * SIZE)  # space for 4 blocks of 2 pieces
     for block in (0, 1, 2, 3, 0, 1, 2, 3):
         items.pick(np.arange(4 * block, 4 * block + 4), empty)
     assert model.decoded == [(b, p) for b in range(4) for p in range(2)]
@@ -193,7 +193,7 @@ def test_large_reads_are_the_same_from_every_thread(row_bytes: int, shift: int) 
 
 def test_a_thousand_runs_are_added_without_copying_those_before_each_time() -> None:
     numbering = Numbering()
-    held: list[np.ndarray] = []  # so that no two lie at the same place
+    held: list[np.ndarray] = []  # so that no two have the same address
     for _ in range(1000):
         numbering.append(np.array([0, 3]), 5)
         held += [numbering.starts, numbering._sizes, numbering._first_block]

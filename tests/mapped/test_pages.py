@@ -1,4 +1,4 @@
-"""Pages of files: mapped without a descriptor, asked for ahead, and only while they come from disk."""
+"""Pages of files: mapped without a descriptor, advised ahead, and only while they come from disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from torchyoga.mapped import pages
 from torchyoga.mapped.pages import Residency, Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
 PAGE = pages.PAGE
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux what is in memory")
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="asks Linux which pages are in memory"
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=12))
-def test_merged_runs_are_the_same_pages(runs: list[tuple[int, int]]) -> None:
+def test_merged_runs_cover_the_same_pages(runs: list[tuple[int, int]]) -> None:
     starts = np.array([start for start, _ in runs], np.int64)
     ends = starts + np.array([size for _, size in runs])
     begins, stops = merged(starts, ends)
@@ -68,7 +70,7 @@ def cold(path: Path, num_pages: int) -> np.ndarray:
 
 @linux
 @pytest.mark.parametrize("one_by_one", [False, True])
-def test_what_is_asked_for_comes_and_nothing_else(
+def test_advised_pages_are_read_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_by_one: bool
 ) -> None:
     monkeypatch.setattr(pages, "_one_by_one", one_by_one or pages._one_by_one)
@@ -84,7 +86,7 @@ def test_what_is_asked_for_comes_and_nothing_else(
 
 
 @linux
-def test_reading_what_nobody_asked_for_is_a_fault(tmp_path: Path) -> None:
+def test_reading_pages_without_advice_is_a_page_fault(tmp_path: Path) -> None:
     data = cold(tmp_path / "file", 64)
     scatter(data)
     before = pages.usage()
@@ -161,8 +163,8 @@ with tempfile.NamedTemporaryFile() as file:
     held = [MappedFile(file.name) for _ in range(500)]
 print(sum(int(each.data[4999]) for each in held) == 500 * ord("x"))
 """
-    told = run_program(code)
-    assert told.stdout.strip() == "True", told.stderr
+    finished = run_program(code)
+    assert finished.stdout.strip() == "True", finished.stderr
 
 
 def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
@@ -179,14 +181,14 @@ def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
     assert path.name not in Path("/proc/self/maps").read_text()
 
 
-def test_a_file_that_cannot_be_mapped_says_so(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
     read, write = os.pipe()
     with pytest.raises(OSError, match="cannot be mapped"):
         mapped_bytes(read, 4096)
     os.close(read), os.close(write)
 
 
-@pytest.mark.skipif(not pages.can_advise, reason="nothing can be advised here")
+@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
 def test_warm_after_quiet_advice_and_cold_again_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     now = Usage()
     monkeypatch.setattr(pages, "usage", lambda: now)
@@ -221,7 +223,7 @@ def test_without_advice_nothing_is_cold(monkeypatch: pytest.MonkeyPatch) -> None
     found.after_fault()
     found.probe()
     assert not found.cold
-    will_need(np.array([0]), np.array([PAGE]))  # not even of what is not mapped
+    will_need(np.array([0]), np.array([PAGE]))  # not even for memory that is not mapped
     assert mmap.PAGESIZE
 
 
@@ -236,7 +238,7 @@ def test_a_kernel_that_refuses_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
 
 
 @linux
-def test_a_watch_tells_a_file_that_was_cut_from_one_that_was_replaced(
+def test_a_watch_distinguishes_a_file_that_was_cut_from_one_that_was_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "_LOOK_SECONDS", 0)
@@ -321,7 +323,9 @@ for name in ("cut", "removed", "overwritten"):
 
 @linux
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5", "hdf5 of others"])
-def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_not_the_end(kind: str, tmp_path: Path) -> None:
-    told = run_program(CUT, str(tmp_path), kind)
-    assert told.returncode == 0, (told.returncode, told.stderr)
-    assert told.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]
+def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_kills_no_process(
+    kind: str, tmp_path: Path
+) -> None:
+    finished = run_program(CUT, str(tmp_path), kind)
+    assert finished.returncode == 0, (finished.returncode, finished.stderr)
+    assert finished.stdout.splitlines() == ["True", "[151, 4]", "[151, 4]"]

@@ -1,4 +1,4 @@
-"""Block shuffles and shards of files against plain models, small sizes to exhaustion; pinned in numbers."""
+"""Block shuffles and shards of files against plain models; all small sizes; orders pinned in numbers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def dealt(order: BlockOrder, epoch: int) -> list[list[int]]:
     return found
 
 
-def test_every_small_order_is_the_models() -> None:
+def test_every_small_order_equals_the_model() -> None:
     for sizes in itertools.product((0, 1, 5), repeat=3):
         length = sum(sizes)
         for window, shards, kind in itertools.product((1, 2, 4), (None, 2, 3, 13), KINDS):
@@ -99,7 +99,7 @@ def test_shards_are_runs_of_whole_files_the_same_in_every_epoch() -> None:
 
 
 def order_of_files(order: BlockOrder, world: int) -> list[int]:
-    """A row of each file, as they are laid."""
+    """A row of each file, in the order in which the files are laid out."""
     seen: dict[int, int] = {}
     for row in _layout(order, world).row.tolist():
         seen.setdefault(int(np.searchsorted(order.starts, row, "right")), row)
@@ -108,7 +108,7 @@ def order_of_files(order: BlockOrder, world: int) -> list[int]:
 
 @pytest.mark.parametrize("policy", ["keep", "drop", "pad"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_ranks_take_what_the_policies_say(kind: Any, policy: Any) -> None:
+def test_ranks_get_the_rows_that_each_remainder_policy_gives(kind: Any, policy: Any) -> None:
     for world, shards in itertools.product((1, 2, 3), (None, 2, 4)):
         order = BlockOrder(starts_of((2, 0, 3, 4, 1)), 2, kind, window=2, shards=shards)
         rows = whole(order, 1)
@@ -123,7 +123,7 @@ def test_ranks_take_what_the_policies_say(kind: Any, policy: Any) -> None:
                 expected = []
                 for position in range(start + rank, end, world):
                     turn, shard = divmod(position, shards or 1)
-                    expected.append(mine[shard][turn % len(mine[shard])])  # added rows are the shard's own
+                    expected.append(mine[shard][turn % len(mine[shard])])  # from the shard itself
                 shard_of_rank, place = Shard(world, rank, policy), Place(1, start)
                 found = [row for chunk in chunks(order, shard_of_rank, place) for row in chunk.tolist()]
                 assert found == expected, (world, shards, start, rank)
@@ -164,7 +164,7 @@ def test_any_position_of_any_size_turns_into_its_row_and_back(
 
 
 @given(orders())
-def test_a_rank_needs_a_window_of_files_and_each_of_them_once(order: BlockOrder) -> None:
+def test_a_rank_needs_a_window_of_files_and_each_file_once(order: BlockOrder) -> None:
     if order.shuffle != "block":
         return
     for rank in range(order.shards or 1):
@@ -174,7 +174,7 @@ def test_a_rank_needs_a_window_of_files_and_each_of_them_once(order: BlockOrder)
         held = [sum(first[f] <= i <= last[f] for f in first) for i in range(len(files))]
         assert max(held, default=0) <= order.window
         if order.window > 1 and len(rows) > 1000:
-            # A file is done with after a window of files, not kept until the end.
+            # A file is finished after a window of files, not kept until the end.
             most = np.sort(np.diff(order.starts))[::-1][: 2 * order.window].sum()
             assert max(last[f] - first[f] for f in first) <= most
 
@@ -206,7 +206,7 @@ def test_an_epoch_of_version_1_is_finished_in_it(order: BlockOrder, epoch: int) 
     assert order.length < 10 or not order.shuffle or not np.array_equal(rows, order.rows(epoch, whole))
     assert np.array_equal(resumed.rows(epoch + 1, whole), order.rows(epoch + 1, whole))
     assert [resumed.version_in(some) for some in (epoch, epoch + 1)] == [1, 2]
-    # Other ranks finish it, too.
+    # Another number of ranks finishes it, too.
     again = resumed.dealt(4, begun=epoch)
     assert np.array_equal(again.rows(epoch, whole), rows)
     assert [again.version_in(some) for some in (epoch, epoch + 1)] == [1, 2]
@@ -233,17 +233,17 @@ def test_all_orders_of_a_few_rows_are_equally_likely(shards: int | None) -> None
     assert chi < 5 + 5 * math.sqrt(10)
 
 
-def test_rows_come_as_likely_anywhere_in_their_cells_and_files_in_any_turn() -> None:
+def test_rows_are_equally_likely_anywhere_in_their_cells_and_files_in_any_order() -> None:
     draws, sizes = 1500, (20, 20, 20, 20)
     drawn = np.stack([whole(BlockOrder(starts_of(sizes), seed, window=2), 1) for seed in range(draws)])
     for position, among in ((0, 80), (35, 80), (79, 80)):
         counts = np.bincount(drawn[:, position], minlength=among)
         chi = ((counts - draws / among) ** 2 / (draws / among)).sum()
         assert chi < among - 1 + 5 * math.sqrt(2 * (among - 1))
-    # In a cell of two files, the turns of the two are mixed as a fair hand would: each as often first.
+    # In a cell of two files, the rows of the two are mixed fairly: each file comes first equally often.
     same = (drawn[:, 10:29] // 20 == drawn[:, 11:30] // 20).mean()
     assert abs(same - 9 / 19) < 0.01
-    # And the steps within a file are those of a random order.
+    # And the steps between rows of a file are those of a random order.
     inner = drawn[:, :10] % 20
     steps = np.bincount((np.diff(inner, axis=1) % 20).ravel(), minlength=20)[1:]
     chi = ((steps - steps.mean()) ** 2 / steps.mean()).sum()
@@ -251,7 +251,7 @@ def test_rows_come_as_likely_anywhere_in_their_cells_and_files_in_any_turn() -> 
 
 
 def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
-    """Statistics of how the rows of files of one size are permuted, in every file of some epochs."""
+    """Statistics of how the rows of files of one size are permuted, over all files in some epochs."""
     order = BlockOrder(np.arange(units + 1) * size, 5)
     found, which = Statistics(size), np.repeat(np.arange(units), size)
     for epoch in range(epochs):
@@ -263,7 +263,7 @@ def of_units(size: int, epochs: int, units: int, begun: int = 2) -> Statistics:
 
 
 def of_cells(size: int, epochs: int) -> Statistics:
-    """Statistics of the order of one shard's rows in as many epochs."""
+    """Statistics of the order of one shard's rows in `epochs` epochs."""
     orders = [BlockOrder([0, size], seed, True, shards=1) for seed in range(5)]
     found = (orders[epoch % 5].rows(epoch, np.arange(size)) for epoch in range(epochs))
     return together(found, size)
@@ -295,8 +295,8 @@ def test_the_statistics_find_what_was_wrong_with_version_1() -> None:
     assert dict(of_units(100, 1, 1000, begun=1).deviations())["parity"] < -5
 
 
-def test_files_come_in_any_turn() -> None:
-    """The orders of seven files, by their first rows; rows of a file keep together with a window of one."""
+def test_files_come_in_every_order_equally_often() -> None:
+    """The orders of seven files, by their first rows; with a window of one, rows of a file stay together."""
     turns = (
         np.array(whole(BlockOrder([0, 1, 3, 6, 10, 15, 21, 28], seed, window=1), epoch))
         for seed in range(2)
@@ -330,7 +330,7 @@ def test_an_epoch_that_was_begun_keeps_its_shards() -> None:
 
 
 def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
-    for order in (make(InFiles()), make(InFiles((4, 7, 5, 1, 6)))):  # a file without rows changes nothing
+    for order in (make(InFiles()), make(InFiles((4, 7, 5, 1, 6)))):  # a file without rows makes no difference
         assert order.starts.tolist() == [0, 4, 11, 16, 17, 23]
     assert make(InFiles()).files == make(InFiles((4, 7, 5, 1, 6))).files != make(InFiles((23,))).files
     for source in (10_000, range(10_000)):
@@ -374,7 +374,7 @@ class Sized:
         (lambda: BlockOrder(starts_of([5])).positions(0, [5]), r"rows must be in 0\.\.4, found 5"),
     ],
 )
-def test_what_is_out_of_range_is_said(wrong: Any, message: str) -> None:
+def test_arguments_out_of_range_are_refused(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
 

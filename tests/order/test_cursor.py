@@ -21,7 +21,7 @@ def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **s
 
 
 def reach(one: Cursor, position: int, batch_size: int = 1, drop_last: bool = False) -> None:
-    """An iteration that begins now delivers all before `position`."""
+    """An iteration that begins now delivers everything before `position`."""
     run = one.iteration(batch_size, drop_last)
     run.taken = (position - run.start.position) // (batch_size * one.shard.num_replicas)
     run.report()
@@ -32,11 +32,11 @@ def begin(one: Cursor, *step: Any) -> tuple[int, int]:
     return one.begin(*step)[:2]
 
 
-def test_an_offset_beyond_the_epoch_means_later_epochs() -> None:
+def test_an_offset_beyond_the_epoch_leaves_out_whole_epochs() -> None:
     assert [begin(cursor(offset=n)) for n in (0, 9, 10, 25)] == [(0, 0), (0, 9), (1, 0), (2, 5)]
 
 
-def test_asking_changes_nothing() -> None:
+def test_asking_where_to_begin_changes_nothing() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_a_finished_epoch_rolls_to_the_next_with_its_last_item() -> None:
     assert begin(one) == (1, 0)
 
 
-def test_with_drop_last_what_is_too_short_for_a_batch_is_finished() -> None:
+def test_with_drop_last_an_epoch_ends_when_the_rows_left_do_not_fill_a_batch() -> None:
     one = cursor()
     reach(one, 8, batch_size=4, drop_last=True)
     assert begin(one, 4, True) == (1, 0)
@@ -73,16 +73,16 @@ def test_a_rank_without_rows_waits_for_the_others() -> None:
         assert one.state_dict()["position"] == 4
 
 
-def test_set_epoch_keeps_moves_and_rebases() -> None:
+def test_set_epoch_keeps_the_place_or_moves_it_or_counts_from_a_loaded_epoch() -> None:
     one = cursor(offset=3)
     one.set_epoch(0)
     assert begin(one) == (0, 3)
     one.set_epoch(4)
     assert begin(one) == (4, 0)
     reach(one, 6)
-    one.set_epoch(4)  # said late: the place stays
+    one.set_epoch(4)  # called late: the place stays
     assert one.state_dict()["position"] == 6
-    one.set_epoch(2)  # no load before it: the user wants epoch 2
+    one.set_epoch(2)  # without a load before it: the user wants epoch 2
     assert begin(one) == (2, 0)
     one.load_state_dict({**one.state_dict(), "epoch": 7, "position": 5})
     with pytest.warns(UserWarning, match="counts its epochs anew"):
@@ -95,7 +95,7 @@ def test_set_epoch_keeps_moves_and_rebases() -> None:
     assert begin(one) == (12, 0)
 
 
-def test_a_trainer_that_counts_anew_after_each_of_two_loads_is_understood() -> None:
+def test_a_trainer_that_counts_epochs_from_zero_after_each_load_is_understood() -> None:
     one = cursor()
     for epoch in (7, 3):
         one.load_state_dict({**one.state_dict(), "epoch": epoch, "position": 5, "proof": None})
@@ -105,13 +105,13 @@ def test_a_trainer_that_counts_anew_after_each_of_two_loads_is_understood() -> N
         reach(one, 10)
         one.set_epoch(1)
         assert begin(one) == (epoch + 1, 0)
-    # One that goes on counting where it was saved is not corrected by what an earlier one did.
+    # A trainer that goes on counting where it was saved is not corrected because an earlier one was.
     one.load_state_dict({**one.state_dict(), "epoch": 3})
     one.set_epoch(3)
     assert begin(one) == (3, 0)
 
 
-def test_set_epoch_of_the_epoch_under_way_makes_it_come_again() -> None:
+def test_set_epoch_with_the_current_epoch_repeats_it() -> None:
     one = cursor()
     reach(one, 5)
     one.set_epoch(0)
@@ -157,7 +157,7 @@ def test_a_finished_position_loads_as_the_next_epoch() -> None:
         ({"position": 11}, "lies past its length"),
     ],
 )
-def test_a_state_that_does_not_belong_here_is_refused_and_changes_nothing(change: Any, message: str) -> None:
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: Any, message: str) -> None:
     one = cursor(offset=3)
     with pytest.raises(StateError, match=message):
         one.load_state_dict({**one.state_dict(), **change})
@@ -165,13 +165,13 @@ def test_a_state_that_does_not_belong_here_is_refused_and_changes_nothing(change
     assert one.generation == 0
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_a_value_that_is_not_a_state_is_refused() -> None:
     for damaged in ({}, {"epoch": 1}, [], None, "state"):
         with pytest.raises(StateError, match="expected a state with the keys"):
             cursor().load_state_dict(damaged)  # type: ignore[arg-type]
 
 
-def test_not_strict_takes_epoch_and_position() -> None:
+def test_with_strict_false_epoch_and_position_are_taken() -> None:
     one = cursor()
     one.load_state_dict({**cursor(500).state_dict(), "epoch": 2, "position": 7, "seed": 9}, strict=False)
     assert begin(one) == (2, 7)
@@ -209,7 +209,7 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
         assert other.state_dict()["steps"] == (0 if last else 5)
         other.finished(run)
         assert other.steps_under_way(size, False) == other.steps(size, False)
-    del state["steps"]  # of nobody knows how many: it is what a whole epoch has
+    del state["steps"]  # how many were delivered is unknown: it is the number of a whole epoch
     other.load_state_dict(state)
     assert other.steps_under_way(5, False) == 20
 
@@ -225,7 +225,7 @@ def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
     assert begin(one) == (3, 0)
 
 
-# -- orders that heed files
+# -- orders that depend on files
 
 
 def blocks(world: int = 1, starts: Any = (0, 4, 10), rank: int = 0, **options: Any) -> Cursor:
@@ -242,7 +242,7 @@ def test_a_state_says_what_a_block_shuffle_depends_on() -> None:
     assert blocks(reshuffle=False).state_dict()["shuffle"] == "block once"
     assert blocks(shuffle=True, shards=2, reshuffle=False).state_dict()["shuffle"] == "once"
     assert "window" not in blocks(shuffle=True, shards=2).state_dict()
-    # Files without rows change nothing.
+    # Files without rows make no difference.
     blocks(starts=(0, 4, 4, 10)).load_state_dict(blocks().state_dict())
 
 
@@ -283,7 +283,7 @@ def test_an_epoch_keeps_the_shards_that_it_was_begun_with() -> None:
     assert begin(here) == (4, 0)
     here.set_epoch(4)
     assert here.state_dict()["shards"] == 2
-    # At its beginning an epoch is not begun.
+    # An epoch at position 0 has not begun.
     here.load_state_dict({**here.state_dict(), "shards": 5})
     assert here.state_dict()["shards"] == 2
 
@@ -303,11 +303,11 @@ def test_ranks_found_late_are_the_shards_unless_rows_have_been_delivered() -> No
     assert loaded.state_dict()["shards"] == 3
 
 
-# -- peeks, set_epoch, and epochs of which nothing is left
+# -- peeks, set_epoch, and epochs without rows left
 
 
 class Held:
-    """An iterator that somebody may hold."""
+    """An iterator that something may hold."""
 
 
 def start(one: Cursor, size: int = 2, holder: Any = None, **options: Any) -> Iteration:
@@ -341,7 +341,7 @@ def test_a_first_batch_that_was_looked_at_comes_again_once() -> None:
         assert start(one).start[:2] == (1, 0)
 
 
-def test_iterators_side_by_side_are_not_looks() -> None:
+def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
     one = cursor(20)
     made = one.num_begun
     deliver(one.iteration(2, made=made), 1)
@@ -349,7 +349,7 @@ def test_iterators_side_by_side_are_not_looks() -> None:
     assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
 
 
-def test_set_epoch_of_the_running_epoch_goes_back_to_where_this_process_began_it() -> None:
+def test_set_epoch_with_the_current_epoch_goes_back_to_where_this_process_began_it() -> None:
     one = cursor(20)
     one.load_state_dict({**one.state_dict(), "position": 12, "epoch": 3})
     for steps in (1, 2):
@@ -365,7 +365,7 @@ def test_set_epoch_of_the_running_epoch_goes_back_to_where_this_process_began_it
     assert begin(one, 2) == (4, 0)
 
 
-def test_an_epoch_of_one_batch_that_is_named_late_is_over_all_the_same() -> None:
+def test_an_epoch_of_one_batch_ends_even_if_set_epoch_names_it_late() -> None:
     one, holder = cursor(2), Held()
     run = start(one, holder=holder)
     deliver(run, 1)
@@ -373,12 +373,13 @@ def test_an_epoch_of_one_batch_that_is_named_late_is_over_all_the_same() -> None
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(run)
     assert begin(one) == (1, 0)
-    one.set_epoch(0)  # its end has been heard of: somebody wants it again
+    one.set_epoch(0)  # its end was reported: the caller wants it again
     assert begin(one) == (0, 0)
 
 
-def test_an_epoch_of_which_no_step_is_left_is_empty_if_it_is_named() -> None:
-    # 24 of 25 rows were done on each of 4 ranks; nothing is left for 8, if what they cannot share is dropped.
+def test_an_epoch_without_steps_left_is_empty_if_set_epoch_names_it() -> None:
+    # 24 of 25 rows were delivered on 4 ranks; nothing is left for 8, if rows that they cannot share are
+    # dropped.
     state = {**cursor(100).state_dict(), "position": 96}
     for named in (False, True):
         one = cursor(100, num_replicas=8, rank=3, remainder="drop")
@@ -405,7 +406,7 @@ def test_ranks_out_of_order_end_their_epoch_together() -> None:
             run.report()
         states.append(one.state_dict())
     assert [(state["epoch"], state["position"]) for state in states] == [(1, 0)] * 3
-    # In batches of 4 rank 0 has one more: the others wait for it, also after a resume.
+    # In batches of 4 rank 0 has one batch more: the others wait for it, also after a resume.
     ranks = [cursor(13, num_replicas=3, rank=rank) for rank in range(3)]
     runs = [start(one, 4, in_order=False) for one in ranks]
     for run in runs:
@@ -423,7 +424,7 @@ def test_ranks_out_of_order_end_their_epoch_together() -> None:
         assert begin(one) == (1, 0)
 
 
-def test_a_rank_without_a_batch_keeps_step() -> None:
+def test_a_rank_without_a_batch_stays_in_step_with_the_others() -> None:
     for in_order in (True, False):
         for rank in (0, 1):
             one = cursor(5, num_replicas=2, rank=rank)
@@ -438,12 +439,12 @@ def test_an_epoch_without_any_batch_ends() -> None:
     one = cursor(35, num_replicas=5)
     one.load_state_dict({**one.state_dict(), "position": 12})
     run = start(one, 8, drop_last=True)
-    assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # nothing was left of epoch 0, either
+    assert (run.start[:2], run.num_steps) == ((1, 0), 0)  # epoch 0 had nothing left, either
     one.finished(run)
     assert begin(one) == (2, 0)
 
 
-def test_what_was_left_out_is_told() -> None:
+def test_rows_left_out_are_reported() -> None:
     one = cursor(20)
     deliver(start(one), 3)
     one.set_epoch(1)
@@ -459,7 +460,7 @@ def test_what_was_left_out_is_told() -> None:
     assert proof
     assert "2 of them before" in str(proof)
     assert "left out: 14 rows of epochs that were left early, up to 0" in str(proof)
-    # What drop_last leaves out was not there to be delivered.
+    # Rows that drop_last leaves out were not meant to be delivered.
     one = cursor(10)
     run = start(one, 4, drop_last=True)
     deliver(run, 2)
@@ -468,7 +469,7 @@ def test_what_was_left_out_is_told() -> None:
     assert "left_out" not in one.state_dict()
 
 
-def test_an_epoch_begun_again_is_not_certified() -> None:
+def test_the_proof_of_an_epoch_that_was_begun_again_fails() -> None:
     one = cursor(20)
     deliver(start(one), 3)
     one.set_epoch(0)
@@ -477,7 +478,7 @@ def test_an_epoch_begun_again_is_not_certified() -> None:
     proof = prove([one.receipt()])
     assert not proof
     assert "restarted: 6 rows had been delivered" in str(proof)
-    # A state carries it on.
+    # A state keeps this.
     one = cursor(20)
     deliver(start(one), 3)
     one.set_epoch(0)
@@ -488,7 +489,7 @@ def test_an_epoch_begun_again_is_not_certified() -> None:
     assert "restarted: 6 rows" in str(prove([other.receipt()]))
 
 
-def test_a_look_is_told_and_does_no_harm() -> None:
+def test_a_look_is_reported_and_loses_nothing() -> None:
     one = cursor(20)
     deliver(start(one), 1)
     deliver(start(one), 10)
@@ -497,7 +498,7 @@ def test_a_look_is_told_and_does_no_harm() -> None:
     assert str(proof).endswith("each exactly once; again: 2 rows, after a batch had been looked at")
 
 
-def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:
+def test_the_proof_holds_when_drop_leaves_out_rows_before_the_end() -> None:
     # In batches of 4 of 10 rows, the short last one came first; 5 ranks go on, and drop 3 of the 8 rows left.
     one = cursor(10)
     run = start(one, 4, in_order=False)
@@ -515,7 +516,7 @@ def test_what_drop_leaves_out_before_the_end_raises_no_alarm() -> None:
 
 
 @pytest.mark.parametrize("in_order", [True, False])
-def test_the_state_after_so_many_batches(in_order: bool) -> None:
+def test_the_state_after_a_number_of_batches(in_order: bool) -> None:
     one, states = cursor(61), []
     run = start(one, 4, in_order=in_order)
     steps = iter(range(16) if in_order else (1, 0, 2, 5, 3, 4, 6, 7, 9, 8, 10, 12, 11, 13, 14, 15))
@@ -561,7 +562,7 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
     assert drawn == [5]
     other = unseeded()
     other.load_state_dict({**state, "seed": 9})
-    assert (other.seed, len(drawn)) == (9, 2)  # random numbers go on as they would have
+    assert (other.seed, len(drawn)) == (9, 2)  # random numbers continue as without the cursor
     other.fix_seed()
     assert (other.seed, other.state_dict()["seed"], len(drawn)) == (9, 9, 2)
     plain = unseeded(shuffle=False)
@@ -574,7 +575,7 @@ def test_a_seed_is_drawn_once_and_only_if_needed() -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
+def test_a_look_at_the_last_batch_loses_nothing(named: bool) -> None:
     for position, epochs in ((18, 3), (0, 3)):
         one = cursor(20)
         one.load_state_dict({**one.state_dict(), "epoch": 2, "position": position, "proof": None})
@@ -589,7 +590,7 @@ def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
             deliver(run, run.num_steps)
             one.finished(run)
             assert prove([one.receipt()])
-    # A whole epoch of one batch is over for whoever has heard of its end.
+    # A whole epoch of one batch is over once its end was reported.
     one = cursor(20)
     run = start(one, 20)
     deliver(run, 1)
@@ -597,7 +598,7 @@ def test_a_look_at_the_last_batch_takes_nothing(named: bool) -> None:
     assert begin(one, 20) == (1, 0)
 
 
-def test_a_late_count_is_rebased_only_next_to_the_loaded_epoch() -> None:
+def test_set_epoch_counts_from_a_loaded_epoch_only_right_after_the_load() -> None:
     one = cursor(10)
     one.load_state_dict({**one.state_dict(), "epoch": 2})
     for _ in range(2):
@@ -608,7 +609,7 @@ def test_a_late_count_is_rebased_only_next_to_the_loaded_epoch() -> None:
     assert begin(one) == (2, 0)
 
 
-def test_an_iterator_that_goes_on_after_others_is_told() -> None:
+def test_an_iterator_that_goes_on_after_others_is_reported() -> None:
     one, holder = cursor(20), Held()
     outer = start(one, holder=holder)
     deliver(outer, 1)
@@ -677,11 +678,11 @@ def test_forged_states_are_refused_before_anything_changes(change: Any, strict: 
         assert one.state_dict() == before
         return
     assert not strict
-    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not taken
+    assert set(change) & {"left", "steps", "again", "left_out", "share", "length"}  # not loaded
     assert begin(one) == (0, change.get("position", 2))
 
 
-def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named() -> None:
+def test_after_a_look_at_the_next_epoch_set_epoch_can_name_one_without_steps_left() -> None:
     one = cursor(19, num_replicas=2, remainder="drop")
     one.load_state_dict({**one.state_dict(), "position": 8})
     look = start(one, 9, drop_last=True)
@@ -695,7 +696,7 @@ def test_a_look_at_the_next_epoch_before_one_of_which_nothing_is_left_is_named()
     assert begin(one, 9, True) == (1, 0)
 
 
-def test_an_epoch_named_before_the_end_is_heard_of_is_the_next_one() -> None:
+def test_an_epoch_named_after_the_last_batch_but_before_the_end_is_reported_is_the_next_one() -> None:
     one = cursor()
     run = start(one)
     deliver(run, 5)
@@ -704,7 +705,7 @@ def test_an_epoch_named_before_the_end_is_heard_of_is_the_next_one() -> None:
     assert begin(one) == (4, 0)
 
 
-def test_what_does_not_count_ends_no_epoch() -> None:
+def test_an_iteration_that_does_not_count_does_not_end_the_epoch() -> None:
     one = cursor(offset=4)
     before = one.state_dict()
     run = one.iteration(2)
@@ -715,7 +716,7 @@ def test_what_does_not_count_ends_no_epoch() -> None:
     assert begin(one) == (0, 4)
 
 
-def test_after_a_load_what_was_delivered_before_it_counts_no_more() -> None:
+def test_batches_delivered_before_a_load_do_not_count_after_it() -> None:
     one = cursor(20)
     run = start(one)
     deliver(run, 3)
@@ -734,7 +735,7 @@ def test_after_a_load_what_was_delivered_before_it_counts_no_more() -> None:
 def test_a_load_forgets_which_epochs_were_left() -> None:
     one = cursor(20)
     state = {**one.state_dict(), "position": 4, "proof": None}
-    for epochs in (1, 2):  # as one would in a notebook
+    for epochs in (1, 2):  # as users do in a notebook
         deliver(start(one), 3)
         one.set_epoch(epochs)
         one.load_state_dict(state)
@@ -746,7 +747,7 @@ def test_a_load_forgets_which_epochs_were_left() -> None:
         assert one.state_dict()["left_out"] == [10, 0]
 
 
-def test_only_the_first_epoch_named_after_a_load_may_be_counted_anew() -> None:
+def test_only_the_first_set_epoch_after_a_load_may_count_from_zero() -> None:
     one = cursor()
     one.load_state_dict({**one.state_dict(), "epoch": 7})
     one.set_epoch(8)
@@ -755,7 +756,7 @@ def test_only_the_first_epoch_named_after_a_load_may_be_counted_anew() -> None:
     assert begin(one) == (7, 0)
 
 
-def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
+def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:
     one = cursor()
     one.set_epoch(3)
     assert [one.ahead(steps, 4)[:2] for steps in (0, 2, 3, 7)] == [(3, 0), (3, 8), (4, 0), (5, 4)]
@@ -763,7 +764,7 @@ def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
     assert [one.ahead(steps, 4)[:2] for steps in (0, 1)] == [(5, 8), (6, 0)]
     assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
     assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
-    assert one.state_at(one.ahead(0, 4))["steps"] is None  # nobody has counted
+    assert one.state_at(one.ahead(0, 4))["steps"] is None  # steps were not counted
 
 
 def test_an_iteration_from_before_a_load_reports_nothing() -> None:
@@ -798,7 +799,7 @@ def test_batches_that_a_trainer_skips_are_accounted_for_once() -> None:
     assert (proof.rows, proof.since) == (20, 8)
 
 
-def test_a_seed_that_rows_were_delivered_by_is_kept() -> None:
+def test_a_seed_is_kept_once_rows_were_delivered_with_it() -> None:
     for began in (False, True):
         one = Cursor(Order(10), Shard(), 0, "f", draw=lambda: 7)
         one.fix_seed()

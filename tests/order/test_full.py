@@ -1,4 +1,4 @@
-"""Order and shards against plain models, small sizes to exhaustion; the order pinned in numbers."""
+"""Order and shards against plain models; all small sizes; the order pinned in numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICIES = ("keep", "drop", "pad")
 
 
 def model(length: int, world: int, rank: int, start: int, policy: str, order: list[int]) -> list[int]:
-    """What a rank gets, in plain Python."""
+    """The rows that a rank gets, in plain Python."""
     positions = list(range(start, length))
     if policy == "drop":
         positions = positions[: len(positions) // world * world]
@@ -35,7 +35,7 @@ def model(length: int, world: int, rank: int, start: int, policy: str, order: li
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_small_shard_is_the_models(policy) -> None:  # type: ignore[no-untyped-def]
+def test_every_small_shard_equals_the_model(policy) -> None:  # type: ignore[no-untyped-def]
     for length, world in itertools.product(range(1, 13), range(1, 7)):
         order = Order(length, seed=3, shuffle=length == 7)  # walking a tiny domain is slow
         rows = order.rows(1, np.arange(length)).tolist()
@@ -52,7 +52,7 @@ def test_every_small_shard_is_the_models(policy) -> None:  # type: ignore[no-unt
                 assert shard.steps(length, start, size, drop_last) == len(made)
 
 
-def test_an_empty_dataset_has_nothing_for_anybody() -> None:
+def test_an_empty_dataset_gives_no_rank_any_rows() -> None:
     for policy in POLICIES:
         assert list(chunks(Order(0), Shard(3, 1, policy), Place(0, 0))) == []  # type: ignore[arg-type]
         assert Shard(3, 1, policy).end(0) == 0  # type: ignore[arg-type]
@@ -113,13 +113,13 @@ def test_an_epoch_of_version_1_is_finished_in_it(length: int) -> None:
     assert np.array_equal(once.rows(8, whole), order.rows(0, whole))
 
 
-def test_orders_of_other_lengths_are_others() -> None:
+def test_orders_of_different_lengths_differ() -> None:
     for length in (1000, 5000):
         orders = [Order(n, 3).rows(1, np.arange(length)) for n in (length, length + 1)]
         assert (orders[0] == orders[1]).sum() < 10
 
 
-def test_keys_tell_every_part_apart() -> None:
+def test_keys_differ_if_any_part_differs() -> None:
     keys = [(0, 1), (1, 0), ("0", 1), (0, "1"), ("0\x001",), (1, -1), (11,), (1, 1)]
     assert len({keyed_bytes(8, *key) for key in keys}) == len(keys)
 
@@ -140,7 +140,7 @@ def test_all_orders_of_a_few_rows_are_equally_likely(length: int) -> None:
     assert chi < kinds - 1 + 5 * math.sqrt(2 * (kinds - 1))
 
 
-def test_every_row_comes_as_likely_first_and_neighbours_do_not_stick_together() -> None:
+def test_every_row_is_equally_likely_to_come_first_and_neighbours_do_not_stay_together() -> None:
     length, draws = 100, 5000
     orders = np.stack([Order(length, seed).rows(1, np.arange(length)) for seed in range(draws)])
     for position in (0, 1, 50, 99):
@@ -157,14 +157,14 @@ def test_every_row_comes_as_likely_first_and_neighbours_do_not_stick_together() 
 
 
 def orders_of(length: int, count: int, version: int = ORDER_VERSION) -> Iterator[Any]:
-    """As many orders, of some seeds and of many epochs."""
+    """`count` orders, of some seeds and of many epochs."""
     whole = np.arange(length)
     for epoch in range(count):
         yield Order(length, epoch % 7 - 3).resumed(epoch, None, version).rows(epoch, whole)
 
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 11, 16, 31, 48, 64, 100, 127, 128, 200, 256, 512, 1000, 2048, 4096)
-ABOVE = (4097, 5000, 8192, 16_384)  # where the list ends
+ABOVE = (4097, 5000, 8192, 16_384)  # where a network is used instead of a sort
 
 
 @pytest.mark.parametrize("length", [*SIZES, *ABOVE])
@@ -192,7 +192,7 @@ def test_the_statistics_find_what_was_wrong_with_version_1(length: int) -> None:
 
 @pytest.mark.soak
 def test_where_the_network_begins_two_rows_do_not_keep_their_difference() -> None:
-    """What such networks are worst at: in version 1 it was 3 % too often."""
+    """The weakest point of such networks: in version 1 it was 3 % too often."""
     length, whole = 8192, np.arange(8192)
     for version, is_fair in ((1, False), (2, True)):
         kept = [
@@ -218,7 +218,7 @@ def test_parities_are_those_of_the_inversions() -> None:
         assert parities(orders).tolist() == [count % 2 for count in inversions]
 
 
-def test_what_is_kept_of_orders_is_bounded() -> None:
+def test_the_cache_of_orders_is_bounded() -> None:
     positions = np.arange(10)
     torchyoga.order.full._permutation.cache_clear()
     tracemalloc.start()
@@ -227,7 +227,7 @@ def test_what_is_kept_of_orders_is_bounded() -> None:
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert kept < 16e6
-    # Nobody can change what is kept.
+    # The cached orders cannot be changed.
     rows = Order(100, 1).rows(0, np.arange(100))
     before = rows.tolist()
     rows[:] = 0
@@ -290,7 +290,7 @@ def test_without_shuffle_rows_come_in_order_and_once_means_epoch_zero() -> None:
         (lambda: Order(5).rows("0", [1]), "epoch must be an int, found '0'"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_out_of_range_is_said(make, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_arguments_out_of_range_are_refused(make, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=message):
         make()
 

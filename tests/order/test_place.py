@@ -1,4 +1,4 @@
-"""Places: the positions that a rank takes from there, whatever came early, dealt one by one or in runs."""
+"""Places: the positions that a rank takes from a place, whatever came early, dealt one by one or in runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ def flat(ranges: Any) -> list[int]:
 
 
 def model(place: Place, shard: Shard, length: int) -> list[int]:
-    """All positions of a rank, as a list: what is left first, then what is behind it; dealt to the ranks."""
+    """All positions of a rank, as a list: first those that were left, then those after the place; dealt to
+    the ranks."""
     end, world = shard.end(length, place.position), shard.num_replicas
     behind = flat(place.left)
     if place.share[1] > 1:
         first = place.position + len(behind) * world + shard.rank
         return behind + list(range(first, end, world))
     coming = behind + list(range(place.position + len(behind), end))
+    coming = coming[: end - place.position]  # `drop` may leave out positions that were left, too
     run = 1 if place.left else shard.run_length
     mine: list[int] = []
     while coming:
@@ -72,7 +74,7 @@ def places(draw: Any) -> tuple[Place, int]:
     ranges = tuple(
         range(a, b, draw(st.integers(1, 3))) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if b > a
     )
-    before = draw(st.integers(0, cuts[0]))  # so many were delivered, and those between the ranges
+    before = draw(st.integers(0, cuts[0]))  # this many were delivered, and those between the ranges
     behind = ranges[-1][-1] + 1
     position = behind - sum(map(len, ranges))
     assert before <= position
@@ -80,7 +82,9 @@ def places(draw: Any) -> tuple[Place, int]:
 
 
 @given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(1, 3))
-def test_what_is_left_is_dealt_first(found: tuple[Place, int], world: int, remainder: Any, run: int) -> None:
+def test_positions_that_are_left_are_dealt_first(
+    found: tuple[Place, int], world: int, remainder: Any, run: int
+) -> None:
     place, length = found
     order = Order(length, 2)
     dealt = []
@@ -115,14 +119,14 @@ def test_a_batch_begins_at_the_position_of_its_first_row(
 
 
 @given(places(), st.integers(0, 60))
-def test_skipping_drops_the_first(found: tuple[Place, int], count: int) -> None:
+def test_skipping_drops_the_first_positions(found: tuple[Place, int], count: int) -> None:
     left = found[0].left
     assert flat(skipped(left, count)) == flat(left)[count:]
     assert skipped((), count) == ()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_one_rank_has_left_is_its_own(rank: int) -> None:
+def test_positions_that_one_rank_has_left_stay_with_it(rank: int) -> None:
     left = (range(4 + rank, 8 + rank, 2), range(12 + rank, 14 + rank, 2))
     place, shard = Place(0, 8, left, (rank, 2)), Shard(2, rank)
     assert flat(taken(place, shard, 20, 0, 6)) == model(place, shard, 20)

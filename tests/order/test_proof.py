@@ -1,4 +1,4 @@
-"""Exactly once: what is lost or comes twice is told, whatever it is."""
+"""Exactly once: whatever is lost or comes twice is reported."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def one_by_one(positions: Any) -> int:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40), st.integers(1, 9)), max_size=4))
-def test_a_series_weighs_what_its_positions_do(found: list[tuple[int, int, int]]) -> None:
+def test_the_hash_of_a_series_is_the_sum_over_its_positions(found: list[tuple[int, int, int]]) -> None:
     ranges = [range(start, start + extent, step) for start, extent, step in found]
     assert weight(5, 1, ranges) == one_by_one(i for some in ranges for i in some)
 
 
-def test_a_share_weighs_what_its_rows_do() -> None:
+def test_the_hash_of_a_share_is_the_sum_over_its_rows() -> None:
     for length, world, run in itertools.product((0, 7, 12, 13), (1, 2, 3), (1, 2, 4)):
         for remainder, start in itertools.product(("keep", "drop", "pad"), (0, 5)):
             for rank in range(world):
@@ -43,11 +43,11 @@ def test_a_share_weighs_what_its_rows_do() -> None:
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.lists(st.integers(0, 9), max_size=12))
-def test_other_multisets_weigh_something_else(some: list[int], others: list[int]) -> None:
+def test_different_multisets_have_different_hashes(some: list[int], others: list[int]) -> None:
     assert (one_by_one(some) == one_by_one(others)) == (sorted(some) == sorted(others))
 
 
-def test_epochs_and_seeds_weigh_apart() -> None:
+def test_different_epochs_and_seeds_have_different_hashes() -> None:
     weights = {weight(seed, epoch, [range(10)]) for seed in range(5) for epoch in range(5)}
     assert len(weights) == 25
 
@@ -77,7 +77,7 @@ def delivered(loader: Any, steps: int | None = None) -> Any:
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 @pytest.mark.parametrize("remainder", ["keep", "drop", "pad"])
-def test_after_every_step_all_is_well(world: int, remainder: str) -> None:
+def test_the_proof_holds_after_every_step(world: int, remainder: str) -> None:
     for steps in range(-(-LENGTH // (3 * world)) + 1):
         proof = prove(
             [delivered(loader(r, world, remainder=remainder), steps) for r in reversed(range(world))]
@@ -89,7 +89,7 @@ def test_after_every_step_all_is_well(world: int, remainder: str) -> None:
     assert f"{min(proof.rows, LENGTH)} of 23 rows delivered since it began, each exactly once" in str(proof)
 
 
-def test_resumed_under_other_ranks_the_proof_goes_on() -> None:
+def test_the_proof_continues_after_a_resume_with_other_ranks() -> None:
     for first, second, steps in itertools.product((1, 2, 4), (1, 2, 3), (1, 2)):
         begun = [loader(r, first) for r in range(first)]
         for one in begun:
@@ -137,7 +137,7 @@ def at_other_places() -> list[Any]:
         at_other_places,
     ],
 )
-def test_what_is_lost_or_comes_twice_is_told(make: Callable[[], list[Any]]) -> None:
+def test_rows_that_are_lost_or_come_twice_are_reported(make: Callable[[], list[Any]]) -> None:
     proof = prove(make())
     assert not proof
     assert "some came twice" in str(proof) or "different numbers of batches" in str(proof)
@@ -154,7 +154,7 @@ class Broken:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_that_failed_and_was_left_out_is_told_even_after_a_resume(workers: int) -> None:
+def test_a_batch_that_failed_and_was_left_out_is_reported_even_after_a_resume(workers: int) -> None:
     for in_order in {True, not workers}:
         failing = yoga.DataLoader(
             Broken(), 3, True, seed=7, num_workers=workers, in_order=in_order, remainder="keep"
@@ -173,7 +173,7 @@ def test_a_batch_that_failed_and_was_left_out_is_told_even_after_a_resume(worker
                 state = failing.state_dict()
         assert seen == LENGTH - 3
         assert not failing.prove()
-        if not in_order:  # a state from before it failed may have it still to come
+        if not in_order:  # after a state from before it failed it may still come
             continue
         resumed = loader()
         resumed.load_state_dict(json.loads(json.dumps(state)))
@@ -185,7 +185,7 @@ def test_a_batch_that_failed_and_was_left_out_is_told_even_after_a_resume(worker
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_last_batch_that_failed_is_told_too(workers: int) -> None:
+def test_a_last_batch_that_failed_is_reported_too(workers: int) -> None:
     rows = [row for row in range(LENGTH) if row != 9] + [9]
     order = yoga.ResumableSampler(LENGTH, shuffle=False)
     failing = yoga.DataLoader(torch.utils.data.Subset(Broken(), rows), 4, sampler=order, num_workers=workers)
@@ -196,7 +196,7 @@ def test_a_last_batch_that_failed_is_told_too(workers: int) -> None:
     state = failing.state_dict()
     assert (state["epoch"], state["position"]) == (0, 20)
     assert failing.prove().rows == 20
-    assert list(batches) == []  # who asks for more has left it out
+    assert list(batches) == []  # asking for the next batch leaves it out
     assert failing.state_dict()["epoch"] == 1
     assert not failing.prove()
 
@@ -212,7 +212,7 @@ def test_a_rank_without_a_batch_has_a_receipt_too() -> None:
             proof = prove([rank.receipt() for rank in ranks])
             assert proof, str(proof)
             assert proof.rows == rows
-    # Resumed when there are less rows left than ranks.
+    # Resumed when there are fewer rows left than ranks.
     state = {**loader().state_dict(), "position": LENGTH - 1, "proof": None}
     ranks = [loader(rank, 2) for rank in range(2)]
     for rank in ranks:
@@ -233,7 +233,7 @@ def test_samplers_and_streams_have_receipts_too(tmp_path: Any) -> None:
             assert proof.rows == 2 * steps
 
 
-def test_what_is_no_receipt_is_refused() -> None:
+def test_a_value_that_is_not_a_receipt_is_refused() -> None:
     good = [delivered(loader(r, 2), 2) for r in (0, 1)]
     assert prove(good)
     for bad, message in (

@@ -1,4 +1,4 @@
-"""What a shuffle is worth: against counting all orders of a few rows, and its ends."""
+"""The quality of a shuffle, compared with counts of all orders of a few rows, and at its limits."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_randomness_counts_the_orders_that_there_are(sizes: Any, window: int) ->
     counted = math.log(len(orders_of(sizes, window))) / math.lgamma(sum(sizes) + 1)
     found = yoga.shuffle_quality(InFiles(sizes), "block", window).randomness
     assert found == pytest.approx(min(counted, 1), abs=0.12)
-    assert found >= counted - 1e-9  # some orders can come about in two ways
+    assert found >= counted - 1e-9  # some orders are possible in two ways
 
 
-def test_full_block_and_none() -> None:
+def test_the_quality_of_a_full_shuffle_a_block_shuffle_and_none() -> None:
     ref = InFiles((500,) * 40)
     full, none = yoga.shuffle_quality(ref, True), yoga.shuffle_quality(ref, False)
     assert (full.randomness, full.files_at_once, full.rows_at_once) == (1, 40, 20_000)
@@ -67,12 +67,12 @@ def test_with_shards_a_rank_needs_its_own_files_only() -> None:
         shards = yoga.shuffle_quality(ref, kind, locality="shard", num_replicas=4)  # type: ignore[arg-type]
         whole = yoga.shuffle_quality(ref, kind)  # type: ignore[arg-type]
         assert shards.files_at_once == files
-        assert kind or shards.neighbour_distance == 1  # of rows that one rank reads
+        assert kind or shards.neighbour_distance == 1  # for the rows that one rank reads
         assert shards.randomness < whole.randomness or not kind
 
 
 @pytest.mark.parametrize("length", [0, 1, 2])
-def test_of_hardly_any_rows(length: int) -> None:
+def test_the_quality_of_very_few_rows(length: int) -> None:
     for kind in ("block", True, False):
         found = yoga.shuffle_quality(length, kind)  # type: ignore[arg-type]
         assert 0 <= found.randomness <= 1

@@ -20,7 +20,7 @@ EACH = pytest.mark.parametrize(
 
 
 def loaded(case: dict[str, Any], after: dict[str, Any], states: list[Any] | None = None) -> list[Any]:
-    """The ranks, each with the state that is its own, if there are several."""
+    """The ranks, each with its own state, if there are several."""
     states = states or case["states"]
     world = after["world"]
     ranks = [opened(case, world, rank, **after["options"]) for rank in range(world)]
@@ -66,7 +66,7 @@ def test_the_next_epoch_is_version_2s_and_complete(case: dict[str, Any], after: 
             assert source.rows_at(positions, epoch).tolist() == fresh.rows_at(positions, epoch).tolist()
         return
     found = [rows_of(source) for source in ranks]
-    if "locality" in case["options"]:  # another number of ranks has other files
+    if "locality" in case["options"]:  # with another number of ranks, each has other files
         assert set(sum(found, [])) == set(range(length))
     else:
         whole = whole_epoch(case, case["epoch"] + 1)
@@ -83,7 +83,7 @@ def test_a_state_saved_on_the_way_says_version_1_again(case: dict[str, Any], aft
     got = [rows_of(source, 1) for source in ranks]
     states = [json.loads(json.dumps(source.state_dict())) for source in ranks]
     if any(state["epoch"] != case["epoch"] for state in states):
-        return  # that was the end of it
+        return  # that was the end of the epoch
     assert all(state["version"] == 1 for state in states)
     proof = yoga.prove([source.receipt() for source in ranks])
     assert proof, proof
@@ -133,7 +133,7 @@ def test_ranks_in_orders_of_different_versions_prove_nothing() -> None:
         yoga.prove([source.receipt() for source in ranks])
 
 
-def test_a_version_to_come_is_refused() -> None:
+def test_a_later_version_is_refused() -> None:
     case, after = RESUMES[0]
     for version in (0, 3):
         with pytest.raises(StateError, match=f"of version {version}, this torchyoga reads"):

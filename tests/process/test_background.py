@@ -1,4 +1,4 @@
-"""Results come in order, each with its own error, and the thread that works ahead is bounded and goes."""
+"""Results come in order, each with its own error; the thread works ahead up to a bound, and ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from waiting import eventually
 
 from torchyoga.process.background import Ahead, Task
 
-AWAY = 0.002  # long enough that a thread is worth while
+AWAY = 0.002  # long enough that a thread is worthwhile
 
 
 def threads() -> list[threading.Thread]:
@@ -28,7 +28,9 @@ def threads() -> list[threading.Thread]:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans(), st.booleans()), max_size=12), st.integers(0, 5))
-def test_results_are_in_order_whoever_is_slow(plan: list[tuple[int, bool, bool]], most: int) -> None:
+def test_results_come_in_order_however_slow_the_consumer_is(
+    plan: list[tuple[int, bool, bool]], most: int
+) -> None:
     def tasks() -> Iterator[Task[int]]:
         for number, (size, fails, _) in enumerate(plan):
 
@@ -72,8 +74,8 @@ def test_the_thread_works_ahead_as_far_as_it_may_and_no_further() -> None:
     assert taken == sorted(begun) == list(range(7))
 
 
-def test_without_a_pause_nobody_works_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # as a machine may pause by itself
+def test_without_a_pause_the_thread_does_not_work_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = SimpleNamespace(perf_counter=lambda: 1.0)  # because a machine may pause by itself
     monkeypatch.setattr("torchyoga.process.background.time", stopped)
     before = len(threads())
     ahead = Ahead((Task(lambda i=i: i, 1) for i in range(1000)), 4)
@@ -82,7 +84,7 @@ def test_without_a_pause_nobody_works_ahead(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def started(most: int = 4) -> Ahead[Any]:
-    """One whose thread runs."""
+    """An `Ahead` whose thread runs."""
 
     def endless() -> Iterator[Task[int]]:
         while True:
@@ -96,7 +98,7 @@ def started(most: int = 4) -> Ahead[Any]:
     return ahead
 
 
-def test_a_dropped_iterator_takes_its_thread_along() -> None:
+def test_dropping_an_iterator_ends_its_thread() -> None:
     gc.collect()
     eventually(lambda: not threads())
     ahead = started()
@@ -104,7 +106,7 @@ def test_a_dropped_iterator_takes_its_thread_along() -> None:
     eventually(lambda: not threads())
 
 
-def test_an_error_of_the_order_itself_arrives_and_ends_it() -> None:
+def test_an_error_of_the_task_iterator_arrives_and_ends_the_results() -> None:
     def tasks() -> Iterator[Task[int]]:
         yield Task(lambda: 1, 1)
         raise OSError("no more numbers")
@@ -129,8 +131,8 @@ for _ in range(20):
     next(ahead); time.sleep(0.002)
 print("done")
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (told.returncode, told.stdout.strip(), told.stderr) == (0, "done", "")
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (finished.returncode, finished.stdout.strip(), finished.stderr) == (0, "done", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

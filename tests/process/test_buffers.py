@@ -1,4 +1,4 @@
-"""Memory is used again once nobody holds it, and not before."""
+"""Memory is used again once nothing holds it, and not before."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"
 SIZE = 2**20
 
 
-def test_counts_tell_what_is_held() -> None:
+def test_reference_counts_show_what_is_held() -> None:
     assert counts_can_be_trusted()
     arrays = [np.empty(8, np.uint8), np.empty(8, np.uint8), None]
     assert held(arrays)[:2] == [False, False]
     view = arrays[1][2:].reshape(2, 3)[1:]  # type: ignore[index]
     assert held(arrays)[:2] == [False, True]
     del view
-    for _ in range(10_000):  # the interpreter has made it quicker meanwhile
+    for _ in range(10_000):  # the interpreter may have optimised the function meanwhile
         assert not held(arrays)[0]
     kept = arrays[0]
     for _ in range(10_000):
@@ -62,7 +62,7 @@ def test_a_buffer_of_another_size_is_not_cut_up() -> None:
     assert address_of(pool.empty(SIZE // 2 + 1)) == address
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_memory_kept_is_bounded() -> None:
     pool = BufferPool(4 * SIZE)
     for _ in range(3):
         many = [pool.empty(SIZE) for _ in range(10)]
@@ -71,7 +71,7 @@ def test_what_is_kept_is_bounded() -> None:
         del many
 
 
-def test_a_place_is_handed_out_first() -> None:
+def test_memory_of_a_slot_is_handed_out_first() -> None:
     pool, place = BufferPool(), Slot(np.empty(3 * SIZE, np.uint8))
     with placing(place):
         found = [pool.empty(SIZE) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""A process with threads forks, and its children do not wait for them."""
+"""A process with threads forks, and its children do not wait for these threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 class Half:
-    """A property that takes as long as it is told."""
+    """A property that takes as long as `wait` does."""
 
     def __init__(self, wait: Callable[[], object]) -> None:
         self._wait = wait
@@ -47,7 +47,7 @@ def test_a_property_is_computed_once_and_can_be_replaced() -> None:
 
 
 def test_children_do_not_wait_for_threads_of_their_parent() -> None:
-    """Neither for a property of another object, nor for locks that are made anew."""
+    """They wait neither for a property of another object nor for locks that are made anew."""
     goes_on, begun = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -62,7 +62,7 @@ def test_children_do_not_wait_for_threads_of_their_parent() -> None:
     others = [Half(bool) for _ in range(4)]
 
     def all_values() -> None:
-        together = threading.Barrier(5)  # threads one after the other may all be called as the parent's was
+        together = threading.Barrier(5)  # threads that run in turn may all get the id of the parent's thread
 
         def ask(half: Half) -> None:
             together.wait(300)
@@ -104,10 +104,10 @@ storage.submit(Slow(), "a", "1", num_workers=2 * (kind == "workers"))
 
 
 @pytest.mark.parametrize("kind", ["workers", "a forked child", "a command"])
-def test_what_a_killed_builder_has_started_does_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
+def test_processes_started_by_a_killed_builder_do_not_keep_its_lock(kind: str, tmp_path: Path) -> None:
     """The kernel frees a lock with the last process that has its file open."""
     with started(HOLDER, str(tmp_path), kind) as builder:
         assert builder.stdout.readline() == "child\n"
         builder.kill()
-        os.killpg(builder.pid, 0)  # something of it is still there
+        os.killpg(builder.pid, 0)  # a process of it is still running
         assert len(yoga.Storage(tmp_path, timeout=10).submit([1, 2], "a", "1")) == 2

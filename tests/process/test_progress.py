@@ -1,4 +1,4 @@
-"""Progress bars: shown on terminals, and held up by nobody."""
+"""Progress bars are shown on terminals, and no process blocks those of another."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_a_bar_is_shown_where_it_is_wanted(shown: bool | None, capsys: pytest.Ca
     with progress_bar(shown, 4, "counting", " sheep", initial=1) as bar:
         bar.update()
         bar.update(2)
-    told = capsys.readouterr().err
-    assert ("counting: 100%" in told and "4/4" in told) is bool(shown)
+    shown_text = capsys.readouterr().err
+    assert ("counting: 100%" in shown_text and "4/4" in shown_text) is bool(shown)
 
 
-# In a process of its own: whoever shares the lock that its child dies with would wait for ever.
+# In a process of its own: any process that shares the lock with which its child dies would wait for ever.
 HELD_UP = """
 import os, signal, sys
 from tqdm import tqdm
@@ -29,7 +29,7 @@ import torchyoga as yoga
 root, progress = sys.argv[1], sys.argv[2] == "True"
 storage = yoga.Storage(root + "/storage")
 storage.submit([1, 2], "a", "1", progress=progress)
-tqdm(disable=True)  # makes the lock, if nobody has yet
+tqdm(disable=True)  # makes the lock, if there is none yet
 child = os.fork()
 if child == 0:
     tqdm.get_lock().acquire()
@@ -49,7 +49,7 @@ print("done")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("progress", [True, False])
-def test_a_killed_process_holds_up_no_other(progress: bool, tmp_path: Path) -> None:
-    """Tqdm has one lock for all processes that were forked, whose holder may be killed."""
-    told = run_program(HELD_UP, str(tmp_path), str(progress))
-    assert (told.returncode, told.stdout) == (0, "done\n"), told.stderr
+def test_a_killed_process_does_not_block_others(progress: bool, tmp_path: Path) -> None:
+    """Tqdm has one lock for all forked processes, and its holder may be killed."""
+    finished = run_program(HELD_UP, str(tmp_path), str(progress))
+    assert (finished.returncode, finished.stdout) == (0, "done\n"), finished.stderr

@@ -17,7 +17,7 @@ from torchyoga.process.warned import warn_user
 
 
 def line() -> int:
-    """The caller's next line."""
+    """The number of the caller's next line."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -25,16 +25,16 @@ def line() -> int:
 
 
 def check(work: Callable[[], int]) -> None:
-    """That the one warning names this file and the line that `work` returns."""
-    with warnings.catch_warnings(record=True) as told:
+    """Checks that the only warning names this file and the line that `work` returns."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         expected = work()
-    assert [(warning.filename, warning.lineno) for warning in told] == [(__file__, expected)]
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, expected)]
 
 
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes each first iteration warn."""
+    """Makes each first iteration warn."""
     monkeypatch.setenv("WORLD_SIZE", "4")
 
 
@@ -83,7 +83,7 @@ def in_a_thread(loader: Any) -> int:
 
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("way", [loop, generated, with_a_bar, listed, one_by_one, in_a_thread])
-def test_an_iteration(way: Callable[[Any], int]) -> None:
+def test_a_warning_of_an_iteration_names_the_users_line(way: Callable[[Any], int]) -> None:
     arrays = yoga.from_arrays({"x": torch.arange(10).numpy()})
     for dataset in (list(range(10)), arrays):
         check(lambda: way(yoga.DataLoader(dataset, 2)))  # noqa: B023
@@ -92,7 +92,7 @@ def test_an_iteration(way: Callable[[Any], int]) -> None:
         check(lambda: way(torch.utils.data.DataLoader(dataset, 2, sampler=sampler)))  # noqa: B023
 
 
-def test_a_call() -> None:
+def test_a_warning_of_a_call_names_the_users_line() -> None:
     def set_epoch() -> int:
         loader = yoga.DataLoader(list(range(4)))
         loader.load_state_dict(loader.state_dict() | {"epoch": 3})
@@ -104,27 +104,27 @@ def test_a_call() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
-def test_an_argument() -> None:
+def test_a_warning_about_an_argument_names_the_users_line() -> None:
     check(
         lambda: loop(yoga.DataLoader(yoga.from_arrays({"x": torch.arange(10).numpy()}), 2, pin_memory=True))
     )
 
 
-def test_filters_and_once_a_line_as_python_does() -> None:
-    with warnings.catch_warnings(record=True) as told:
+def test_filters_apply_and_each_line_warns_once_as_in_python() -> None:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
             warn_user("once", RuntimeWarning)
         warn_user("once", RuntimeWarning)
-    assert [warning.category for warning in told] == [RuntimeWarning] * 2
+    assert [warning.category for warning in caught] == [RuntimeWarning] * 2
     with pytest.raises(UserWarning, match="as an error"):
         warn_user("as an error")
 
 
-def test_without_a_line_of_the_users_the_outermost_is_named() -> None:
-    with warnings.catch_warnings(record=True) as told:
+def test_without_a_line_of_the_user_the_outermost_line_is_named() -> None:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         thread = threading.Thread(target=warn_user, args=("alone",))
         thread.start()
         thread.join()
-    assert [warning.filename for warning in told] == [threading.__file__]
+    assert [warning.filename for warning in caught] == [threading.__file__]

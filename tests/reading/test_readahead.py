@@ -1,4 +1,4 @@
-"""Rows are announced before they are taken, and read ahead of a sampler: the same rows as when asked."""
+"""Rows are announced before they are taken, and read ahead of a sampler: the same rows as without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchyoga.rows.block import Collector, Rows
 
 
 class Table:
-    """Squares as gathered rows; counts how often it is read."""
+    """Squares as gathered rows; counts the reads."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.reads = 0
@@ -36,7 +36,7 @@ class Table:
 
 
 def expecting(order: Any, row_bytes: int = 8) -> ReadAhead:
-    """What reads ahead of a sampler that hands out this order."""
+    """A ReadAhead over a sampler that hands out this order."""
     ahead = ReadAhead(row_bytes)
     assert [row for some in ahead.handed_out(list(order), np.array(order, np.int64)) for row in some] == list(
         order
@@ -85,7 +85,7 @@ def test_a_later_row_that_fails_does_not_fail_this_batch() -> None:
     for start in range(0, 20, 5):
         found = ahead.rows(order[start : start + 5], table.take)
         delivered += found is not None
-    assert delivered >= 1  # the others are read by themselves by the caller
+    assert delivered >= 1  # the others are read one by one by the caller
 
 
 def test_large_batches_are_read_one_by_one() -> None:
@@ -95,28 +95,30 @@ def test_large_batches_are_read_one_by_one() -> None:
 
 
 class Disk:
-    """Notes what is announced to it."""
+    """Records what is announced to it."""
 
     def __init__(self, is_cold: bool = True) -> None:
         self.is_cold = is_cold
         self.probes = 0
-        self.told: dict[bool, list[int]] = {False: [], True: []}
+        self.announcements: dict[bool, list[int]] = {False: [], True: []}
 
     def announce(self, rows: Any, values: bool) -> None:
-        self.told[values] += rows.tolist()
+        self.announcements[values] += rows.tolist()
 
     def probe(self) -> None:
         self.probes += 1
 
     def follow(self, order: Any, progress: Any) -> None:
-        raise AssertionError("nobody has begun an iteration")
+        raise AssertionError("no iteration has begun")
 
 
 SIZES = st.lists(st.integers(1, 300), max_size=30)
 
 
 @given(SIZES, st.sampled_from([1, 12_288, 10**6, 10**9]))
-def test_every_window_is_told_once_in_two_steps_before_it_comes(sizes: list[int], row_bytes: int) -> None:
+def test_every_window_is_announced_once_in_two_steps_before_it_comes(
+    sizes: list[int], row_bytes: int
+) -> None:
     ends = np.cumsum([0, *sizes])
     windows = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
     source = Disk()
@@ -124,37 +126,35 @@ def test_every_window_is_told_once_in_two_steps_before_it_comes(sizes: list[int]
     for found, expected in zip(ReadAhead(row_bytes, source).announced(iter(windows)), windows, strict=True):
         assert found is expected
         came += len(found)
-        assert came <= len(source.told[True]) <= len(source.told[False])
-        for told in source.told.values():
-            assert told == list(range(len(told)))
-        ahead = (len(source.told[False]) - came) * max(row_bytes, 4096)
+        assert came <= len(source.announcements[True]) <= len(source.announcements[False])
+        for announcements in source.announcements.values():
+            assert announcements == list(range(len(announcements)))
+        ahead = (len(source.announcements[False]) - came) * max(row_bytes, 4096)
         assert ahead <= max(16 * 2**20, 300 * row_bytes) + 600 * max(row_bytes, 4096)
-    assert len(source.told[True]) == sum(sizes)
+    assert len(source.announcements[True]) == sum(sizes)
 
 
 @given(SIZES, st.sets(st.integers(0, 29)))
-def test_a_warm_source_is_told_nothing_and_a_cooling_one_what_follows(
-    sizes: list[int], cold: set[int]
-) -> None:
+def test_a_warm_source_gets_no_announcements_until_it_becomes_cold(sizes: list[int], cold: set[int]) -> None:
     windows = [np.full(size, number) for number, size in enumerate(sizes)]
     source = Disk(is_cold=0 in cold)
     for number, found in enumerate(ReadAhead(12_288, source).announced(iter(windows))):
         assert found is windows[number]
-        assert (number in source.told[True]) or number not in cold
+        assert (number in source.announcements[True]) or number not in cold
         source.is_cold = number + 1 in cold
     assert source.probes == 0
     if not cold:
-        assert source.told == {False: [], True: []}
+        assert source.announcements == {False: [], True: []}
 
 
-def test_where_others_read_it_is_found_out_anew_now_and_then() -> None:
+def test_where_others_read_the_source_is_probed_now_and_then() -> None:
     source = Disk(is_cold=False)
     windows = ReadAhead(1000, source).announced(iter([np.arange(3)] * 200), read_here=False)
     assert sum(1 for _ in windows) == 200
     assert 2 <= source.probes <= 10
 
 
-def test_what_cannot_be_told_of_fails_when_it_is_taken() -> None:
+def test_rows_that_cannot_be_announced_fail_when_they_are_taken() -> None:
     class Damaged(Disk):
         def announce(self, rows: Any, values: bool) -> None:
             raise CorruptError("cut")
@@ -179,7 +179,7 @@ class Squares(DataRef[int]):
         return self.size
 
 
-def test_a_dataset_that_knows_no_size_of_a_row_has_nothing_to_read_ahead_with() -> None:
+def test_a_dataset_without_a_row_size_has_no_readahead() -> None:
     assert Squares().readahead is None
     assert Squares()[3:].readahead is None
     assert [len(window.ends) for window in windows_of(Squares(), [np.arange(3)] * 20)] == [1] * 20

@@ -116,7 +116,7 @@ def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
             broken.mkdir(exist_ok=True)
             (broken / path.name).write_bytes(data)
             fresh = Reader(str(broken), reader.schema, reader.files)
-            if FORMAT == "lmdb":  # its blocks are those of the rows, so the other one can be read
+            if FORMAT == "lmdb":  # only its own blocks are damaged, so the other rows can be read
                 assert_rows(fresh, np.array([4 - 4 * (damaged % 2)]))
             with pytest.raises(CorruptError, match="checksum does not match"):
                 fresh.take(np.arange(8))
@@ -181,8 +181,8 @@ def test_batches_stay_as_they_are_while_they_are_held(tmp_path: Path) -> None:
         assert bool((values == values[:, :1]).all())
 
 
-def test_files_are_let_go_of_at_once(tmp_path: Path) -> None:
-    # Not when the garbage collector finds a circle: a deleted file takes up its space until then.
+def test_files_are_closed_at_once(tmp_path: Path) -> None:
+    # Not only when the garbage collector finds a cycle: a deleted file would take up its space until then.
     gc.disable()
     try:
         reader = write(tmp_path, [[4, 4], [3]])
@@ -203,7 +203,7 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     for _ in range(60):
         numbers = rng.integers(0, reader.num_rows, rng.integers(1, 4))
         assert_rows(reader, numbers)
-        assert len(reader._mapped) <= max(most, 3)  # as many as a batch needed
+        assert len(reader._mapped) <= max(most, 3)  # as many as one batch needs
         assert reader._shelf is not None
         assert reader._shelf.num_open <= max(most, 3)
     assert_rows(reader, np.arange(reader.num_rows))  # one batch of more files than may be open
@@ -217,7 +217,7 @@ def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
         assert_threads_read(reader, num_threads=6, num_reads=25, num_rows=2)
 
 
-def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
+def test_only_units_that_are_read_are_checked(tmp_path: Path) -> None:
     def wide(i: int) -> dict[str, Any]:
         return {"x": np.full(700, i, np.int64), "y": i}  # a row of x is a unit of its own
 
@@ -239,7 +239,7 @@ def test_only_what_is_read_is_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [600, 131_073])
 def test_the_end_of_a_row_is_checked_with_it(tmp_path: Path, count: int) -> None:
-    """It lies in the next unit, or in the next chunk: were it another, the row would be longer."""
+    """It lies in the next unit, or in the next chunk: with another value there, the row would be longer."""
     schema, at = Schema.of({"text": "abc"}), 512 if count == 600 else 131_072
     offsets = 3 * np.arange(count + 1, dtype="<i8")
     writer = format_named(FORMAT).Writer(str(tmp_path / "a"), schema)
@@ -278,7 +278,7 @@ def test_files_without_checksums_of_units_are_checked_block_by_block(tmp_path: P
     assert "image/values" in problem
 
 
-def test_damaged_checksums_of_units_are_told(tmp_path: Path) -> None:
+def test_damaged_checksums_of_units_are_reported(tmp_path: Path) -> None:
     written = write(tmp_path, [[4, 4]])
     path, entry = tmp_path / written.files[0].name, written.files[0]
     data = bytearray(path.read_bytes())
@@ -314,41 +314,41 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
     assert not reader.is_cold  # the files have just been written: they are in memory
 
 
-class Far(Folder):
-    """A folder whose files count as copies of others."""
+class RemoteFolder(Folder):
+    """A folder whose files count as copies of remote ones."""
 
-    is_far = True
+    is_remote = True
 
     def __init__(self, name: str, here: set[str]) -> None:
         super().__init__(name)
         object.__setattr__(self, "here", here)
-        object.__setattr__(self, "brought", [])
+        object.__setattr__(self, "downloaded", [])
 
     def path(self, entry: FileEntry) -> str:
-        self.brought.append(entry.name)  # type: ignore[attr-defined]
+        self.downloaded.append(entry.name)  # type: ignore[attr-defined]
         return super().path(entry)
 
     def is_here(self, entry: FileEntry) -> bool:
         return entry.name in self.here  # type: ignore[attr-defined]
 
 
-def test_a_far_file_is_not_brought_for_an_announcement(tmp_path: Path) -> None:
+def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> None:
     written = write(tmp_path, [[4], [4]])
     first, second = (file.name for file in written.files)
-    far = Far(str(tmp_path), {first})
-    reader = Reader(far, written.schema, written.files)
+    remote = RemoteFolder(str(tmp_path), {first})
+    reader = Reader(remote, written.schema, written.files)
     for values in (False, True):
         reader.announce(np.array([5]), values)
         reader.announce(np.array([1, 5]), values)
-    assert far.brought == []  # type: ignore[attr-defined]
+    assert remote.downloaded == []  # type: ignore[attr-defined]
     reader.announce(np.array([1]), False)
-    assert far.brought == [first]  # type: ignore[attr-defined]
+    assert remote.downloaded == [first]  # type: ignore[attr-defined]
     assert_rows(reader, np.array([5, 1]))
-    assert set(far.brought) == {first, second}  # type: ignore[attr-defined]
+    assert set(remote.downloaded) == {first, second}  # type: ignore[attr-defined]
 
 
-class Told(CorruptError):
-    """Read by two threads, which go on together."""
+class ReadByTwo(CorruptError):
+    """A message that two threads read before either goes on."""
 
     def __init__(self, message: str, together: threading.Barrier) -> None:
         super().__init__(message)
@@ -360,31 +360,31 @@ class Told(CorruptError):
         return super().__str__()
 
 
-def test_two_threads_that_find_a_damaged_copy_are_told_the_same(tmp_path: Path) -> None:
+def test_two_threads_that_find_a_damaged_copy_get_the_same_error(tmp_path: Path) -> None:
     written = write(tmp_path, [[4]])
-    reader = Reader(Far(str(tmp_path), {written.files[0].name}), written.schema, written.files)
+    reader = Reader(RemoteFolder(str(tmp_path), {written.files[0].name}), written.schema, written.files)
     assert_rows(reader, np.arange(4))
-    error = Told(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
+    error = ReadByTwo(f"{tmp_path / written.files[0].name}: it is damaged", threading.Barrier(2))
     found: list[BaseException] = []
 
     def find() -> None:
         try:
             reader._throw_away(error)
-        except BaseException as told:
-            found.append(told)
+        except BaseException as raised:
+            found.append(raised)
 
     threads = [threading.Thread(target=find, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(300)
-    assert [type(told) for told in found] == [CorruptError, CorruptError]
-    assert all("read again to download it" in str(told) for told in found)
+    assert [type(error) for error in found] == [CorruptError, CorruptError]
+    assert all("read again to download it" in str(error) for error in found)
     assert_rows(reader, np.arange(4))
 
 
 def test_more_items_than_can_be_numbered_are_refused(tmp_path: Path) -> None:
-    # Rows of nothing take no bytes, so a file may say that it has any number of them.
+    # Empty rows take no bytes, so a file may claim any number of them.
     (tmp_path / "a").write_bytes(bytes(8))
 
     class Nothing:

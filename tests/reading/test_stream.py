@@ -31,7 +31,7 @@ ORDERS: list[dict[str, Any]] = [
 
 
 class Squares(yoga.DataRef):
-    """A DataRef over nothing but arithmetic."""
+    """A DataRef that computes its rows."""
 
     def __init__(self, length: int = 10) -> None:
         self.length = length
@@ -54,7 +54,7 @@ def numbers(rows: Any) -> list[int]:
     return [row["y"] for row in rows]
 
 
-def test_a_stream_is_in_the_samplers_order() -> None:
+def test_a_stream_has_the_order_of_a_sampler() -> None:
     for length, world in itertools.product((1, 7, 12), (1, 2, 3)):
         for rank, drop in itertools.product(range(world), (False, True)):
             stream = Squares(length).stream(
@@ -67,7 +67,7 @@ def test_a_stream_is_in_the_samplers_order() -> None:
 
 
 @pytest.mark.parametrize("options", ORDERS)
-def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) -> None:
+def test_a_stream_has_the_order_of_a_sampler_whatever_the_shuffle(options: Any) -> None:
     for rank, drop in itertools.product(range(3), (False, True)):
         stream = InFiles().stream(
             shuffle_seed=7, shard_rank=rank, num_shards=3, drop_shard_remainder=drop, **options
@@ -86,7 +86,7 @@ def test_a_stream_is_in_the_samplers_order_whatever_the_shuffle(options: Any) ->
 
 
 class Foreseeing(Squares):
-    """A DataRef that notes what it is told of the order."""
+    """A DataRef that records the order that it is to follow."""
 
     is_cold, ahead_bytes = False, None
 
@@ -95,20 +95,20 @@ class Foreseeing(Squares):
         self.readahead = ReadAhead(0, self)  # type: ignore[arg-type]
 
     def follow(self, order: Any, progress: Any) -> None:
-        self.told = [row for rows in order for row in rows.tolist()]
+        self.followed = [row for rows in order for row in rows.tolist()]
         self.progress = progress
 
 
-def test_a_source_is_told_of_all_rows_of_a_stream_before_the_first(tmp_path: Path) -> None:
+def test_a_source_gets_the_whole_order_of_a_stream_before_the_first_row(tmp_path: Path) -> None:
     source = Foreseeing(12)
     for rank in range(2):
         stream = source.stream(start_offset=4, shuffle=True, shuffle_seed=3, shard_rank=rank, num_shards=2)
         rows = iter(stream)
         first = next(rows)
         assert source.progress() == 1
-        told = [row**2 for row in source.told]
-        assert [first, *rows] == told
-        assert len(told) == 4
+        followed = [row**2 for row in source.followed]
+        assert [first, *rows] == followed
+        assert len(followed) == 4
 
 
 def test_the_offset_counts_rows_of_all_shards_in_the_first_epoch_only() -> None:
@@ -178,7 +178,7 @@ def test_batches_have_their_columns(ref: yoga.DataRef) -> None:
         next(stream.batches(0))
 
 
-def test_a_stream_from_before_a_load_says_so() -> None:
+def test_an_iterator_of_a_stream_from_before_a_load_raises() -> None:
     stream = Squares().stream()
     rows = iter(stream)
     next(rows)
@@ -230,7 +230,7 @@ def test_slices_are_views(ref: yoga.DataRef) -> None:
     assert numbers(pickle.loads(pickle.dumps(train))) == numbers(train)
 
 
-def test_a_ref_tells_what_it_is(ref: yoga.DataRef) -> None:
+def test_a_ref_describes_itself(ref: yoga.DataRef) -> None:
     assert repr(ref).startswith("<DataRef 'rows' '1': 20 rows, ")
     assert "y: int <i8 [scalar]" in repr(ref)
     assert str(ref.schema) == "x: ndarray <i8 [2]\ny: int <i8 [scalar]"
@@ -279,10 +279,10 @@ def test_the_state_after_some_steps_is_that_of_taking_them(
             if not left:
                 break
     state = again.state_after(steps, batch_size, drop_last)
-    # At the end of an epoch a stream may not know yet that nothing is left of it.
+    # At the end of an epoch a stream may not know yet that it has no rows left.
     taken = stream.state_dict()
     assert rest_of(state, made(), batch_size, drop_last) == rest_of(taken, made(), batch_size, drop_last)
-    assert again.state_dict() == made().state_dict()  # asking moves nothing
+    assert again.state_dict() == made().state_dict()  # asking changes nothing
 
 
 def rest_of(state: dict[str, Any], stream: Stream, batch_size: int, drop_last: bool) -> list[list[int]]:
@@ -304,7 +304,7 @@ def test_steps_are_counted_from_the_last_load() -> None:
         stream.state_after(-1)
 
 
-def test_files_are_known_of_every_ref(tmp_path: Path) -> None:
+def test_every_ref_knows_its_files(tmp_path: Path) -> None:
     assert Squares(10_000).file_starts.tolist() == [0, 4096, 8192, 10_000]
     whole = InFiles()
     assert whole[5:20].file_starts.tolist() == [0, 6, 11, 12, 15]

@@ -1,4 +1,5 @@
-"""One server of each kind for all tests of remote storages, and what they must not find on this machine."""
+"""One server of each kind for all tests of remote storages, without this machine's own credentials and
+proxies."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def _proxy(s3: S3) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(_proxy: Proxy) -> Iterator[Proxy]:
-    """A proxy before the S3 server, without faults, that has seen nothing."""
+    """A proxy before the S3 server, without faults, that has seen no request yet."""
     _proxy.clear()
     yield _proxy
     _proxy.clear()
@@ -62,7 +63,7 @@ def bucket(s3: S3) -> str:
 
 @pytest.fixture
 def files_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Call it with how many rows each file has that is built from now on."""
+    """A function that sets how many rows each file has that is built from now on."""
 
     def files_of(rows: int) -> None:
         monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", rows)

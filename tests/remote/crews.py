@@ -1,5 +1,5 @@
-"""Machines that take orders over a pipe: forked once, so that an order costs no import; and stopped or killed
-at the very step they are told to."""
+"""Machines that take orders over a pipe: forked once, so that an order needs no imports, and stopped or
+killed at a given step."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from torchyoga.stores.objects import Remote
 __all__ = ["Act", "Hand"]
 
 Act = Callable[..., Any]
-# What a process does to the world outside of it, as far as Python is told; requests to a store come on top.
+# Operations of a process on the world outside, as far as Python's audit events report them; requests to a
+# store come on top.
 _TOUCHES = ("open", "os.", "shutil.", "socket.", "fcntl.", "mmap.")
-_CHANGES = ("pipe_file", "put_file", "rm_file")  # of what is in a store
+_CHANGES = ("pipe_file", "put_file", "rm_file")  # that change the content of a store
 _READ = 1 << 16
 
 
 class Hand:
-    """A forked child that does one thing after another, each when it is told to.
+    """A forked child that does one thing after another, each on an order.
 
     The parent may have no threads, and polls: `poll` never waits.
 
     Args:
         name: for people.
-        begin: called once in the child; gives what it can do by name. What these give is plain data.
-        log: a file, for what the child has to say.
-        patience: seconds that one thing may take; then the stacks of all threads are written to the log, and
+        begin: called once in the child; returns its functions by name. What these return is plain data.
+        log: a file for the output of the child.
+        patience: seconds that one order may take; then the stacks of all threads are written to the log, and
             the child ends.
     """
 
@@ -61,12 +62,13 @@ class Hand:
         """Begins something.
 
         Args:
-            act: what.
-            args: of it.
+            act: the name of the function.
+            args: its arguments.
             signal: sent by the child to itself at a step, unless it is 0.
             at: the step, counted from 1.
-            of: what counts as steps: "touches" of the world outside, "requests" to stores, "changes" of what
-                is there but claims, or of "manifests" only; before each request and after it is a step.
+            of: what counts as steps: "touches" of the world outside, "requests" to stores, "changes" of
+                objects other than claims, or changes of "manifests" only; there is a step before each request
+                and after it.
         """
         assert not self.is_busy, f"{self.name} is busy"
         self.is_busy = True
@@ -74,7 +76,7 @@ class Hand:
         os.write(self._orders, json.dumps(order).encode() + b"\n")
 
     def poll(self) -> dict[str, Any] | None:
-        """The answer if it has come; sets `is_stopped` and `is_dead`."""
+        """The answer, if it has arrived; sets `is_stopped` and `is_dead`."""
         if not self.is_dead:
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if pid and os.WIFSTOPPED(status):
@@ -94,7 +96,7 @@ class Hand:
         return answer
 
     def do(self, act: str, *args: Any, timeout: float) -> Any:
-        """What comes of it; AssertionError if it fails or takes too long."""
+        """The result; AssertionError if it fails or takes too long."""
         self.order(act, *args)
         end = time.monotonic() + timeout
         while (answer := self.poll()) is None:
@@ -105,12 +107,12 @@ class Hand:
         return answer["result"]
 
     def signal(self, number: int) -> None:
-        """Unless it has died."""
+        """Sends a signal, unless the child has died."""
         if not self.is_dead:
-            os.kill(self.pid, number)  # not waited for yet, so the number is still its own
+            os.kill(self.pid, number)  # not waited for yet, so the process id is still its own
 
     def end(self) -> None:
-        """Kills it."""
+        """Kills the child."""
         self.signal(signal.SIGKILL)
         if not self.is_dead:
             os.waitpid(self.pid, 0)
@@ -120,7 +122,7 @@ class Hand:
 
 
 class _Steps:
-    """Counts what this process does to the world, and sends it a signal at the step it was told."""
+    """Counts the operations of this process on the world outside, and sends it a signal at a given step."""
 
     def __init__(self) -> None:
         self.begin(0, 0, "touches")
@@ -130,7 +132,7 @@ class _Steps:
         self._signal, self._at, self._of = number, at, of
 
     def watch(self) -> None:
-        """From now on, for ever."""
+        """Counts from now on, for ever."""
         sys.addaudithook(lambda event, _: self._step("touches") if event.startswith(_TOUCHES) else None)
         for name in ("_run", "_awaited"):
             setattr(Remote, name, self._watched(getattr(Remote, name)))
@@ -191,6 +193,6 @@ def _done(act: Act, args: list[Any]) -> dict[str, Any]:
         return {"result": act(*args)}
     except yoga.errors.YogaError as error:
         logging.getLogger("torchyoga").info("-- failed", exc_info=True)
-        return {"error": type(error).__name__, "told": str(error)[:500]}
+        return {"error": type(error).__name__, "message": str(error)[:500]}
     except BaseException:
-        return {"error": "", "told": traceback.format_exc()[-3000:]}
+        return {"error": "", "message": traceback.format_exc()[-3000:]}

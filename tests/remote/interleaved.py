@@ -1,10 +1,10 @@
 """Machines that share a store, run as a model: every order of their steps, and faults at each.
 
 A machine is a thread that runs the real code. It stops before every request to the store and wherever it
-would wait for time to pass, and goes on when a schedule says so; the clock is a number that moves once nobody
-can do anything else. So a run is a list of choices, and runs are repeated with other choices until every
-state has been seen. Two ways to the same state are followed once: what a machine does next depends on what it
-was answered and which time it was told, and on nothing else.
+would wait for time to pass, and goes on when a schedule says so; the clock is a number that moves once no
+machine can do anything else. So a run is a list of choices, and runs are repeated with other choices until
+every state has been seen. Two ways to the same state are followed once: what a machine does next depends only
+on the answers that it got and the times that it read.
 
 A fault is a choice, too:
 
@@ -34,9 +34,8 @@ from torchyoga.stores.objects import Remote
 __all__ = ["ALL_FAULTS", "Broken", "Gone", "Machine", "Stored", "World", "explored", "modelled"]
 
 ALL_FAULTS = frozenset({"crash", "lost", "cut", "cut after", "away", "pause", "slow"})
-_OF_WRITES = frozenset(
-    {"crash", "lost", "cut", "cut after", "away"}
-)  # before a read they do what they do before the next
+# Before a read, these have the same effect as before the next request.
+_OF_WRITES = frozenset({"crash", "lost", "cut", "cut after", "away"})
 _WHEN_ARRIVED = frozenset({"crash", "cut", "away", "pause", "slow"})
 _MOST_STEPS = 3000
 _FOREVER = float("inf")
@@ -65,7 +64,7 @@ class Stored(NamedTuple):
 
 
 class Machine:
-    """Where one thread works, and one may show signs of life."""
+    """A machine, on which one thread works, and another may show signs of life."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
@@ -74,10 +73,10 @@ class Machine:
         self.still_until = 0.0
         self.cut_until = 0.0
         self.faults: list[str] = []
-        self.struck: list[str] = []  # before which requests
+        self.struck: list[str] = []  # the requests before which it may stop
         self.outcome: Any = None
-        self.is_inside = False  # between having the lease and giving it up
-        self.first_tag: str | None = None  # of what lay there when it was first looked at
+        self.is_inside = False  # True between taking the lease and giving it up
+        self.first_tag: str | None = None  # names of the objects that were there when it first looked
 
 
 def _shut() -> Any:
@@ -93,15 +92,15 @@ class _Task:
         self.is_main = is_main
         self.work = work
         self.gate = _shut()
-        self.past = 0  # what it has been told so far
+        self.past = 0  # the answers that it got so far
         self.drawn = 0  # tokens
         self.label = ""
         self.writes = False
-        self.act: Callable[[], Any] | None = None  # the request; None while it waits
+        self.act: Callable[[], Any] | None = None  # its request; None while it waits
         self.is_ready: Callable[[], bool] = lambda: False
         self.until = _FOREVER
         self.slow_until = 0.0
-        self.arrived = 0  # after how many moves it came to where it is
+        self.arrived = 0  # the number of moves after which it came to where it is
         self.result: Any = None
         self.error: BaseException | None = None
         self.is_done = False
@@ -119,11 +118,11 @@ class World:
         known: states seen, where the run may end.
         num_faults: at most, over all machines.
         kinds: of faults.
-        num_turns: how often a machine may be interrupted that could go on; infinity for every order.
+        num_turns: how often a machine that could go on may be interrupted; infinity for every order.
         still: seconds that `cut` and `pause` last; `slow` twice as long.
-        clock: what the store's clock is ahead of the world's; None for a store without one.
-        patience: seconds after which who has not ended is held to wait without end.
-        is_deaf: the store passes over conditions of replacements.
+        clock: seconds that the store's clock is ahead of the world's; None for a store without one.
+        patience: seconds after which a machine that has not ended counts as waiting for ever.
+        is_deaf: the store ignores conditions of replacements.
     """
 
     def __init__(
@@ -141,13 +140,13 @@ class World:
         self.objects: dict[str, Stored] = {}
         self.now = 0.0
         self.machines: list[Machine] = []
-        self.events: list[tuple[str, ...]] = []  # what has become of manifests
+        self.events: list[tuple[str, ...]] = []  # changes of manifests
         self.steps: list[str] = []
-        self.others: list[tuple[int, ...]] = []  # choices not made
+        self.others: list[tuple[int, ...]] = []  # choices that were not made
         self.broken: str | None = None
         self.is_over = False
         self.is_deaf = is_deaf
-        self.acting: Machine  # whose request is being carried out
+        self.acting: Machine  # the machine whose request is being carried out
         self.watch: Callable[[str, Machine, str, Stored | None, Stored | None], None] = lambda *_: None
         self._prefix = prefix
         self._known = known
@@ -159,11 +158,11 @@ class World:
         self._patience = patience
         self._tasks: list[_Task] = []
         self._moves = 0  # requests and faults
-        self._last: _Task | None = None  # who has made a request
+        self._last: _Task | None = None  # machines that have made a request
         self._choices: list[int] = []
         self._ended = _shut()
 
-    # -- for the machines' code
+    # -- called by the code of the machines
 
     def add(self, name: str, work: Callable[[Machine], Any]) -> None:
         """A machine, and what it does."""
@@ -181,7 +180,7 @@ class World:
         (_IDLE.pop() if _IDLE else _Worker()).take(self, task)
 
     def perform(self, task: _Task) -> None:
-        """What the thread of a task does."""
+        """Does what the thread of a task does."""
         task.gate.acquire()
         if self.is_over or task.machine.is_dead:
             return
@@ -196,7 +195,7 @@ class World:
         self._hand_on()
 
     def request(self, label: str, writes: bool, act: Callable[[], Any], data: object = None) -> Any:
-        """What the store answers, once it is this machine's turn."""
+        """The answer of the store, once it is this machine's turn."""
         task = self._here()
         task.label, task.writes, task.act = label, writes, act
         task.note((label, data))
@@ -206,12 +205,12 @@ class World:
         return task.result
 
     def here(self) -> Machine:
-        """Which machine asks."""
+        """The machine that calls this."""
         machine: Machine = _LOCAL.task.machine
         return machine
 
     def wait(self, seconds: float | None, is_ready: Callable[[], bool] = lambda: False) -> bool:
-        """Lets time pass, at most until something is so; returns whether it is."""
+        """Lets time pass, at most until `is_ready` returns True; returns whether it does."""
         task = self._here()
         task.label, task.act, task.is_ready = "waits", None, is_ready
         task.until = _FOREVER if seconds is None else self.now + max(0.0, seconds)
@@ -227,19 +226,19 @@ class World:
         return self.now + 1000.0 * task.machine.number
 
     def token(self) -> str:
-        """16 hexadecimal digits that nobody else has."""
+        """16 hexadecimal digits that are new in this run."""
         task = self._here()
         task.drawn += 1
         return f"{task.machine.number:07x}{int(task.is_main)}{task.drawn:08x}"
 
     def start(self, work: Callable[[], None]) -> Callable[[], bool]:
-        """Another thread of this machine; returns what tells whether it has ended."""
+        """Starts another thread of this machine; returns a function that says whether it has ended."""
         task = _Task(self._here().machine, False, work)
         self._add(task)
         return lambda: task.is_done
 
     def written(self) -> float | None:
-        """What the store says that it is o'clock; like S3, in whole seconds."""
+        """The time of the store's clock; like S3's, in whole seconds."""
         return None if self._clock is None else float(int(self.now + self._clock))
 
     def put(self, how: str, name: str, data: bytes) -> None:
@@ -254,7 +253,7 @@ class World:
         self.watch("delete", self.acting, name, before, None)
 
     def fail(self, why: str) -> None:
-        """Notes that something is not as it should be, and ends the run."""
+        """Records that a property does not hold, and ends the run."""
         self.broken = self.broken or why
 
     def _here(self) -> _Task:
@@ -290,7 +289,7 @@ class World:
         (self._ended if following is None else following.gate).release()
 
     def _next(self) -> _Task | None:
-        """Who goes on; None if the run is over."""
+        """The machine that goes on; None if the run is over."""
         while self.broken is None:
             mains = [task for task in self._tasks if task.is_main]
             if all(task.is_done or task.machine.is_dead for task in mains):
@@ -341,7 +340,7 @@ class World:
             if task.act is not None or task.until <= self.now or task.is_ready():
                 able.append(task)
         waiting = [task for task in able if task.act is None]
-        if waiting:  # that they go on nobody sees before their next request
+        if waiting:  # nothing shows that they go on before their next request
             return [("step", waiting[0])]
         able.sort(key=lambda task: task is not self._last)
         if self._turns <= 0 and self._last in able:
@@ -354,7 +353,7 @@ class World:
         return actions
 
     def _may(self, kind: str, task: _Task) -> bool:
-        """Whether a fault here differs from the same one elsewhere, to anybody."""
+        """True if a fault here has another effect than the same one at another step."""
         if task.machine.cut_until > self.now or (kind == "slow" and not task.is_main):
             return False
         if kind in _OF_WRITES | {"slow"} and not task.writes:
@@ -362,7 +361,7 @@ class World:
         return kind not in _WHEN_ARRIVED or task.arrived == self._moves
 
     def _done(self, kind: str, task: _Task) -> bool:
-        """Does it; True if the task goes on at once."""
+        """Lets a fault happen; True if the task goes on at once."""
         machine = task.machine
         if kind != "step":
             self._faults -= 1
@@ -423,7 +422,7 @@ class _Local(threading.local):
 
 
 class _Worker:
-    """A thread that performs one task after the other, for to start thousands takes long."""
+    """A thread that performs one task after the other, because it would take long to start thousands."""
 
     def __init__(self) -> None:
         self._gate = _shut()
@@ -455,12 +454,12 @@ def _world() -> World:
 def explored(
     make: Callable[[tuple[int, ...], set[int]], World], check: Callable[[World], None], most: int
 ) -> int:
-    """Runs all schedules; returns how many runs that took.
+    """Runs all schedules; returns the number of runs.
 
     Args:
         make: a world that begins with these choices, and ends at states known already.
-        check: looks at a world whose run is over; calls its `fail`.
-        most: runs; if they are not enough, that is an error.
+        check: checks a world whose run is over; calls its `fail`.
+        most: runs; if they are not enough, there is an error.
 
     Raises:
         Broken: says what is wrong, and after which steps.
@@ -481,7 +480,7 @@ def explored(
     raise AssertionError(f"{most} runs were not enough; {len(left)} are left")
 
 
-# -- what the code sees of the model
+# -- the model, as the code sees it
 
 
 class Clock:
@@ -508,7 +507,7 @@ class Threads:
     """In the place of `threading`."""
 
     class Event:
-        """Without a lock, for only one thread runs at a time."""
+        """An event without a lock, because only one thread runs at a time."""
 
         def __init__(self) -> None:
             self._is_set = False
@@ -549,7 +548,7 @@ class Chance:
 
 
 class AtOnce:
-    """In the place of a pool of threads: does what it is given, one after the other."""
+    """In the place of a pool of threads: calls what is submitted at once, one after the other."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -573,7 +572,7 @@ class AtOnce:
 
 
 class Body:
-    """What is sent of an object."""
+    """The content of an object, as it is sent."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -689,7 +688,7 @@ class Bucket:
         verb = "create" if mode == "create" else "write" if IfMatch is None else "replace"
         if IfMatch is not None and self._world.is_deaf:
             self._world.acting = _LOCAL.task.machine
-            act()  # with the look before it: between the two, docs/remote.md promises nothing
+            act()  # together with the comparison before it: between the two, docs/remote.md promises nothing
         else:
             self._world.request(f"{verb} {name}", True, act, data)
 
@@ -718,7 +717,7 @@ class Modelled(Remote):
 
 @contextlib.contextmanager
 def modelled() -> Iterator[None]:
-    """While time, threads and chance of the code that works with stores are those of the model."""
+    """Replaces time, threads and chance of the code that works with stores by those of the model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torchyoga.stores.lease.time", Clock)
         patch.setattr("torchyoga.stores.lease.threading", Threads)

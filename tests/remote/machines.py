@@ -22,7 +22,7 @@ GUARD = Path(__file__).with_name("programs") / "guard.py"
 
 
 class Machine:
-    """A command under way; to be had from `machine` or `running`."""
+    """A running command; made by `machine` or `running`."""
 
     def __init__(self, guard: subprocess.Popen[str], pid: int, folder: Path, names: Sequence[Path]) -> None:
         self._guard = guard
@@ -33,24 +33,24 @@ class Machine:
 
     @property
     def is_running(self) -> bool:
-        """Whether the command itself is, not what it has started."""
+        """True if the command itself is running, not only processes that it has started."""
         return self._guard.poll() is None
 
     @property
     def stdout(self) -> str:
-        """What was said so far."""
+        """The output so far."""
         return self._names[0].read_text(errors="replace")
 
     @property
     def stderr(self) -> str:
-        """What was complained of so far."""
+        """The errors printed so far."""
         return self._names[1].read_text(errors="replace")
 
     def wait(self, timeout: float = PATIENCE) -> int:
         """The exit code; minus the number of the signal if one ended it.
 
         Raises:
-            AssertionError: it took too long, with the tail of what it said; it is killed.
+            AssertionError: it took too long, with the end of its output; it is killed.
         """
         try:
             self._guard.wait(timeout)
@@ -63,10 +63,10 @@ class Machine:
         return self._code
 
     def check(self, timeout: float = PATIENCE) -> str:
-        """What it said, once it has ended well.
+        """The output, once it has ended without an error.
 
         Raises:
-            AssertionError: it took too long or failed, with the tail of what it said.
+            AssertionError: it took too long or failed, with the end of its output.
         """
         code = self.wait(timeout)
         assert code == 0, f"a machine ended with {code}:\n{self._tail()}"

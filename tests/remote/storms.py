@@ -1,5 +1,5 @@
 """Machines that build, copy, remove, read and clean a few versions of one store at once, while one of them is
-killed, stopped or cut off; and whether all they were told, and what is left, can be true."""
+killed, stopped or cut off; then all answers that they got, and what is left, must be explainable."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from torchyoga.stores import objects as remote
 
 __all__ = ["Storm"]
 
-LEASE = 1  # seconds, as short as may be
-DEAD = 2 * LEASE + 1.5  # seconds after which a builder counts as dead, for stores count whole seconds
+LEASE = 1  # seconds, as short as possible
+DEAD = 2 * LEASE + 1.5  # seconds after which a builder counts as dead; stores count whole seconds
 TARGETS = [("a", "1"), ("b c", "2")]
 MACHINES = 3
 PATIENCE = 90  # seconds that one act may take, faults and all
-WAIT = 60  # seconds to wait for others' builds: more than all faults of a round take
+WAIT = 60  # seconds to wait for builds of others: more than all faults of a round take
 DELETERS = ["remove", "clean"]
 WRITERS = ["submit", "cacheable", "overwrite", "copy", "convert", *DELETERS]
 ACTS = [*WRITERS, *WRITERS, "copy", "clean", "read", "read", "check", "fetch out"]
@@ -44,13 +44,13 @@ _UNKNOWN = {"touches": 300, "requests": 40, "changes": 8, "manifests": 2, "secon
 
 @dataclass(frozen=True)
 class Harm:
-    """What happens to a machine at a step of what it does.
+    """A fault of a machine at one step.
 
     Attributes:
         kind: "kill", "pause", "cut" (off the store) or "cut all".
-        seconds: how long; infinity is until the others are done.
+        seconds: how long; infinity is until the others have finished.
         at: the step; `of`: of which steps, see `Hand.order`; None for so many seconds after the begin.
-        is_ambush: the others begin when this one stands still.
+        is_ambush: the others begin when this one has stopped.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Harm:
 
 @dataclass
 class Task:
-    """One thing that a machine is to do, and what came of it."""
+    """An operation of a machine, and its outcome."""
 
     machine: int
     act: str
@@ -75,24 +75,23 @@ class Task:
     answer: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = self.answer.get("result", f"{self.answer.get('error')}: {self.answer.get('told')}")
-        told = told if self.answer else "nobody knows"
+        outcome = self.answer.get("result", f"{self.answer.get('error')}: {self.answer.get('message')}")
+        outcome = outcome if self.answer else "unknown"
         span = f"{self.begin:.2f}..{self.end:.2f}"
-        return (
-            f"  machine {self.machine} {span} {self.act} {self.target} {self.generation}: {told}; {self.harm}"
-        )
+        what = f"{self.act} {self.target} {self.generation}"
+        return f"  machine {self.machine} {span} {what}: {outcome}; {self.harm}"
 
 
 class Storm:
-    """A store, the machines that use it, and a witness to whom nothing happens.
+    """A store, the machines that use it, and a witness that has no faults.
 
     Args:
         folder: an empty one.
         s3: the server.
-        proxies: what each of the machines reaches it through.
-        url: of the storage; nothing is there.
-        format: of what is built.
-        seed: decides what is done, and what happens; not how the machines take turns.
+        proxies: one for each machine, through which it reaches the server.
+        url: the storage, empty.
+        format: the format of builds.
+        seed: decides the operations and faults, not how the machines take turns.
     """
 
     def __init__(self, folder: Path, s3: S3, proxies: list[Proxy], url: str, format: str, seed: int) -> None:
@@ -118,12 +117,13 @@ class Storm:
         for hand in (*self._hands, self._witness):
             hand.end()
 
-    # -- what machines do
+    # -- operations of machines
 
     def _acts(self, name: str, server: S3) -> Mapping[str, Act]:
         remote._FIRST_WAIT = 0.05
         cache = self._folder / name
-        # botocore compares checksums of whole objects itself; not so of parts of them, nor do other clients.
+        # botocore compares checksums of whole objects itself, but not of parts of them; other clients compare
+        # none.
         options = {
             **server.storage_options,
             "config_kwargs": {"response_checksum_validation": "when_required"},
@@ -143,9 +143,9 @@ class Storm:
 
         def submit(id: str, version: str, generation: int, overwrite: bool = False) -> int | None:
             rows = KnownRows(id, version, generation)
-            return told(storage.submit(rows, id, version, overwrite, **kept), id, version)
+            return generation_of(storage.submit(rows, id, version, overwrite, **kept), id, version)
 
-        def told(ref: yoga.DataRef, id: str, version: str) -> int | None:
+        def generation_of(ref: yoga.DataRef, id: str, version: str) -> int | None:
             try:
                 return generation_in(ref, id, version)
             except NotFoundError:  # replaced since, and cleaned
@@ -155,14 +155,16 @@ class Storm:
             made = storage.cacheable(id, version, stale="ignore", **kept)(
                 lambda: KnownRows(id, version, generation)
             )
-            return told(made(), id, version)
+            return generation_of(made(), id, version)
 
         def copy(id: str, version: str, generation: int) -> int | None:
-            return told(self._origin.copy(id, version, storage, overwrite=True, progress=False), id, version)
+            return generation_of(
+                self._origin.copy(id, version, storage, overwrite=True, progress=False), id, version
+            )
 
         def convert(id: str, version: str, generation: int) -> int | None:
             format = ["lmdb", "hdf5"][generation % 2]
-            return told(storage.convert(id, version, format=format, progress=False), id, version)
+            return generation_of(storage.convert(id, version, format=format, progress=False), id, version)
 
         def read(id: str, version: str, generation: int) -> int | None:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
@@ -203,11 +205,11 @@ class Storm:
     # -- rounds
 
     def rage(self, number: int) -> None:
-        """One round; AssertionError if anything is not as it should be, with all that has been done."""
+        """One round; AssertionError, with all operations, if anything is wrong."""
         tasks = self._plan()
         before = dict(self.known)
         for proxy in self._proxies:
-            # Fewer than a download is tried.
+            # Fewer times than a download is tried.
             places = [self._chance.randrange(16_000) for _ in range(2)]
             proxy.faults = [Fault("flip", r"\.(mdb|h5)", "GET", times=1, bytes=place) for place in places]
         try:
@@ -216,9 +218,9 @@ class Storm:
                 assert hand.is_dead or not hand.is_busy
             self._judge(tasks)
         except Exception as error:
-            said = "\n".join(map(str, sorted(tasks, key=lambda task: task.begin)))
+            listed = "\n".join(map(str, sorted(tasks, key=lambda task: task.begin)))
             raise AssertionError(
-                f"seed {self._seed}, round {number}: {error}\nbefore: {before}\n{said}"
+                f"seed {self._seed}, round {number}: {error}\nbefore: {before}\n{listed}"
             ) from error
 
     def _plan(self) -> list[Task]:
@@ -268,7 +270,7 @@ class Storm:
             hand.do("be patient", self._chance.choice([3, 6, 6]), timeout=PATIENCE)
         start = time.monotonic()
         waiting = {number: [task for task in tasks if task.machine == number] for number in range(MACHINES)}
-        free = dict.fromkeys(waiting, start)  # since when each has nothing to do
+        free = dict.fromkeys(waiting, start)  # since when each is idle
         doing: dict[int, Task] = {}
         later: list[tuple[float, int, str]] = []  # when, to which machine, what
         while doing or any(waiting.values()):
@@ -316,23 +318,23 @@ class Storm:
             hand.poll()
 
     def _lies_in_wait(self, tasks: list[Task], doing: dict[int, Task]) -> bool:
-        """True until the first machine stands still, if the others shall wait for that."""
+        """True until the first machine has stopped, if the others wait for that."""
         first = next(task for task in tasks if task.machine == 0)
         is_over = bool(first.answer) or (doing.get(0) is first and self._hands[0].is_stopped)
         return first.harm is not None and first.harm.is_ambush and not is_over
 
     def _begin(self, hand: Hand, task: Task, start: float, later: list[tuple[float, int, str]]) -> None:
         number = {"kill": signal.SIGKILL}.get(task.harm.kind if task.harm else "", signal.SIGSTOP)
-        told: dict[str, Any] = {}
+        order: dict[str, Any] = {}
         if task.harm is not None and task.harm.of is not None:
-            told = {"signal": int(number), "at": task.harm.at, "of": task.harm.of}
+            order = {"signal": int(number), "at": task.harm.at, "of": task.harm.of}
         task.begin = time.monotonic() - start
-        hand.order(task.act, *task.target, task.generation, **told)
+        hand.order(task.act, *task.target, task.generation, **order)
         if task.harm is not None and task.harm.of is None:
             later.append((time.monotonic() + task.harm.at, task.machine, task.harm.kind))
 
     def _stopped(self, number: int, task: Task, later: list[tuple[float, int, str]]) -> None:
-        """A machine stands still at the step where it was told to."""
+        """A machine has stopped at its step."""
         assert task.harm is not None
         if task.harm.kind == "pause":
             later.append((time.monotonic() + task.harm.seconds, number, "go on"))
@@ -357,19 +359,19 @@ class Storm:
                 self._proxies[other].down()
                 later.append((time.monotonic() + task.harm.seconds, other, "up"))
 
-    # -- whether it can be true
+    # -- whether the answers can be explained
 
     def _judge(self, tasks: list[Task]) -> None:
         is_cut = any(task.harm and "cut" in task.harm.kind for task in tasks)
         for task in tasks:
             if task.begin == 0.0 and not task.answer:
                 continue
-            error, told = task.answer.get("error"), task.answer.get("told", "")
+            error, message = task.answer.get("error"), task.answer.get("message", "")
             assert error != "", f"{task.act} failed with what is no YogaError"
             assert error != "CorruptError", "something is damaged"
             assert error != "RemoteError" or is_cut, "the store was there all the time"
-            assert "still held by" not in told, "a lease was not taken over"
-            assert "were removed from" not in told, "files were removed each time"
+            assert "still held by" not in message, "a lease was not taken over"
+            assert "were removed from" not in message, "files were removed each time"
         found = {(id, version): generation for id, version, generation in self._look()}
         assert found.keys() <= set(TARGETS)
         for target in TARGETS:
@@ -384,7 +386,7 @@ class Storm:
         return self._witness.do("look", timeout=PATIENCE)
 
     def calm(self) -> None:
-        """Cleans up, and sees that nothing is left but the versions and the last claims."""
+        """Cleans up, and checks that nothing is left but the versions and the last claims."""
         for number, hand in enumerate(self._hands):
             if hand.is_dead:
                 hand.end()
@@ -406,10 +408,10 @@ class Storm:
 
 
 def _deed(task: Task) -> Deed:
-    """What a task has done to its version, as far as its machine was told."""
+    """The effect of a task on its version, as far as its machine knows."""
     end = task.end
     if not task.answer or task.answer.get("error") in ("RemoteError", "NotFoundError"):
-        end = math.inf  # perhaps it has, perhaps not; perhaps later
+        end = math.inf  # it may have happened, or not, or may happen later
     return Deed(task.begin, end, partial(_after, task))
 
 
@@ -435,7 +437,7 @@ def _after(task: Task, state: Any) -> Iterable[Any]:
         return [] if is_refused and state is None else [state]
     seen = answer["result"]
     if act == "remove":
-        return [None]  # what another removes at the same time, both have removed
+        return [None]  # if two remove a version at the same time, both have removed it
     if act == "submit":
         return [new] if state is None and seen in (None, new) else []
     if act == "cacheable":
@@ -447,7 +449,7 @@ def _after(task: Task, state: Any) -> Iterable[Any]:
 
 
 def _left(storage: yoga.Storage, cache: Path) -> list[str]:
-    """What lies around beside versions and the last claims."""
+    """Files other than versions and the last claims."""
     store: Any = storage._store
     names = set(store._remote.find())
     last: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The page and the example that need a store."""
+"""The page and the example program that need a store."""
 
 from __future__ import annotations
 

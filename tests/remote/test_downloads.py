@@ -1,4 +1,4 @@
-"""When files are brought: once, when they are wanted or some time before, and as far as there is room."""
+"""Files are downloaded once, when they are needed or some time before, as far as there is space."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUM_FILES = ROWS // FILE_ROWS
 
 @pytest.fixture
 def url(s3: S3, bucket: str, tmp_path: Path, files_of: Callable[[int], None]) -> str:
-    """Of a storage that holds 64 files of 25 rows."""
+    """The URL of a storage with 64 files of 25 rows."""
     files_of(FILE_ROWS)
     storage = yoga.Storage(
         f"s3://{bucket}/p", storage_options=s3.storage_options, cache_dir=tmp_path / "builder"
@@ -41,7 +41,7 @@ def url(s3: S3, bucket: str, tmp_path: Path, files_of: Callable[[int], None]) ->
 
 @pytest.fixture
 def fetch(url: str, proxy: Proxy, tmp_path: Path) -> Any:
-    """The dataset on a machine of that name, through the proxy, which counts."""
+    """The dataset on a machine of that name, through the proxy, which counts requests."""
 
     def on(name: str, cache_bytes: int | None = None) -> Any:
         options = proxy.storage_options
@@ -60,13 +60,13 @@ def downloads(proxy: Proxy) -> collections.Counter[str]:
 
 
 def settled(proxy: Proxy, count: int) -> bool:
-    """True once so many files were asked for, and no more within a while."""
+    """True once `count` files were requested, and no more within a while."""
     eventually(lambda: len(downloads(proxy)) >= count)
     time.sleep(0.5)
     return len(downloads(proxy)) == count
 
 
-def test_a_file_is_brought_when_a_row_of_it_is_wanted(fetch: Any, proxy: Proxy) -> None:
+def test_a_file_is_downloaded_when_one_of_its_rows_is_wanted(fetch: Any, proxy: Proxy) -> None:
     ref = fetch("a")
     assert not proxy.requests
     assert [int(row["n"]) for row in ref[[0, 24, 1599]]] == [0, 24, 1599]
@@ -74,19 +74,19 @@ def test_a_file_is_brought_when_a_row_of_it_is_wanted(fetch: Any, proxy: Proxy) 
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
-def test_an_iteration_brings_files_ahead_in_its_order(
+def test_an_iteration_downloads_files_ahead_in_its_order(
     shuffle: Any, fetch: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)  # several threads overtake each other
     ref = fetch("a")
     stream = ref.stream(shuffle=shuffle, shuffle_seed=3)
     first = [int(next(iter(stream))["n"])]
-    assert settled(proxy, NUM_FILES)  # without bound: all, though one row was taken
+    assert settled(proxy, NUM_FILES)  # without a bound: all files, although one row was taken
     assert set(downloads(proxy).values()) == {1}
     names = [request.path for request in proxy.seen("GET", ".mdb")]
     order = list(dict.fromkeys(n // FILE_ROWS for n in stream.cursor.order.rows(0, range(ROWS)).tolist()))
     begun = [int(name[-9:-4]) for name in names]
-    # What the rows want that are read at once with the first comes as they want it: with True, all.
+    # The files of rows that are read together with the first one come in their order: with True, all files.
     assert shuffle is True or (set(begun[:16]), begun[16:]) == (set(order[:16]), order[16:])
     assert first[0] // FILE_ROWS == order[0]
 
@@ -119,7 +119,7 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
         ref, batch_size=32, shuffle="block", shuffle_window=4, num_workers=num_workers, seed=5
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the cache is large enough for this
+        warnings.simplefilter("error")  # the cache has space for this
         for _ in range(2):
             proxy.clear()
             most, seen = 0, []
@@ -128,14 +128,15 @@ def test_by_blocks_each_file_is_downloaded_about_once_an_epoch(
                 most = max(most, len(list((tmp_path / "a" / "files").glob("*"))))
             assert sorted(seen) == list(range(ROWS))
             assert downloads(proxy).total() <= 1.1 * NUM_FILES
-            assert most <= NUM_FILES / 4 + 4  # and those in flight
+            assert most <= NUM_FILES / 4 + 4  # and those being downloaded
 
 
 @pytest.mark.parametrize(("prefetch", "size"), [(2, 32), (4, 16)])
-def test_worker_processes_do_not_outrun_a_bounded_cache(
+def test_worker_processes_read_no_further_ahead_than_a_bounded_cache_keeps(
     prefetch: int, size: int, fetch: Any, proxy: Proxy
 ) -> None:
-    """What they read ahead is little beside the bound; what they have read is not brought again."""
+    """What they read ahead is small compared with the bound; files that they have read are not downloaded
+    again."""
     ref = fetch("a", bound_of(fetch("x"), 4))
     loader = yoga.DataLoader(
         ref, size, shuffle="block", shuffle_window=4, num_workers=2, prefetch_factor=prefetch, seed=5
@@ -148,15 +149,15 @@ def test_worker_processes_do_not_outrun_a_bounded_cache(
             assert downloads(proxy).total() <= 1.1 * NUM_FILES
 
 
-def test_a_full_shuffle_that_the_cache_cannot_keep_is_told_at_once(fetch: Any) -> None:
-    """Deleted files that are mapped take their space, though nothing is downloaded twice."""
+def test_a_full_shuffle_that_the_cache_cannot_keep_warns_at_once(fetch: Any) -> None:
+    """Deleted files that are mapped keep their space, although nothing is downloaded twice."""
     ref = fetch("a", bound_of(fetch("x"), 1) * 9 // 10)
     for source in (ref, ref[: ROWS // 2]):
         loader = yoga.DataLoader(source, 400, shuffle=True, seed=1)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             next(iter(loader))
-        (found,) = told if source is ref else [*told, None]  # half of it fits; and once is enough
+        (found,) = caught if source is ref else [*caught, None]  # half of it fits; and one warning is enough
         if found is not None:
             assert f"size of the dataset ({ref.manifest.nbytes} bytes)" in str(found.message)
             assert "reads from 64 files" in str(found.message)
@@ -169,7 +170,7 @@ def test_what_workers_read_ahead_must_fit_in_the_cache(fetch: Any) -> None:
         assert sum(len(batch["n"]) for batch in loader) == ROWS
 
 
-def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_bound_below_what_is_needed_works_with_a_warning(fetch: Any, proxy: Proxy, tmp_path: Path) -> None:
     ref = fetch("a", bound_of(fetch("x"), 16))
     loader = yoga.DataLoader(ref, batch_size=100, shuffle=True, seed=1)
     with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset"):
@@ -178,16 +179,15 @@ def test_a_bound_below_what_is_needed_works_and_says_so(fetch: Any, proxy: Proxy
     assert downloads(proxy).total() > 1.5 * NUM_FILES
     tiny = fetch("tiny", 0)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # whether one file makes room for the other before it is opened is chance
+        # It is chance whether one file is deleted for the other before it is opened.
+        warnings.simplefilter("ignore")
         assert [int(row["n"]) for row in tiny[[7, 1500]]] == [7, 1500]
     assert len(list((tmp_path / "tiny" / "files").glob("*"))) <= 2
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Path) -> None:
-    """Their pickles hold no credentials once they are saved, but while they are started they do."""
+    """Saved pickles hold no credentials, but pickles for workers that are being started do."""
     program = f"""
     import sys, torchyoga as yoga
     from torch.utils.data import DataLoader
@@ -216,7 +216,7 @@ def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Pat
 
 
 def test_a_worker_may_be_the_first_to_want_a_file(fetch: Any, proxy: Proxy) -> None:
-    """A plain DataLoader with a foreign sampler: nobody knows the order."""
+    """A plain DataLoader with a foreign sampler: the order is not known."""
     ref = fetch("a")
     loader: DataLoader[Any] = DataLoader(
         ref, batch_size=100, shuffle=True, num_workers=2, multiprocessing_context="spawn"
@@ -226,7 +226,7 @@ def test_a_worker_may_be_the_first_to_want_a_file(fetch: Any, proxy: Proxy) -> N
 
 
 def test_where_the_system_allows_no_more_threads(fetch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a download that no thread will begin."""
+    """Nothing waits for a download that no thread will begin."""
     start, allowed = threading.Thread.start, 0
 
     def start_some(thread: threading.Thread) -> None:
@@ -247,7 +247,7 @@ def test_where_the_system_allows_no_more_threads(fetch: Any, monkeypatch: pytest
     assert sorted(int(row["n"]) for row in ref) == list(range(ROWS))
 
 
-def test_ranks_with_shards_bring_their_own_files(fetch: Any, proxy: Proxy) -> None:
+def test_ranks_with_shards_download_only_their_own_files(fetch: Any, proxy: Proxy) -> None:
     seen: list[int] = []
     for rank in range(4):
         ref = fetch(f"rank {rank}")
@@ -260,7 +260,7 @@ def test_ranks_with_shards_bring_their_own_files(fetch: Any, proxy: Proxy) -> No
     assert sorted(seen) == list(range(ROWS))
 
 
-def test_a_state_goes_on_on_another_machine(fetch: Any, proxy: Proxy) -> None:
+def test_a_state_continues_on_another_machine(fetch: Any, proxy: Proxy) -> None:
     for shuffle in (True, "block"):
         one = yoga.DataLoader(fetch("a"), batch_size=64, shuffle=shuffle, seed=1)
         whole = [batch["n"].tolist() for batch in one]
@@ -273,8 +273,8 @@ def test_a_state_goes_on_on_another_machine(fetch: Any, proxy: Proxy) -> None:
         assert begun + [batch["n"].tolist() for batch in second] == whole
 
 
-def test_taking_goes_on_while_the_store_is_away(fetch: Any, proxy: Proxy) -> None:
-    """What is here can be read; the rest once it is back."""
+def test_rows_in_the_cache_can_be_read_while_the_store_is_unreachable(fetch: Any, proxy: Proxy) -> None:
+    """Rows of files in the cache can be read; the rest once the store is back."""
     ref = fetch("a")
     ref.download(progress=False)
     proxy.down()
@@ -308,8 +308,8 @@ def test_to_publish_a_file_takes_one_request(
     assert not proxy.seen("HEAD", ".mdb")
 
 
-def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
-    """A process that goes on reading does not keep deleted files on the disk by having them mapped."""
+def test_deleted_files_of_the_cache_are_unmapped(fetch: Any, tmp_path: Path) -> None:
+    """A process that goes on reading does not keep deleted files on the disk by keeping them mapped."""
     ref = fetch("a", bound_of(fetch("x"), 8))
     for batch in ref.stream().batches(FILE_ROWS):
         assert len(batch) == FILE_ROWS
@@ -319,8 +319,8 @@ def test_evicted_files_are_let_go(fetch: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_web_server_sends_a_file_once_and_nobody_holds_it_whole(ranges: bool, tmp_path: Path) -> None:
-    """Cut in the middle, it goes on where it was, if the server can."""
+def test_a_web_server_sends_a_file_once_and_no_process_holds_it_whole(ranges: bool, tmp_path: Path) -> None:
+    """After a cut in the middle it goes on from there, if the server supports that."""
     rows = np.random.default_rng(0).integers(0, 255, (48, 2**20), np.uint8)
     yoga.Storage(tmp_path / "web").submit({"x": rows}, "a", "1")
     (path,) = (tmp_path / "web" / "a" / "1").glob("*.mdb")

@@ -54,7 +54,7 @@ def test_a_fork_while_threads_wait_for_the_store(
 
     assert status_of_child(reads_all) == 0
     proxy.clear()
-    proxy.down()  # who waits hears at once
+    proxy.down()  # a waiting thread is woken at once
     proxy.up()
     waits.join(PATIENCE)
     assert not waits.is_alive()
@@ -80,7 +80,7 @@ if __name__ == "__main__":
 def test_threads_do_not_import_a_format_while_workers_are_forked(
     s3: S3, bucket: str, tmp_path: Path, files_of: Callable[[int], None]
 ) -> None:
-    """Files that another tool has uploaded are checked by reading them, as soon as they are here."""
+    """Files that another tool has uploaded are checked by reading them, as soon as they are downloaded."""
     files_of(10)
     yoga.Storage(tmp_path / "here", format="hdf5").submit([{"n": n} for n in range(ROWS)], "a", "1")
     s3fs.S3FileSystem(**s3.storage_options).put(f"{tmp_path / 'here'}/", f"{bucket}/p/", recursive=True)
@@ -117,7 +117,7 @@ if __name__ == "__main__":
 def test_a_rank_that_was_spawned_forks_its_workers(
     store: str, publish: Publish, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """It begins to plan and to download just before: the workers go on without those threads."""
+    """Just before, it begins to plan and to download: the workers work without those threads."""
     server: S3 | Gcs = request.getfixturevalue(store)
     url = f"{ {'s3': 's3', 'gcs': 'gs'}[store] }://{server.new_bucket()}/p"
     publish(url, server)

@@ -1,4 +1,4 @@
-"""One at a time, also when holders die, are paused, or disagree about the time."""
+"""One holder at a time, also if holders die, are paused, or disagree about the time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def claims(remote: Remote) -> list[str]:
     return sorted(name for name in remote.find("l") if name.endswith(".json"))
 
 
-def test_one_after_the_other() -> None:
+def test_holders_come_one_after_the_other() -> None:
     remote = memory()
     for number in (1, 2, 3):
         with Lease(remote, "l", "work", 5, 0) as lease:
@@ -37,7 +37,7 @@ def test_one_after_the_other() -> None:
                 Lease(remote, "l", "work", 5, 0).__enter__()
     assert claims(remote) == ["00000003.json"]
     assert list(remote.find("l")) == ["00000003.json"]
-    assert list(remote.find(".leases")) == []  # where it asks for the time
+    assert list(remote.find(".leases")) == []  # an object from which it reads the time
 
 
 def test_threads_take_turns() -> None:
@@ -68,7 +68,7 @@ def dead(remote: Remote, number: int, **content: object) -> None:
     remote.write(f"l/{number:08d}.json", text.encode())
 
 
-def test_who_is_silent_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_holder_is_taken_over(caplog: pytest.LogCaptureFixture) -> None:
     remote = memory()
     dead(remote, 4)
     started = time.monotonic()
@@ -92,7 +92,7 @@ def test_a_damaged_claim_counts_as_silent_after_a_while(text: bytes) -> None:
         assert claims(remote) == ["00000002.json"]
 
 
-def test_names_that_are_no_claims_do_not_count() -> None:
+def test_names_that_are_not_claims_do_not_count() -> None:
     remote = memory()
     for name in ("9" * 5000, "000000007", "7", "\u0660" * 8, "0000000x", "00000003.json"):
         remote.write(f"l/{name}.json", b"{}")
@@ -100,10 +100,11 @@ def test_names_that_are_no_claims_do_not_count() -> None:
         assert "00000001.json" in claims(remote)
 
 
-def test_a_holder_shows_life_and_is_not_taken_over(
+def test_a_holder_that_shows_life_is_not_taken_over(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For longer than the lease; it counts as dead where all stands still, so each look is at a new beat."""
+    """For longer than the lease; on a machine that stalls it would count as dead, so each look waits for a
+    new beat."""
     remote, beats = memory(), [""]
 
     def beat() -> str:
@@ -127,7 +128,7 @@ def test_a_holder_shows_life_and_is_not_taken_over(
     assert "taking over" not in caplog.text
 
 
-def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchyoga.stores.lease._NOTICE_SECONDS", 0.2)
     remote = memory()
     with Lease(remote, "l", "work", 9, 0), pytest.raises(BusyError):
@@ -137,7 +138,7 @@ def test_waiting_is_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.M
     assert "since" in caplog.text
 
 
-def test_a_holder_that_slept_hears_of_it() -> None:
+def test_a_holder_that_slept_notices_that_it_was_taken_over() -> None:
     remote = memory()
     with Lease(remote, "l", "work", 1, 0) as lease:
         lease._stop.set()  # no sign of life any more
@@ -148,7 +149,7 @@ def test_a_holder_that_slept_hears_of_it() -> None:
 
 
 def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
-    """One that was killed while it deleted, long ago, has seen nothing of what came since."""
+    """A process that was killed long ago while it deleted has not listed anything that came since."""
     remote = memory()
     killed = Lease(remote, "l", "removing", 1, PATIENCE, deletes=True)
     killed.__enter__()
@@ -164,11 +165,11 @@ def test_only_claims_after_ones_own_can_delete_what_one_has_published() -> None:
                 assert third.deleter == 1
                 assert first.is_another_deleting()
                 assert second.is_another_deleting()
-            assert not first.is_another_deleting()  # it has ended
+            assert not first.is_another_deleting()  # the deleting process has ended
 
 
-def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A waiter saw claim 1 given up; before it can take claim 2, others have had that, and tidied it away."""
+def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter saw claim 1 given up; before it can take claim 2, others have had that one, and deleted it."""
     remote = memory()
     for _ in range(2):
         with Lease(remote, "l", "work", 60, 0):
@@ -183,8 +184,8 @@ def test_an_old_look_does_not_make_two_holders(monkeypatch: pytest.MonkeyPatch) 
         assert claims(remote) == ["00000003.json"]
 
 
-def test_a_waiter_that_slept_takes_nobody_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has looked at a claim; until it asks what time it is, the holder has shown life many times."""
+def test_a_waiter_that_slept_does_not_take_the_holder_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has looked at a claim; before it reads the time, the holder has shown life many times."""
     remote = memory()
     with Lease(remote, "l", "work", 60, 0) as holder:
         late = Lease(remote, "l", "work", 60, 0)
@@ -218,12 +219,12 @@ print("ended", flush=True)
 
 @pytest.mark.parametrize("skew", ["86400", "-86400"])
 def test_machines_whose_clocks_are_wrong(skew: str, s3: S3, bucket: str, tmp_path: Path) -> None:
-    """The holder is alive for longer than its lease, then killed; who waits takes over only then."""
+    """The holder is alive for longer than its lease, then killed; the waiter takes over only then."""
     url = f"s3://{bucket}/p"
     with running(HOLDER, tmp_path / "a", url, s3.endpoint, skew, "600") as one:
         one.says("held")
         with running(HOLDER, tmp_path / "b", url, s3.endpoint, "0", "0") as two:
-            # It says so after 5 s of waiting, and after 10.
+            # It logs that it waits after 5 s, and after 10.
             eventually(lambda: not two.is_running or two.stderr.count("waiting for process") >= 2)
             assert two.is_running
             assert "held" not in two.stdout

@@ -1,4 +1,4 @@
-"""Three machines, each with its own home and cache, and one S3 store between them."""
+"""Three machines, each with its own home and cache, and one S3 store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def storage_at(url: str, s3: S3, folder: Path) -> yoga.Storage:
 
 
 def waiting(*machines: Machine) -> int:
-    """How many have said so, which they do after 5 s."""
+    """The number of machines that have logged that they wait, which they do after 5 s."""
     return sum("waiting for process" in machine.stderr for machine in machines)
 
 
@@ -53,10 +53,10 @@ def test_one_builds_and_the_others_wait_and_read(s3: S3, bucket: str, tmp_path: 
     ):
         eventually(lambda: waiting(a, b, c) == 2)
         go.touch()
-        told = [machine.check() for machine in (a, b, c)]
+        outputs = [machine.check() for machine in (a, b, c)]
         errors = "".join(machine.stderr for machine in (a, b, c))
-    assert sum("building" in text for text in told) == 1
-    assert len({text.splitlines()[-1] for text in told}) == 1
+    assert sum("building" in text for text in outputs) == 1
+    assert len({text.splitlines()[-1] for text in outputs}) == 1
     assert "taking over" not in errors
 
 
@@ -71,8 +71,8 @@ def test_a_builder_that_dies_is_followed_by_another(s3: S3, bucket: str, tmp_pat
             eventually(lambda: waiting(b, c) == 2)
             a.kill()
             go.touch()
-            told = [machine.check() for machine in (b, c)]
-            assert sum("building" in text for text in told) == 1
+            outputs = [machine.check() for machine in (b, c)]
+            assert sum("building" in text for text in outputs) == 1
             assert sum("taking over from process" in machine.stderr for machine in (b, c)) >= 1
     storage_at(url, s3, tmp_path / "here").check("digits", "1")
 
@@ -81,7 +81,7 @@ def test_a_builder_that_dies_is_followed_by_another(s3: S3, bucket: str, tmp_pat
 def test_two_builders_after_a_pause_publish_one_version(
     moment: str, s3: S3, proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
-    """The first is stopped for longer than its lease, or cut off before it can publish; then it goes on."""
+    """The first is stopped for longer than its lease, or cut off before it can publish; then it continues."""
     url, go = f"s3://{bucket}/p", tmp_path / "go"
     if moment == "read it all":
         go.touch()
@@ -95,10 +95,10 @@ def test_two_builders_after_a_pause_publish_one_version(
             assert "rows by b" in b.check()
         build = storage_at(url, s3, tmp_path / "x").fetch("digits", "1").manifest.build  # type: ignore[attr-defined]
         proxy.clear()
-        proxy.down()  # whose answer it waits for
+        proxy.down()  # a request whose answer it waits for
         proxy.up()
         a.resume()
-        assert "rows by b" in a.check()  # what it has built itself is thrown away
+        assert "rows by b" in a.check()  # its own build is thrown away
     ref = storage_at(url, s3, tmp_path / "y").fetch("digits", "1")
     assert ref.manifest.build == build  # type: ignore[attr-defined]
     assert {row["by"] for row in ref} == {"b"}
@@ -106,13 +106,13 @@ def test_two_builders_after_a_pause_publish_one_version(
 
 
 def begun_in(folder: Path) -> int:
-    """How many bytes of files that are not complete are there."""
+    """The number of bytes of incomplete files."""
     parts = (folder / "cache" / "torchyoga" / "parts").iterdir()
     return sum(part.stat().st_size for part in parts)
 
 
 def test_a_reader_that_dies_while_it_downloads(s3: S3, proxy: Proxy, bucket: str, tmp_path: Path) -> None:
-    """The next process on that machine goes on where it ended."""
+    """The next process on that machine continues where it ended."""
     url, nbytes = f"s3://{bucket}/p", 40 * 2**20
     storage_at(url, s3, tmp_path / "builder").submit([{"x": bytes(10**6)}] * 41, "big", "1")
     program = """

@@ -1,7 +1,7 @@
-"""Two machines, or three, in every order of their steps, with faults at each: what must hold does.
+"""Two or three machines, in every order of their steps, with faults at each: all required properties hold.
 
-`interleaved` says how that is done. The machines run `Storage`, `Mirror`, `Lease` and `Remote` as they
-are; only what is built is there already, a file for each builder.
+`interleaved` says how this works. The machines run `Storage`, `Mirror`, `Lease` and `Remote` as they
+are; only the builds exist already, a file for each builder.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from torchyoga.versions.manifest import FileEntry, Manifest
 LEASE = 4.0
 EVERY = float("inf")
 MANIFEST = "a/1/manifest.json"
-PATIENCE = 60 * LEASE  # more than faults, and the waiting for who is dead, can take together
+PATIENCE = 60 * LEASE  # more than faults, and waiting for dead machines, can take together
 Act = Callable[["Protocol", Storage], Any]
 
 
 class Watched(Lease):
-    """Tells the model who is inside."""
+    """Tells the model which machine holds the lease."""
 
     def __enter__(self) -> Lease:
         super().__enter__()
@@ -49,7 +49,7 @@ class Watched(Lease):
 
 
 class Nothing:
-    """The machine's own folder, where no other process is."""
+    """The machine's own folder, which no other process uses."""
 
     def lock(self, id: str, version: str, timeout: float) -> Any:
         return contextlib.nullcontext()
@@ -64,9 +64,9 @@ class Nothing:
 
 
 class Protocol:
-    """What machines do, and what must hold."""
+    """The operations of machines, and the properties that must hold."""
 
-    now: Protocol  # whose runs are under way
+    now: Protocol  # the instance whose runs are in progress
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, still: float) -> None:
         self._folder = folder
@@ -83,18 +83,16 @@ class Protocol:
         Protocol.now = self
         patch.setattr("torchyoga.caching.submission.build", self._build)
         patch.setattr("torchyoga.stores.remote.Lease", Watched)
-        patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # when signs of life are given, too
-        patch.setattr(
-            "torchyoga.stores.objects._FIRST_WAIT", still / 4
-        )  # so that the third try is made once a cut is over
+        patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
+        patch.setattr("torchyoga.stores.objects._FIRST_WAIT", still / 4)  # the third try comes after a cut
         for room in ("caching.submission", "stores.refs"):
             patch.setattr(
                 f"torchyoga.{room}.ref_of", lambda _, found, *__, **___: SimpleNamespace(manifest=found)
             )
-        # What a message names beside what was asked for.
+        # Parts of messages besides the requested names.
         patch.setattr(Mirror, "like", lambda *_: [])
         patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
-        # What has nothing to do with it, and takes long when it is done a thousand times.
+        # Work that does not matter here, and takes long if it is done a thousand times.
         patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
         patch.setattr("torchyoga.stores.remote.opening", lambda manifest, held: held)
         patch.setattr("torchyoga.stores.remote.sealed", self._sealed)
@@ -138,13 +136,13 @@ class Protocol:
         self._world.events.append(("told", machine.name, told))
         return told
 
-    # -- what must hold at every step
+    # -- properties that must hold at every step
 
     def entered(self) -> None:
         machine = self._machine()
         machine.is_inside = True
         if any(label.startswith("create .leases/a/") for label in machine.struck):
-            return  # nothing keeps a machine from standing still between its last look and its claim
+            return  # nothing keeps a machine from stalling between its last look and its claim
         for other in self._world.machines:
             is_well = not other.is_dead and not {*other.faults} - {"slow", "lost"}
             if other is not machine and other.is_inside and is_well:
@@ -183,7 +181,7 @@ class Protocol:
     def _name(self, manifest: Stored | None) -> str:
         return "nothing" if manifest is None else self._names[Manifest.from_bytes(manifest.data).fingerprint]
 
-    # -- what must hold in the end
+    # -- properties that must hold in the end
 
     def _check(self, world: World) -> None:
         there = world.objects.get(MANIFEST)
@@ -200,7 +198,7 @@ class Protocol:
             ):
                 world.fail(f"the version of {published} has lost its files")
         if world.now > self._begin + LEASE / 2 and not any(machine.faults for machine in world.machines):
-            world.fail("nobody stood still, and it took long")
+            world.fail("no machine stalled, and it took long")
         for machine in world.machines:
             if machine.outcome in ("ExistsError", "LostError") and published == machine.name:
                 world.fail(f"{machine.name} was told {machine.outcome}, and has published its version")
@@ -236,7 +234,7 @@ class Protocol:
         num_turns: float = EVERY,
         most: int = 100_000,
     ) -> int:
-        """All orders of what machines do, with so many faults; returns how many runs these were."""
+        """Runs all orders of the operations, with `num_faults` faults; returns the number of runs."""
         self.outcomes: set[str] = set()
         objects: dict[str, Stored] = {}
         names = ["first", "second", "third"][: len(acts)]
@@ -301,14 +299,14 @@ def replacing(protocol: Protocol, storage: Storage) -> Any:
 
 
 def clean(protocol: Protocol, storage: Storage) -> Any:
-    """Once a builder that stands still counts as dead."""
+    """Cleans once a builder that has stalled counts as dead."""
     protocol._world.wait(protocol._still)
     storage.clean(0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Machines, and how much happens to them."""
+    """Machines, and their faults."""
 
     acts: tuple[Act, ...]
     num_faults: int
@@ -322,8 +320,8 @@ class Case:
         return f"{acts}-{self.num_faults}-{self.num_turns}-{self.clock}{'-deaf' * self.is_deaf}"
 
     def explore(self, folder: Path, patch: pytest.MonkeyPatch) -> set[str]:
-        # A waiter who sees no sign of life holds it for the end after a lease; `clean`, which asks the store,
-        # whose clock shows whole seconds, a second later. Whoever stood still goes on just then.
+        # A waiter that sees no sign of life for a lease takes the holder for dead; `clean`, which asks the
+        # store, whose clock shows whole seconds, a second later. A machine that stalled goes on just then.
         still = LEASE * (1.5 if {clean, replacing} & {*self.acts} else 1.25)
         protocol = Protocol(folder, patch, still)
         protocol.explore(
@@ -350,7 +348,9 @@ class Case:
     ],
     ids=str,
 )
-def test_every_order(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_order_of_the_steps(
+    case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert case.explore(tmp_path, monkeypatch) == {*outcomes.split(", ")}
 
 
@@ -373,8 +373,10 @@ def test_every_order(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pyt
     ],
     ids=str,
 )
-def test_a_fault_anywhere(case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines are interrupted at most so often while they could go on; `test_more` more often."""
+def test_one_fault_at_any_step(
+    case: Case, outcomes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines that could go on are interrupted a few times only; more often in the last test."""
     assert case.explore(tmp_path, monkeypatch) >= {*outcomes.split(", ")}
 
 
@@ -398,5 +400,5 @@ def test_a_fault_anywhere(case: Case, outcomes: str, tmp_path: Path, monkeypatch
     ],
     ids=str,
 )
-def test_more(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_machines_and_more_faults(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(case.explore(tmp_path, monkeypatch)) > 1

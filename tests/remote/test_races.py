@@ -1,4 +1,4 @@
-"""A builder that stood still while others went on: one name never has two versions, and all are whole."""
+"""A builder that stalls while others go on: one name never has two versions, and all are whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Machine = Callable[[str], yoga.Storage]
 
 @pytest.fixture(autouse=True)
 def standing_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No builder shows any life, as if it were stopped; each call takes its time none the less."""
+    """No builder shows signs of life, as if it were stopped; but each call takes as long as ever."""
     monkeypatch.setattr(Lease, "_live", lambda lease: None)
 
 
@@ -43,7 +43,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 
 
 def cleaned(storage: yoga.Storage) -> None:
-    """Once the builder counts as dead."""
+    """Cleans once the builder counts as dead."""
     time.sleep(2 * LEASE + 1.5)  # stores count whole seconds
     storage.clean(0)
 
@@ -67,7 +67,7 @@ def test_a_builder_taken_for_dead_publishes_nothing_over_another(machine: Machin
         whole(storage, THEIRS)
 
 
-def test_who_submits_is_told_that_another_was_faster(machine: Machine) -> None:
+def test_submit_raises_if_another_machine_was_faster(machine: Machine) -> None:
     first, second = machine("first"), machine("second")
 
     def rows() -> list[int]:
@@ -83,10 +83,10 @@ def test_who_submits_is_told_that_another_was_faster(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("act", ["overwrite", "convert", "copy"])
-def test_what_others_have_published_meanwhile_is_not_replaced(
+def test_a_version_published_meanwhile_is_not_replaced(
     act: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first stands still just before it replaces the manifest."""
+    """The first stalls just before it replaces the manifest."""
     first, second = machine("first"), machine("second")
     second.submit(THEIRS, "a", "1")
     local = yoga.Storage(tmp_path / "local")
@@ -115,7 +115,7 @@ def test_what_others_have_published_meanwhile_is_not_replaced(
 def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a store's own condition can tell."""
+    """Only a condition that the store itself checks can detect it."""
     first, second = machine("first"), machine("second")
     second.submit(THEIRS, "a", "1")
     replace, stopped = Remote.replace, []
@@ -139,10 +139,10 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
 
 
 @pytest.mark.parametrize("how", ["removed", "cleaned"])
-def test_files_that_others_take_away_are_sent_again(
+def test_files_that_others_delete_are_sent_again(
     how: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first stands still between its files and its manifest."""
+    """The first stalls between its files and its manifest."""
     first, second = machine("first"), machine("second")
     create, stopped = Remote.create, []
 
@@ -158,7 +158,7 @@ def test_files_that_others_take_away_are_sent_again(
         create(self, name, data)
 
     monkeypatch.setattr(Remote, "create", create_late)
-    # What it had uploaded was not the other's to remove; what was cleaned is sent again.
+    # The other one must not remove what this one has uploaded; files that were cleaned are sent again.
     assert list(first.submit(OURS, "a", "1")) == OURS
     whole(machine("other"), OURS)
 
@@ -167,10 +167,10 @@ def test_files_that_others_take_away_are_sent_again(
 def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
     what: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It stands still just before it replaces the manifest; others clean, or hold the lease for a moment."""
+    """It stalls just before it replaces the manifest; others clean, or hold the lease for a moment."""
     first, second = machine("first"), machine("second")
     second.submit(THEIRS, "a", "1")
-    # Long ago somebody who deleted was taken over.
+    # Long ago a process that deleted was taken over.
     remote = second._store._remote  # type: ignore[attr-defined]
     silent = {"holder": "process 7 on mars", "given_up": False, "beat": "x", "deleter": 2}
     remote.write(".leases/a/1/00000002.json", json.dumps(silent).encode())
@@ -204,10 +204,10 @@ def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("how", ["remove", "clean"])
-def test_who_stood_still_deletes_nothing_that_was_published_since(
+def test_a_machine_that_stalled_deletes_nothing_published_since(
     how: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy has the same build each time, so the other may be about to delete files of its very names."""
+    """A copy has the same build each time, so the other may be about to delete files with these names."""
     first, second = machine("first"), machine("second")
     local = yoga.Storage(tmp_path / "local")
     local.submit(OURS, "a", "1")
@@ -238,7 +238,7 @@ def test_who_stood_still_deletes_nothing_that_was_published_since(
 def test_an_interrupted_build_is_not_continued_with_what_another_deletes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are up; who cleans has seen them, and stands still."""
+    """Its files are uploaded; a process that cleans has listed them, and stalls."""
     first, second = machine("first"), machine("second")
     create, delete = Remote.create, Remote.delete
     stopped: list[bool] = []
@@ -268,10 +268,10 @@ def test_an_interrupted_build_is_not_continued_with_what_another_deletes(
     whole(machine("other"), OURS)
 
 
-def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there(
+def test_a_builder_that_counted_as_dead_does_not_trust_files_in_the_store(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another is about to delete its files, and they are still there when it looks."""
+    """Another process is about to delete its files, which still exist when it looks."""
     first, second = machine("first"), machine("second")
     create, delete = Remote.create, Remote.delete
     go, about = threading.Event(), threading.Event()
@@ -304,10 +304,10 @@ def test_who_was_taken_for_dead_before_publishing_does_not_trust_what_lies_there
     whole(machine("other"), OURS)
 
 
-def test_who_cleans_and_was_taken_over_spares_what_came_since(
+def test_clean_spares_files_uploaded_after_it_was_taken_over(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands still before it lists the files, and lists those of a copy that is not published yet."""
+    """It stalls before it lists the files, and then lists those of a copy that is not published yet."""
     first, second = machine("first"), machine("second")
     local = yoga.Storage(tmp_path / "local")
     local.submit(OURS, "a", "1")

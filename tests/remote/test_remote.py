@@ -1,4 +1,5 @@
-"""Bytes behind URLs: what is created once, what is tried again, and what is said when that does not help."""
+"""Bytes behind URLs: objects that are created once, requests that are tried again, and errors if that does
+not help."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def test_folders_without_a_name_are_kept(kind: str, path: str, request: pytest.F
     assert Remote(url + path.replace("//", "/"), options).find_one("f/x") is None  # another folder
 
 
-def test_of_very_many_folders_some_thousand_are_listed(
+def test_only_some_thousands_of_very_many_folders_are_listed(
     s3: S3, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote, asked = Remote(f"s3://{bucket}/p", s3.storage_options), []
@@ -100,7 +101,7 @@ def test_of_very_many_folders_some_thousand_are_listed(
     assert asked.count("call_s3") == 5
 
 
-def test_what_is_there_is_not_created_again(remote: Remote) -> None:
+def test_an_existing_object_is_not_created_again(remote: Remote) -> None:
     remote.create("m", b"one")
     with pytest.raises(FileExistsError):
         remote.create("m", b"two")
@@ -110,14 +111,14 @@ def test_what_is_there_is_not_created_again(remote: Remote) -> None:
     assert remote.is_conditional
 
 
-def test_what_was_tidied_away_is_no_broken_promise(remote: Remote) -> None:
-    """A claim, say, whose holder was taken for dead before it could look."""
+def test_an_object_deleted_by_others_does_not_break_the_condition(remote: Remote) -> None:
+    """For example, a claim whose holder was taken for dead before it could look."""
     remote.check_conditional("m", b"one")
     assert remote.is_conditional
     assert [*remote.find()] == ["m"]  # nothing else is left
 
 
-def test_what_was_seen_is_deleted(remote: Remote) -> None:
+def test_an_unchanged_object_is_deleted(remote: Remote) -> None:
     remote.write("m", b"one")
     _, tag = remote.read_tagged("m", 10)
     remote.delete_seen("m", tag)
@@ -125,7 +126,7 @@ def test_what_was_seen_is_deleted(remote: Remote) -> None:
     remote.delete_seen("m", tag)  # as if the reply had been lost
 
 
-def test_what_was_replaced_since_is_not_deleted() -> None:
+def test_an_object_replaced_since_is_not_deleted() -> None:
     remote = Remote(f"memory://{uuid.uuid4().hex}")
     remote.write("m", b"one")
     _, tag = remote.read_tagged("m", 10)
@@ -142,7 +143,7 @@ def test_files_of_all_sizes_are_uploaded(remote: Remote, tmp_path: Path) -> None
         assert remote.read("u/file", nbytes) == data
 
 
-def test_a_store_that_ignores_conditions_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_ignores_conditions_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
     def careless(self: Any, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
@@ -153,7 +154,7 @@ def test_a_store_that_ignores_conditions_is_found_out(monkeypatch: pytest.Monkey
     remote.create("m", b"one")
     remote.check_conditional("m", b"one")
     assert not remote.is_conditional
-    with pytest.raises(FileExistsError):  # it is looked at before, at least
+    with pytest.raises(FileExistsError):  # at least it is compared before
         remote.create("m", b"two")
 
 
@@ -174,7 +175,7 @@ def behind(proxy: Proxy, bucket: str, **more: Any) -> Remote:
     ],
     ids=lambda fault: f"{fault.kind} {fault.status}",
 )
-def test_what_goes_wrong_for_a_while_is_tried_again(fault: Fault, proxy: Proxy, bucket: str) -> None:
+def test_temporary_errors_are_tried_again(fault: Fault, proxy: Proxy, bucket: str) -> None:
     remote, data = behind(proxy, bucket), os.urandom(2**20)
     remote.write("before", b"x")
     proxy.faults = [fault]
@@ -198,7 +199,7 @@ def test_what_goes_wrong_for_a_while_is_tried_again(fault: Fault, proxy: Proxy, 
     ],
     ids=["503", "refused", "timeout", "403"],
 )
-def test_what_stays_wrong_is_said_in_time(fault: Fault, text: str, proxy: Proxy, bucket: str) -> None:
+def test_lasting_errors_are_raised_in_time(fault: Fault, text: str, proxy: Proxy, bucket: str) -> None:
     behind(proxy, bucket).write("m", b"x")
     remote = behind(proxy, bucket, config_kwargs={**QUICK["config_kwargs"], "read_timeout": 0.5})
     proxy.faults = [fault]
@@ -208,7 +209,7 @@ def test_what_stays_wrong_is_said_in_time(fault: Fault, text: str, proxy: Proxy,
     assert len(proxy.seen("GET", "/p/m")) <= 20
 
 
-def test_a_store_that_drips_counts_as_hanging(
+def test_a_store_that_sends_too_slowly_counts_as_hanging(
     proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = behind(proxy, bucket)
@@ -220,7 +221,7 @@ def test_a_store_that_drips_counts_as_hanging(
         remote.read_ranges("m", [(0, 1000)], 1000)
 
 
-def test_a_server_that_is_away_and_comes_back(proxy: Proxy, bucket: str) -> None:
+def test_a_server_that_comes_back_after_a_while(proxy: Proxy, bucket: str) -> None:
     remote = behind(proxy, bucket)
     remote.write("m", b"x")
     proxy.down()
@@ -259,7 +260,7 @@ def test_urls_that_cannot_work() -> None:
 
 
 def test_options_are_those_of_each_storage(s3: S3, bucket: str, proxy: Proxy) -> None:
-    """Two servers may have buckets of one name; and who gives none means the environment's."""
+    """Two servers may have buckets of one name; without options those of the environment count."""
     direct = Remote(f"s3://{bucket}/p", s3.storage_options)
     through = Remote(f"s3://{bucket}/p", proxy.storage_options)
     direct.write("m", b"x")
@@ -273,14 +274,14 @@ def test_options_are_those_of_each_storage(s3: S3, bucket: str, proxy: Proxy) ->
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_child_that_lets_go_harms_no_request_of_its_parent(proxy: Proxy, bucket: str) -> None:
-    """Connections closed in a child are taken out of what the parent waits for: it hears no answer."""
+def test_a_child_that_drops_connections_harms_no_request_of_its_parent(proxy: Proxy, bucket: str) -> None:
+    """A connection closed in a child would vanish from those the parent waits for: it would get no answer."""
     remote = Remote(f"s3://{bucket}/p", proxy.storage_options)
     remote.write("m", b"x")
     for _ in range(3):
         assert status_of_child(lambda: remote.read("m", 1)) == 0
         assert remote.read("m", 1) == b"x"
-    assert len(proxy.seen("GET", "/p/m")) == 6  # none had to be tried again
+    assert len(proxy.seen("GET", "/p/m")) == 6  # no request had to be tried again
 
 
 def test_pages_of_links_are_a_folder(tmp_path: Path) -> None:
@@ -305,7 +306,7 @@ def test_options_are_written_nowhere(s3: S3, bucket: str, caplog: pytest.LogCapt
     for text in (repr(remote), str(vars(pickle.loads(pickle.dumps(remote))).keys()), caplog.text):
         assert "TOPSECRET" not in text
     assert b"TOPSECRET" not in pickle.dumps(remote)
-    assert pickle.loads(pickle.dumps(remote)).read("m", 10) == b"x"  # here they are known
+    assert pickle.loads(pickle.dumps(remote)).read("m", 10) == b"x"  # in this process they are known
 
 
 CHILDREN = """
@@ -338,12 +339,14 @@ def test_children_of_all_kinds_read_and_nothing_is_left_at_exit(s3: S3, bucket: 
         assert machine.stderr == ""
 
 
-def test_what_is_a_url() -> None:
+def test_which_texts_are_urls() -> None:
     urls = ["s3://bucket/prefix", "memory://x", "https://host/path"]
     assert [url for url in [*urls, "~/yoga", "file:///tmp/x", "/a/b"] if is_url(url)] == urls
 
 
-def test_a_clock_that_is_off_is_said(proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_clock_is_named_in_the_error(
+    proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from botocore.exceptions import ClientError
     from s3fs.errors import translate_boto_error
 

@@ -1,4 +1,4 @@
-"""The servers, the proxy's faults and the machines are what the other tests take them for."""
+"""The servers, the proxy's faults and the machines do what the other tests rely on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def s3fs_of(server: S3, **options: Any) -> Any:
 
 
 def once(proxy: Proxy, seconds: float = PATIENCE) -> Any:
-    """A filesystem that tries once and waits so long for an answer."""
+    """A filesystem that tries once and waits `seconds` for an answer."""
     config = {"connect_timeout": PATIENCE, "read_timeout": seconds, "retries": {"max_attempts": 0}}
     filesystem = s3fs_of(proxy, config_kwargs=config)
     filesystem.retries = 1
@@ -167,7 +167,7 @@ def test_a_fault_reaches_the_reader(proxy: Proxy, bucket: str, fault: Fault, err
     assert s3fs_of(proxy).cat_file(f"{bucket}/a") == DATA
 
 
-def test_a_slow_answer_is_no_error(proxy: Proxy, bucket: str) -> None:
+def test_a_slow_answer_is_not_an_error(proxy: Proxy, bucket: str) -> None:
     """The client waits for bytes, not for the body."""
     s3fs_of(proxy).pipe_file(f"{bucket}/a", DATA)
     proxy.faults = [Fault("slow", method="GET", bytes=1000)]
@@ -187,12 +187,12 @@ def test_a_flipped_byte_is_the_only_one(proxy: Proxy, bucket: str) -> None:
     proxy.faults = [Fault("flip", path="/a", bytes=200_000)]
     found = filesystem.cat_file(f"{bucket}/a", start=0, end=len(DATA) - 1)
     assert [at for at in range(len(DATA) - 1) if found[at] != DATA[at]] == [200_000]
-    # S3 keeps a checksum of the whole object, which the client looks at when it reads it whole.
+    # S3 keeps a checksum of the whole object, which the client checks when it reads the whole object.
     with pytest.raises(botocore.exceptions.FlexibleChecksumError):
         filesystem.cat_file(f"{bucket}/a")
 
 
-def test_a_cut_body_has_its_right_length_before(proxy: Proxy, bucket: str) -> None:
+def test_a_cut_body_announces_its_full_length(proxy: Proxy, bucket: str) -> None:
     s3fs_of(proxy).pipe_file(f"{bucket}/a", DATA, ACL="public-read")
     proxy.faults = [Fault("cut body", path="/a", bytes=1000)]
     with pytest.raises(http.client.IncompleteRead) as caught:
@@ -201,19 +201,20 @@ def test_a_cut_body_has_its_right_length_before(proxy: Proxy, bucket: str) -> No
     assert caught.value.expected == len(DATA) - 1000
 
 
-def test_a_lost_reply_was_a_write(proxy: Proxy, s3: S3, bucket: str) -> None:
+def test_after_a_lost_reply_the_object_is_written(proxy: Proxy, s3: S3, bucket: str) -> None:
     proxy.faults = [Fault("lost reply", method="PUT")]
     with pytest.raises(botocore.exceptions.ConnectionClosedError):
         once(proxy).pipe_file(f"{bucket}/a", b"x", mode="create")
     assert s3fs_of(s3).cat_file(f"{bucket}/a") == b"x"
-    # The HTTP client itself tries a second time, whatever it is told, and is refused by what the first did.
+    # The HTTP client itself always tries a second time, and is refused because of the object that the first
+    # created.
     proxy.faults = [Fault("lost reply", method="PUT", times=1)]
     with pytest.raises(FileExistsError):
         once(proxy).pipe_file(f"{bucket}/b", b"x", mode="create")
     assert s3fs_of(s3).cat_file(f"{bucket}/b") == b"x"
 
 
-def test_a_cut_upload_was_none(proxy: Proxy, s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_after_a_cut_upload_nothing_is_written(proxy: Proxy, s3: S3, bucket: str, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(DATA * 44)
     proxy.faults = [Fault("cut upload", method="PUT", path="partNumber=2", bytes=2 << 20)]
@@ -225,7 +226,7 @@ def test_a_cut_upload_was_none(proxy: Proxy, s3: S3, bucket: str, tmp_path: Path
     assert not s3fs_of(s3).exists(f"{bucket}/a")
 
 
-def test_faults_are_for_some_requests_some_times(proxy: Proxy, bucket: str) -> None:
+def test_faults_apply_to_some_requests_a_number_of_times(proxy: Proxy, bucket: str) -> None:
     s3fs_of(proxy).pipe_file(f"{bucket}/a", b"x", ACL="public-read")
     proxy.clear()
     proxy.faults = [Fault("status", path="/a$", method="GET", after=1, times=2, status=503)]
@@ -248,7 +249,7 @@ def test_down_and_up_again(proxy: Proxy, bucket: str) -> None:
     assert filesystem.cat_file(f"{bucket}/a") == b"x"
 
 
-def test_a_machine_says_and_ends(tmp_path: Path) -> None:
+def test_the_output_and_the_exit_code_of_a_machine(tmp_path: Path) -> None:
     program = """
         import os, sys
         print(sys.argv[1], os.environ["HOME"], os.environ["MORE"], "LESS" in os.environ)
@@ -277,7 +278,7 @@ def child_of(output: str) -> int:
     return int(output.split()[1])
 
 
-def test_a_machine_is_paused_and_killed_whole(tmp_path: Path) -> None:
+def test_a_machine_is_paused_and_killed_with_all_its_processes(tmp_path: Path) -> None:
     with running(FAMILY, tmp_path) as one:
         one.says("tick")
         child = child_of(one.stdout)
@@ -301,7 +302,7 @@ def test_a_machine_that_takes_too_long_is_killed(tmp_path: Path) -> None:
         assert not one.is_running
 
 
-def test_all_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+def test_servers_and_machines_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     program = f"""
         import sys, time
         from pathlib import Path
@@ -325,7 +326,7 @@ def test_all_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         eventually(lambda endpoint=endpoint: not is_answered(endpoint))
 
 
-def test_servers_are_apart(s3: S3, bucket: str) -> None:
+def test_buckets_do_not_share_objects(s3: S3, bucket: str) -> None:
     with s3_server() as other:
         assert other.endpoint != s3.endpoint
         assert not s3fs_of(other).exists(f"{bucket}")
@@ -333,13 +334,15 @@ def test_servers_are_apart(s3: S3, bucket: str) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs: a dead one that nobody has waited for does not."""
+    """True if it runs: a dead process that nothing has waited for does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=10)
-    return bool(told.stdout.strip()) and "Z" not in told.stdout
+    finished = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, timeout=10
+    )
+    return bool(finished.stdout.strip()) and "Z" not in finished.stdout
 
 
 def is_answered(endpoint: str) -> bool:

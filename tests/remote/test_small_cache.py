@@ -1,4 +1,4 @@
-"""Files of a store under a cache smaller than they are: who is warned, and who is not."""
+"""Files of a store with a cache that is smaller: when there is a warning, and when not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchyoga.build import BuildOptions, build
 from torchyoga.errors import CorruptError
 from torchyoga.stores.downloads import Downloads
 
-NUM_ROWS, NUM_FILES = 65_536, 16  # more rows a file than are announced ahead
+NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
 
 
 def published(url: str, folder: Path) -> int:
@@ -36,7 +36,7 @@ def published(url: str, folder: Path) -> int:
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each file was downloaded, which takes a while."""
+    """Counts the downloads of each file, which take a while."""
     found: Counter[str] = Counter()
     original = Downloads._download
 
@@ -49,21 +49,21 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return found
 
 
-def test_later_epochs_of_a_block_shuffle_warn_of_nothing(tmp_path: Path, counts: Counter[str]) -> None:
+def test_later_epochs_of_a_block_shuffle_do_not_warn(tmp_path: Path, counts: Counter[str]) -> None:
     url = f"memory://{uuid.uuid4().hex}"
     limit = published(url, tmp_path) // 2
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
     loader = yoga.DataLoader(ref, batch_size=256, shuffle="block", shuffle_window=2, seed=3)
     for _ in range(3):
         counts.clear()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert sum(len(batch["x"]) for batch in loader) == NUM_ROWS
-        assert not told
+        assert not caught
         assert counts.total() <= 1.1 * NUM_FILES
 
 
-def test_a_full_shuffle_is_told_what_to_do(tmp_path: Path) -> None:
+def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
     url = f"memory://{uuid.uuid4().hex}"
     limit = published(url, tmp_path) // 4
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")

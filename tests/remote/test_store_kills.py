@@ -1,4 +1,4 @@
-"""Whatever is done to a store, and killed at random moments."""
+"""All operations on a store, killed at random moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from servers import S3
 
 from torchyoga.formats.contract import FORMATS
 
-KILLS, KILLS_IN_ALL = 2, 100  # of each format
+KILLS, KILLS_IN_ALL = 2, 100  # for each format
 
 # A process of its own, which has no threads of a store's client and can therefore fork.
 KILLER = """
@@ -36,13 +36,15 @@ def kill(s3: S3, bucket: str, folder: Path, format: str, seed: int, kills: int) 
         killer.check(timeout=60 + 30 * kills)
 
 
-def test_kills_in_a_store(s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_kills_at_random_moments_lose_nothing_in_a_store(s3: S3, bucket: str, tmp_path: Path) -> None:
     kill(s3, bucket, tmp_path, "lmdb", 0, KILLS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("format", FORMATS)
-def test_many_kills_in_a_store(format: str, s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_thousands_of_kills_at_random_moments_lose_nothing_in_a_store(
+    format: str, s3: S3, bucket: str, tmp_path: Path
+) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     kill(s3, bucket, tmp_path, format, seed, KILLS_IN_ALL)

@@ -45,7 +45,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_files(files_of: Callable[[int], None]) -> None:
-    """A file for every 20 rows."""
+    """Versions with one file for every 20 rows."""
     files_of(20)
 
 
@@ -89,12 +89,12 @@ def cached(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "files").glob("*"))
 
 
-def test_published_here_and_read_there(machine: Machine, tmp_path: Path, small_files: None) -> None:
+def test_one_machine_publishes_and_another_reads(machine: Machine, tmp_path: Path, small_files: None) -> None:
     here, there = machine("here"), machine("there")
     assert (here.list(), here.versions("a/b é")) == ([], [])
     ref = here.submit(ROWS, "a/b é", "1.0 #[]")
     assert same(ref)
-    assert len(cached(tmp_path / "here")) == 25  # what was built here is not downloaded
+    assert len(cached(tmp_path / "here")) == 25  # files built here are not downloaded
     assert there.list() == [("a/b é", "1.0 #[]")]
     assert there.versions("a/b é") == ["1.0 #[]"]
     far = there.fetch("a/b é", "1.0 #[]")
@@ -110,7 +110,7 @@ def test_published_here_and_read_there(machine: Machine, tmp_path: Path, small_f
 
 
 @pytest.mark.parametrize("format", ["lmdb", "hdf5"])
-def test_every_road_in(format: str, machine: Machine) -> None:
+def test_every_way_to_publish(format: str, machine: Machine) -> None:
     here, there = machine("here", format=format), machine("there")
     here.submit(iter(ROWS), "rows", "1")
     here.submit({"x": np.arange(1000)}, "arrays", "1")
@@ -169,7 +169,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     whole.download(progress=False)  # type: ignore[attr-defined]
     here.submit(ROWS[::-1], "a", "1", overwrite=True)
     assert same(whole)
-    assert same(opened)  # what was replaced stays for a day
+    assert same(opened)  # replaced files stay for a day
     assert there.clean() == []
     assert same(there.fetch("a", "1"), ROWS[::-1])
     pickled = pickle.dumps(late)
@@ -183,7 +183,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
-def test_what_was_replaced_is_cleaned_after_a_grace(
+def test_replaced_files_are_cleaned_after_the_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchyoga.stores.objects import Remote
@@ -194,7 +194,7 @@ def test_what_was_replaced_is_cleaned_after_a_grace(
     remote = storage._store._remote  # type: ignore[attr-defined]
     remote.write("a/1/0123456789abcdef-00000.mdb", b"of an upload that was never finished")
     remote.write("b/2/0123456789abcdef-00000.mdb", b"likewise")
-    remote.write("a/1/notes.txt", b"somebody's own")
+    remote.write("a/1/notes.txt", b"another program's file")
     later = remote.now() + 3600
     monkeypatch.setattr(Remote, "now", lambda self: later)
     assert storage.clean(grace=7200) == []
@@ -206,7 +206,7 @@ def test_what_was_replaced_is_cleaned_after_a_grace(
     assert list(machine("there").fetch("a", "1")) == [3]
 
 
-def test_an_empty_dataset_leaves_nothing_of_what_it_has_replaced(
+def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchyoga.stores.objects import Remote
@@ -223,7 +223,7 @@ def test_an_empty_dataset_leaves_nothing_of_what_it_has_replaced(
     storage.check("a", "1")
 
 
-def test_clean_asks_for_no_version_that_has_nothing_to_remove(
+def test_clean_does_not_read_versions_that_have_nothing_to_remove(
     proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
@@ -237,7 +237,7 @@ def test_clean_asks_for_no_version_that_has_nothing_to_remove(
     assert counts[0] == counts[1] < 10
 
 
-def test_clean_ends_no_upload_of_others(
+def test_clean_does_not_end_uploads_of_others(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bucket may hold more than datasets."""
@@ -255,17 +255,17 @@ def test_clean_ends_no_upload_of_others(
     assert sorted(left) == ["a/1/notes.txt", "backup.tar", "films/1.mkv"]
 
 
-def test_what_others_have_put_beside_a_version_stays(machine: Machine, tmp_path: Path) -> None:
-    """It is named before anything is written or deleted."""
+def test_objects_of_others_beside_a_version_stay(machine: Machine, tmp_path: Path) -> None:
+    """An error names them before anything is written or deleted."""
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     local.submit([4], "a", "2")
     storage.submit([1, 2], "a", "1")
     remote = storage._store._remote  # type: ignore[attr-defined]
     for number in range(12):
-        remote.write(f"a/1/results/{number:02}.txt", b"somebody's own")
-    remote.write("a/2/notes.txt", b"somebody's own")
+        remote.write(f"a/1/results/{number:02}.txt", b"another program's file")
+    remote.write("a/2/notes.txt", b"another program's file")
     remote.write("a/1/.DS_Store", b"a system's own")
-    remote.write(".leases/a/2/notes.txt", b"somebody's own")
+    remote.write(".leases/a/2/notes.txt", b"another program's file")
     before = sorted(name for name in remote.find() if "json" not in name)
     ten = r"holds what torchyoga has not written: 'results/00.txt', .*'results/09.txt' and 2 more. Nothing"
     with pytest.raises(errors.YogaError, match=ten):
@@ -293,7 +293,9 @@ def broken_after(rows: int) -> Iterator[int]:
     raise RuntimeError("rows were read")
 
 
-def test_a_missing_version_names_a_few_like_it(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_version_names_similar_ones(
+    proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
     storage.submit([1], "digits", "v1.0")
     remote = storage._store._remote  # type: ignore[attr-defined]
@@ -328,7 +330,7 @@ def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
 def test_a_version_published_while_it_is_cleaned_stays_whole(
     machine: Machine, small_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files were forgotten when they were listed; then the build went on."""
+    """Its files looked abandoned when they were listed; then the build went on."""
     from torchyoga.stores.objects import Remote
 
     here, cleaner = machine("here"), machine("cleaner")
@@ -352,7 +354,7 @@ def test_a_version_published_while_it_is_cleaned_stays_whole(
     machine("there").check("a", "1")
 
 
-def test_what_was_built_here_is_found_here(
+def test_files_built_here_are_not_downloaded(
     proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:
     on = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
@@ -386,7 +388,7 @@ def test_copies_from_a_store_with_a_small_cache(
     assert list((tmp_path / "small" / "parts").glob("*")) == []
 
 
-def test_what_was_built_here_is_copied_from_here(machine: Machine, tmp_path: Path) -> None:
+def test_files_built_here_are_copied_without_a_download(machine: Machine, tmp_path: Path) -> None:
     """Nothing was ever downloaded on this machine."""
     storage, local = machine("here"), yoga.Storage(tmp_path / "local")
     storage.submit(ROWS, "a", "1")
@@ -398,7 +400,7 @@ def test_what_was_built_here_is_copied_from_here(machine: Machine, tmp_path: Pat
 def test_files_that_are_deleted_again_and_again_end_in_an_error(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By other processes with small caches, say."""
+    """For example, by other processes with small caches."""
     storage = storages(f"memory://{uuid.uuid4().hex}", None, tmp_path)("here")
     ref = storage.submit([1, 2], "a", "1")
     use = getattr(Cache, method)
@@ -415,7 +417,7 @@ def test_files_that_are_deleted_again_and_again_end_in_an_error(
     assert len(ref) == 2
 
 
-def test_what_a_killed_check_has_left_goes(machine: Machine, tmp_path: Path) -> None:
+def test_files_left_by_a_killed_check_are_deleted(machine: Machine, tmp_path: Path) -> None:
     storage = machine("here")
     storage.submit([1, 2], "a", "1")
     for act in (lambda: storage.check("a", "1"), storage.clean):
@@ -426,7 +428,7 @@ def test_what_a_killed_check_has_left_goes(machine: Machine, tmp_path: Path) -> 
         assert list((tmp_path / "here" / "checking").iterdir()) == []
 
 
-def test_a_cache_is_its_user_s_alone_unless_it_is_shared(tmp_path: Path) -> None:
+def test_only_its_user_may_use_a_cache_unless_it_is_shared(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         for shared in (False, True):
@@ -445,8 +447,8 @@ def test_a_cache_is_its_user_s_alone_unless_it_is_shared(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_s_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with sudo, which may leave the home folder as it was."""
+def test_an_error_names_a_cache_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with sudo, which may keep the home folder."""
     url = f"memory://{uuid.uuid4().hex}"
     yoga.Storage(url, cache_dir=tmp_path / "x").submit([1, 2], "a", "1")
     with tempfile.TemporaryDirectory() as home:
@@ -488,7 +490,7 @@ def test_a_store_under_a_folder_without_a_name(s3: S3, bucket: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_what_is_removed_meanwhile_is_not_called_damaged(
+def test_a_version_removed_meanwhile_is_not_called_damaged(
     doing: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage, other = machine("here"), machine("other")
@@ -498,15 +500,15 @@ def test_what_is_removed_meanwhile_is_not_called_damaged(
         acts = [lambda: other.remove("a", "1")]
         if turn == "overwritten":
             acts.append(lambda: other.submit([3], "a", "1"))
-        brought = Downloads._bring
+        fetch = Downloads._fetch
 
-        def bring(self: Downloads, entry: Any, acts: Any = acts, brought: Any = brought) -> None:
+        def fetch_late(self: Downloads, entry: Any, acts: Any = acts, fetch: Any = fetch) -> None:
             while acts:
                 acts.pop(0)()
-            brought(self, entry)
+            fetch(self, entry)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Downloads, "_bring", bring)
+            patched.setattr(Downloads, "_fetch", fetch_late)
             to = yoga.Storage(tmp_path / turn / "copy")
             reader = machine(turn)
             work = partial(reader.check, "a", "1") if doing == "check" else partial(reader.copy, "a", "1", to)
@@ -538,7 +540,7 @@ def test_arguments_choose_or_are_compared(machine: Machine) -> None:
     assert machine("third").list() == [("mnist-False", "1"), ("mnist-True", "1")]
 
 
-def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
+def test_an_error_of_the_function_itself_is_raised(machine: Machine) -> None:
     storage = machine("here")
     storage.submit([1], "other", "1")
 
@@ -552,7 +554,7 @@ def test_an_error_of_the_function_itself_is_told(machine: Machine) -> None:
     assert storage.list() == [("other", "1")]
 
 
-def test_all_at_once(machine: Machine, tmp_path: Path, small_files: None) -> None:
+def test_machines_that_do_everything_at_once(machine: Machine, tmp_path: Path, small_files: None) -> None:
     machine("here").submit(ROWS, "a", "1")
     there = machine("there")
     ref = there.fetch("a", "1", download=True, progress=False)
@@ -573,7 +575,7 @@ def test_copies(machine: Machine, tmp_path: Path, small_files: None) -> None:
     assert same(machine("there").copy("a", "1", to=other))
     other.check("a", "1")
     store.check("a", "1")
-    assert same(local.copy("a", "1", to=store))  # the same once more is none
+    assert same(local.copy("a", "1", to=store))  # copying it once more does nothing
     local.submit(ROWS[::-1], "a", "1", overwrite=True)
     with pytest.raises(errors.ExistsError):
         local.copy("a", "1", to=store)
@@ -615,7 +617,7 @@ def test_a_directory_uploaded_by_another_tool_is_read(
     s3fs.S3FileSystem(**s3.storage_options).put(str(local.path), f"{bucket}/p", recursive=True)
     there = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)
     proxy.faults = [Fault("flip", r"\.mdb", "GET", times=3, bytes=9000)]
-    assert same(there("there").fetch("a b", "1"))  # no CRC-32 of the file, but of its blocks
+    assert same(there("there").fetch("a b", "1"))  # no CRC-32 of the file, only of its blocks
     assert there("there").list() == [("a b", "1")]
     there("there").check("a b", "1")
 
@@ -681,7 +683,7 @@ def test_a_damaged_file_is_never_read(change: Any, text: str, machine: Machine, 
     machine("there").check("a", "1")
 
 
-def test_a_damaged_copy_in_the_cache_is_brought_again(machine: Machine, tmp_path: Path) -> None:
+def test_a_damaged_copy_in_the_cache_is_downloaded_again(machine: Machine, tmp_path: Path) -> None:
     machine("here").submit(ROWS, "a", "1")
     assert same(machine("there").fetch("a", "1"))
     (copy,) = (tmp_path / "there" / "files").iterdir()
@@ -698,7 +700,7 @@ def test_a_damaged_copy_in_the_cache_is_brought_again(machine: Machine, tmp_path
 
 
 def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
-    """Whatever a store says, nothing is written outside the cache, nor more than the store has."""
+    """Whatever a manifest says, nothing is written outside the cache, and no more than the store has."""
     storage = machine("here")
     storage.submit(ROWS, "a", "1")
     remote = storage._store._remote  # type: ignore[attr-defined]
@@ -725,7 +727,7 @@ def test_a_hostile_manifest(machine: Machine, tmp_path: Path) -> None:
 
 
 def forged(good: bytes, **changes: Any) -> bytes:
-    """A manifest whose checksum is right all the same."""
+    """A forged manifest whose checksum is right."""
     import json
 
     from torchyoga.versions.manifest import digest
@@ -737,7 +739,7 @@ def forged(good: bytes, **changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_is_no_file_in_the_cache_is_said(kind: str, tmp_path: Path) -> None:
+def test_something_in_the_cache_that_is_not_a_file_is_named(kind: str, tmp_path: Path) -> None:
     url, cache = f"memory://{uuid.uuid4().hex}", tmp_path / "cache"
     yoga.Storage(url, cache_dir=tmp_path / "builder").submit([1, 2], "a", "1")
     storage = yoga.Storage(url, cache_dir=cache)
@@ -754,8 +756,8 @@ def test_what_is_no_file_in_the_cache_is_said(kind: str, tmp_path: Path) -> None
     assert storage.fetch("a", "1")[0] == 1
 
 
-def test_another_s_file_of_that_name_in_the_cache_is_not_taken(machine: Machine, tmp_path: Path) -> None:
-    """Two stores may have files of one name, with other content."""
+def test_a_file_of_another_store_with_the_same_name_is_not_used(machine: Machine, tmp_path: Path) -> None:
+    """Two stores may have files of the same name with different content."""
     first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
     first.submit([1, 2], "a", "1")
     remote, other = first._store._remote, second._store._remote  # type: ignore[attr-defined]
@@ -785,7 +787,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_faults_that_end_harm_nothing(
+def test_temporary_faults_do_no_harm(
     kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:
     hasty = QUICK if kind == "silence" else {}
@@ -806,7 +808,7 @@ def test_faults_that_end_harm_nothing(
 
 
 @pytest.mark.parametrize("kind", ["503", "refused", "flipped bytes", "denied", "read-only", "down"])
-def test_faults_that_stay_are_said_and_nothing_is_published(
+def test_lasting_faults_are_errors_and_nothing_is_published(
     kind: str, proxy: Proxy, bucket: str, tmp_path: Path, small_files: None
 ) -> None:
     on = storages(f"s3://{bucket}/p", {**proxy.storage_options, **QUICK}, tmp_path)
@@ -833,11 +835,13 @@ def test_faults_that_stay_are_said_and_nothing_is_published(
     proxy.clear()
     assert same(ref, ROWS[:100])
     assert on("here").list() == [("a", "1")]
-    # What had been built is continued, not read again.
+    # The interrupted build is continued, and its rows are not read again.
     assert same(on("here").submit(ROWS[:100], "b", "1"), ROWS[:100])
 
 
-def test_a_full_disk_says_where(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_full_disk_names_the_folder(
+    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
     on("here").submit(ROWS, "a", "1")
     ref = on("there").fetch("a", "1")

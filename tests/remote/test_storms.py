@@ -1,4 +1,4 @@
-"""A store on loopback, machines that use it at once, and whatever may happen to them at any step."""
+"""A store on loopback, machines that use it at once, and faults at any of their steps."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ def rage(s3: S3, bucket: str, folder: Path, format: str, seed: int, rounds: int)
         storm.check(timeout=120 + 10 * rounds)
 
 
-def test_a_storm(s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_machines_at_once_with_faults_at_any_step(s3: S3, bucket: str, tmp_path: Path) -> None:
     rage(s3, bucket, tmp_path, "lmdb", 0, ROUNDS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("format", FORMATS)
-def test_many_storms(format: str, s3: S3, bucket: str, tmp_path: Path) -> None:
+def test_many_rounds_of_machines_at_once_with_faults_at_any_step(
+    format: str, s3: S3, bucket: str, tmp_path: Path
+) -> None:
     rage(s3, bucket, tmp_path, format, random.randrange(2**32), ROUNDS_IN_ALL // len(FORMATS))
 
 
@@ -80,5 +82,5 @@ def seen(begin: float, end: float, value: int) -> Deed:
         ([put(0, 9, 1), seen(2, 3, 1), seen(4, 5, 0)], 1, False),
     ],
 )
-def test_what_can_have_been_and_what_cannot(deeds: list[Deed], after: int, is_explained: bool) -> None:
+def test_which_answers_and_states_can_be_explained(deeds: list[Deed], after: int, is_explained: bool) -> None:
     assert are_explained(deeds, 0, after) is is_explained

@@ -1,4 +1,4 @@
-"""Rows of any nesting go into columns and come back as they were; what cannot is named."""
+"""Rows of any nesting go into columns and come back as they were; errors name values that cannot."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_ragged_rows_keep_their_shapes(rows: list[Any]) -> None:
     [np.zeros(3), torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3, 3).t()],
     ids=["array", "tensor", "bits", "across"],
 )
-def test_rows_are_copied_when_they_come(buffer: Any) -> None:
+def test_rows_are_copied_when_they_are_added(buffer: Any) -> None:
     collector = Collector()
     for i in range(3):
         buffer[...] = i
@@ -104,7 +104,7 @@ def test_rows_are_copied_when_they_come(buffer: Any) -> None:
     assert [float(row["x"].reshape(-1)[0]) for row in Rows(collector.take())] == [0, 1, 2]
 
 
-def test_what_a_tensor_negates_or_conjugates_when_it_is_read_is_kept_as_it_reads() -> None:
+def test_negated_and_conjugated_tensors_are_stored_with_their_values() -> None:
     numbers = torch.tensor([1 + 2j, 3 - 4j])
     conjugated, negated = numbers.conj(), numbers.conj().imag
     assert conjugated.is_conj()
@@ -144,13 +144,13 @@ def test_what_a_tensor_negates_or_conjugates_when_it_is_read_is_kept_as_it_reads
         (list(range(5000)), "more than 4096 leaves"),
     ],
 )
-def test_what_cannot_be_kept_is_named_with_its_path(row: Any, message: str) -> None:
+def test_a_value_that_cannot_be_stored_is_named_with_its_path(row: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message) as found:
         block_of([row])
     assert isinstance(row, list) or "row 0 does not fit: " in str(found.value)
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's, that these may change
+@pytest.mark.filterwarnings("ignore")  # torch warns that these may change
 def test_tensors_of_several_parts_are_refused() -> None:
     pair = [torch.zeros(2), torch.zeros(3)]
     for layout in (torch.strided, torch.jagged):
@@ -162,7 +162,7 @@ def test_tensors_of_several_parts_are_refused() -> None:
         Schema.of({"x": torch.zeros(3, dtype=torch.complex32)})
 
 
-def test_values_of_most_dimensions_come_back(tmp_path: Path) -> None:
+def test_values_with_the_largest_number_of_dimensions_come_back(tmp_path: Path) -> None:
     for value in (np.ones((1,) * MOST_DIMENSIONS), torch.ones((1,) * MOST_DIMENSIONS)):
         ref = yoga.Storage(tmp_path).submit([value] * 2, "a", type(value).__name__)
         assert_rows_equal(list(ref), [value] * 2)
@@ -201,7 +201,7 @@ def test_keys_in_another_order_are_the_same_row() -> None:
     ]
 
 
-def test_a_namedtuple_whose_module_is_not_loaded_is_made_alike() -> None:
+def test_a_namedtuple_whose_module_is_not_loaded_gets_a_similar_class() -> None:
     schema = Schema.of(Point(1, "x"))
     text = json.dumps(schema.to_json()).replace("test_columns", "gone_module").replace("Point", "Dot")
     found = Rows(block_of([Point(1, "x")]))
@@ -214,7 +214,7 @@ def test_a_namedtuple_whose_module_is_not_loaded_is_made_alike() -> None:
 
 
 def odd_rows() -> dict[str, Any]:
-    """Rows of namedtuples as they are made in notebooks, functions, scripts and by hand."""
+    """Rows of namedtuples whose classes were made in notebooks, functions, scripts and by hand."""
 
     class Row(NamedTuple):
         a: Any
@@ -229,7 +229,7 @@ def odd_rows() -> dict[str, Any]:
         "renamed fields": named("Row", ["a", "class", "a", "_b"], rename=True),
         "fields of other letters": named("Row", ["größe", "名前", "\u00b5"]),
         "a name of other letters": named("Größe"),
-        "a name that is none": odd(1),
+        "an invalid name": odd(1),
         "no fields": named("Row", ""),
         "many fields": named("Row", [f"f{i}" for i in range(300)]),
         **{f"of the module {name!r}": named("Row", module=name) for name in ODD_MODULES},
@@ -265,8 +265,10 @@ assert [type(row) for row in storage.fetch("a", "1").stream()][0].__mro__[2] is 
 def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> None:
     given = (["-c", MAIN], None) if way == "-c" else (["-"], MAIN)
     command = [sys.executable, *given[0], str(tmp_path)]
-    told = subprocess.run(command, input=given[1], timeout=300, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
+    finished = subprocess.run(
+        command, input=given[1], timeout=300, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize(
@@ -278,15 +280,15 @@ def test_a_namedtuple_of_a_script_is_its_own_class(way: str, tmp_path: Path) -> 
         ("_1",),
         ("a", "a"),
         ("a", ""),
-        ("ﬁ", "fi"),  # the same name to Python's compiler
-        ("\u217eef",),  # a keyword to it
-        ("\uff3fcls",),  # a name of its own
+        ("ﬁ", "fi"),  # Python's compiler takes it for the same name
+        ("\u217eef",),  # Python's compiler takes it for a keyword
+        ("\uff3fcls",),  # a name of its own: not normalised
         ("x):__import__('os').abort()#",),
         (1, 2),
         (["a"],),
     ],
 )
-def test_what_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
+def test_a_tuple_that_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
     cls = type("Row", (tuple,), {"_fields": fields})
     with pytest.raises(SchemaError, match=r"at 'n': Row has . items and the fields .*; make it of a class"):
         Schema.of({"n": cls(range(len(fields)))})
@@ -298,7 +300,7 @@ def test_what_only_looks_like_a_namedtuple_is_refused(fields: Any) -> None:
 
 
 @pytest.mark.parametrize("fields", [None, "ab", property(lambda row: 1 // 0)])
-def test_a_tuple_of_other_fields_is_named(fields: Any) -> None:
+def test_a_tuple_whose_fields_are_not_names_is_refused(fields: Any) -> None:
     cls: Any = type("Row", (tuple,), {"_fields": fields})
     with pytest.raises(SchemaError, match=r"a value of type .*Row cannot be kept"):
         Schema.of(cls((1, 2)))
@@ -314,7 +316,7 @@ def test_a_schema_pickles_after_its_rows_were_made() -> None:
     assert schema == rows.block.schema
 
 
-# What text can be anywhere: other letters, signs, lone surrogates, nothing.
+# Any text: other letters, signs, lone surrogates, the empty text.
 texts = st.text(st.characters(), max_size=20) | st.sampled_from(
     ["", ".", "..", "%", "%2F", "/", "-1", " a. "]
 )
@@ -339,7 +341,7 @@ def test_whatever_is_published_can_be_read(classes: dict[Any, Any], id: str, ver
         try:
             row = {key: filled(cls) for key, cls in classes.items()}
             storage.submit([row, row], id, version)
-        except ValueError:  # a SchemaError, or an id that is none: said before anything is published
+        except ValueError:  # a SchemaError, or a wrong id: raised before anything is published
             assert storage.list() == []
             return
         assert storage.list() == [(id, version)]
@@ -375,8 +377,8 @@ def test_no_name_in_a_schema_imports_a_module_or_runs_anything() -> None:
         ":",
     ]
     command = [sys.executable, "-c", HOSTILE, *names, "builtins:eval"]
-    told = subprocess.run(command, timeout=300, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
+    finished = subprocess.run(command, timeout=300, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
 
 
 def damaged_schemas() -> dict[str, Any]:
@@ -433,7 +435,7 @@ def test_a_dynamic_namedtuple_pickles_in_batches() -> None:
     assert Node("leaf") == Node("leaf")
     made = namedtuple("made", "a b")
     rows = Rows(block_of([made(1, "x"), made(2, "y")]))
-    # Its class cannot be found by name, so its rows are of a class made alike.
+    # Its class cannot be found by name, so its rows are of a similar class.
     for row in (rows[0], rows.exact()[0]):
         assert (type(row).__name__, row._fields, row) == ("made", ("a", "b"), made(1, "x"))
         assert pickle.loads(pickle.dumps(row)) == row
@@ -463,7 +465,7 @@ def test_blocks_are_equal_if_schema_shapes_and_bytes_are() -> None:
 
     flat, across, up = np.zeros((2, 3)), np.zeros((3, 2)), np.ones((2, 3))
     assert equal_blocks(of(flat, up), of(flat, up), [0, 1])
-    assert equal_blocks(of(flat, up), of(flat, flat), [0])  # the other row is not looked at
+    assert equal_blocks(of(flat, up), of(flat, flat), [0])  # the other row is not compared
     for other in (of(flat, across), of(flat, flat), of(flat, up, up), of(flat, up, ragged=False)):
         assert not equal_blocks(of(flat, up), other, [0, 1])
     assert not equal_blocks(of(flat, flat), of(flat, across), [0, 1])  # the same bytes

@@ -59,10 +59,10 @@ def test_padded(lengths: list[int], padding: int) -> None:
         found = yoga.padded(padding)(batch)
         for name in ("tokens", "half"):
             expected = pad_sequence([torch.as_tensor(row[name]) for row in rows], True, padding)
-            values, told = found[name]
+            values, found_lengths = found[name]
             assert torch.equal(values, expected)
             assert values.dtype == expected.dtype
-            assert told.tolist() == lengths
+            assert found_lengths.tolist() == lengths
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -99,7 +99,7 @@ def test_rows_of_two_dimensions_are_a_list(collate: Any) -> None:
 @pytest.mark.parametrize(
     ("padding", "kind"), [(-1, "uint8"), (0.5, "int32"), (300, "uint8"), (2**40, "int16")]
 )
-def test_a_padding_that_is_no_value_is_refused(make: Any, padding: float, kind: str) -> None:
+def test_a_padding_that_is_not_a_value_of_the_column_is_refused(make: Any, padding: float, kind: str) -> None:
     dtype = getattr(torch if make is torch.arange else np, kind)
     rows = [{"t": make(n, dtype=dtype)} for n in (3, 0)]
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_a_batch_of_no_rows_is_refused() -> None:
         yoga.jagged([])
 
 
-def test_a_batch_of_many_columns_nests_as_its_rows() -> None:
+def test_a_batch_of_many_columns_is_nested_like_its_rows() -> None:
     found = yoga.jagged([(np.arange(2), {"a": [np.arange(i)]}) for i in range(3)])
     assert found[0].offsets.tolist() == [0, 2, 4, 6]
     assert found[1]["a"][0].offsets.tolist() == [0, 0, 1, 3]

@@ -1,4 +1,4 @@
-"""Tensors of several parts, over everything that their parts may be."""
+"""Tensors of several parts, with all kinds of parts."""
 
 from __future__ import annotations
 

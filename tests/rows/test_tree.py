@@ -1,4 +1,4 @@
-"""Batches of other leaves."""
+"""Batches rebuilt with other leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_containers_keep_their_types_and_others_are_leaves() -> None:
     assert found["b"] is batch["b"]
 
 
-def test_what_is_there_twice_is_so_in_the_result() -> None:
+def test_an_object_that_occurs_twice_is_one_object_in_the_result() -> None:
     part = [1]
     found = mapped([part, {"again": part}, (part,)], doubled)
     assert found[0] is found[1]["again"] is found[2][0]
@@ -49,7 +49,7 @@ def test_a_namedtuple_may_be_a_leaf() -> None:
     assert found == ["leaf", ("leaf", "leaf")]
 
 
-def test_nothing_holds_the_result_but_the_caller() -> None:
+def test_only_the_caller_holds_the_result() -> None:
     gc.disable()
     try:
         found = mapped({"x": [1, (2,)]}, lambda leaf: torch.tensor(leaf))

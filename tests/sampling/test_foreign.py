@@ -1,4 +1,4 @@
-"""The indices of an epoch as somebody's sampler draws them."""
+"""The indices of an epoch as a foreign sampler draws them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchyoga.sampling.seeding import OwnGenerators
 
 
 class Drawn:
-    """Draws each index when it is asked for."""
+    """A sampler that draws each index when it is asked for."""
 
     broken = 0
 
@@ -28,7 +28,7 @@ class Drawn:
 
 
 class Itself:
-    """Is its own iterator."""
+    """A sampler that is its own iterator."""
 
     def __iter__(self) -> Any:
         self.number = 0
@@ -59,7 +59,7 @@ def test_batches_are_kept_until_they_are_delivered_and_drawn_again_if_asked_for(
     whole = all_of(drawing)
     assert [len(batch) for batch in whole] == [2, 2, 2, 1]
     assert [drawing.batch(number) for number in (2, 0, 3)] == [whole[2], whole[0], whole[3]]
-    drawing.forget(Place(0, 2, (range(1, 2),)))  # 0 and 2 have come
+    drawing.forget(Place(0, 2, (range(1, 2),)))  # 0 and 2 have been delivered
     assert list(drawing._batches) == [1, 3]
     drawing.forget(Place(0, 4))
     assert not drawing._batches
@@ -83,7 +83,7 @@ def test_after_an_error_it_draws_to_the_same_place() -> None:
     assert all_of(drawing) == whole
 
 
-def test_nothing_that_everybody_shares_moves() -> None:
+def test_global_generators_are_left_as_they_were() -> None:
     torch.manual_seed(1)
     expected = torch.rand(7)
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Generators of random numbers into JSON and back."""
+"""Random generators into JSON and back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_generator_goes_on_where_it_was(kind: str) -> None:
 def test_states_that_do_not_fit_are_refused(kind: str) -> None:
     generator = KINDS[kind]()
     for other in KINDS:
-        if other != kind and {other, kind} != {"Mersenne", "old"}:  # which are one algorithm
+        if other != kind and {other, kind} != {"Mersenne", "old"}:  # these are one algorithm
             with pytest.raises(StateError, match="does not fit"):
                 put_back(generator, written(KINDS[other]()))
     packed = {"dtype": "<u4", "base85": "not that"}
@@ -58,7 +58,7 @@ def test_states_that_do_not_fit_are_refused(kind: str) -> None:
             put_back(generator, damaged)
 
 
-def test_what_everybody_shares_is_nobodys_own() -> None:
+def test_global_generators_do_not_count_as_a_samplers_own() -> None:
     mine = {name: make() for name, make in KINDS.items()}
     shared = {
         "a": torch.default_generator,

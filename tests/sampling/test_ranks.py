@@ -1,4 +1,4 @@
-"""Ranks: found when an iteration begins, compared when asked, over real process groups."""
+"""Ranks are found when an iteration begins, and compared on request, over real process groups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _on_rank(rank: int, world: int, work: Callable[[int], None], store: str) -> 
     before = yoga.ResumableSampler(LENGTH, seed=1), yoga.DataLoader(range(LENGTH), 2, seed=1)
     assert (before[0].num_replicas, len(before[0]), len(before[1])) == (1, 22, 11)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    # What was made before the ranks were known knows them now.
+    # A loader made before the ranks were known knows them now.
     assert (before[0].num_replicas, before[0].rank) == (world, rank)
     assert len(before[0]) == -(-LENGTH // world)
     try:
@@ -58,7 +58,7 @@ def proofs_and_comparisons(rank: int) -> None:
     assert one.prove().rows == 12
     with pytest.warns(UserWarning, match="the other 10 rows are left out"):
         deliver(one)
-    assert one.state_dict()["epoch"] == 2  # the rest of the first was left, and is lost
+    assert one.state_dict()["epoch"] == 2  # the rest of the first epoch was left out, and is lost
     assert str(one.prove()) == (
         "epoch 1: 22 of 22 rows delivered since it began, each exactly once; "
         "left out: 10 rows of epochs that were left early, up to 0"
@@ -70,20 +70,20 @@ def proofs_and_comparisons(rank: int) -> None:
         list(sampler)
         sampler.check_ranks()
         assert sampler.prove().rows == 24
-    # A rank that loads another state than the others.
+    # One rank loads another state than the others.
     other = loader()
     other.load_state_dict({**loader().state_dict(), "position": 6 if rank == 1 else 12})
     with pytest.raises(StateError, match="process 1 has position 6 at epoch 0, position 6, process 0 has 12"):
         other.check_ranks()
     deliver(other)
     assert not other.prove()
-    # A rank that has done a batch more.
+    # One rank has delivered a batch more.
     ahead = loader()
     deliver(ahead, 3 if rank == 2 else 2)
     assert "different numbers of batches" in str(ahead.prove())
     with pytest.raises(StateError, match="position"):
         ahead.check_ranks()
-    # A rank in another epoch, or with another seed.
+    # One rank is in another epoch, or has another seed.
     for options, name in (({"seed": rank}, "seed"), ({"start_offset": LENGTH * rank}, "epoch")):
         wrong = yoga.DataLoader(range(LENGTH), 2, **{"seed": 1, **options})
         with pytest.raises(StateError, match=name):
@@ -126,14 +126,14 @@ def model_parallel(rank: int) -> None:
         assert one.prove().rows == 12
         state = one.state_dict()
         assert state == loader(num_replicas=1, rank=0, start_offset=12).state_dict() | {"steps": 3}
-        # Resumed with a rank more that sees the same rows, or one less.
+        # Resumed with one rank more, or one less, that sees the same rows.
         again = loader(group=mesh["tp"])
         again.load_state_dict(state)
         again.check_ranks()
         deliver(again)
         assert again.prove().rows == LENGTH
     assert deliver(loader(group=mesh)) == deliver(loader())  # all four
-    # One of those that should see the same rows does not.
+    # One of the ranks that should see the same rows does not.
     one = loader(group=mesh["dp"])
     deliver(one, 2 if rank == 3 else 3)
     with pytest.raises(StateError, match="process 3 has position 8"):
@@ -146,7 +146,7 @@ def test_ranks_that_see_the_same_rows(tmp_path: Path) -> None:
     on_ranks(4, model_parallel, tmp_path)
 
 
-def test_rows_do_not_depend_on_how_many_see_the_same() -> None:
+def test_rows_do_not_depend_on_how_many_ranks_see_the_same() -> None:
     rows = deliver(loader())
     for data, copies in ((2, 3), (1, 4), (2, 1)):
         ranks = [deliver(loader(num_replicas=data, rank=r // copies)) for r in range(data * copies)]
@@ -180,7 +180,7 @@ def test_bad_ranks_are_refused() -> None:
         check_same([message, message], is_alone=True)
 
 
-def test_it_is_a_distributed_sampler_for_those_who_ask() -> None:
+def test_isinstance_calls_it_a_distributed_sampler() -> None:
     sampler = yoga.ResumableSampler(LENGTH)
     assert isinstance(sampler, DistributedSampler)
     assert (sampler.num_replicas, sampler.rank, sampler.num_samples, sampler.total_size) == (1, 0, 22, 22)

@@ -1,4 +1,4 @@
-"""Any sampler: drawn again after a resume, and nobody's random numbers move."""
+"""Any sampler: drawn again after a resume, without a change to other random numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WEIGHTS = torch.arange(1.0, ROWS + 1)
 
 
 class Noisy(Dataset[Any]):
-    """Rows that draw, and say who they are."""
+    """Rows that draw random numbers, and hold their own number."""
 
     def __len__(self) -> int:
         return ROWS
@@ -49,7 +49,7 @@ class Noisy(Dataset[Any]):
 
 
 class Tasks(Sampler[list[int]]):
-    """Few-shot tasks, drawn one after the other from all that there is to draw from."""
+    """Few-shot tasks, drawn one after the other from all generators there are."""
 
     def __len__(self) -> int:
         return 6
@@ -62,13 +62,13 @@ class Tasks(Sampler[list[int]]):
 
 
 class Endless(Tasks):
-    """The same without a length."""
+    """A sampler of the same tasks without a length."""
 
     __len__: Any = None
 
 
 class ByLength(Sampler[int]):
-    """Rows of like length together, in an order that follows the epoch: as `group_by_length` has it."""
+    """Rows of similar length together, in an order that depends on the epoch, as with `group_by_length`."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -87,7 +87,7 @@ class ByLength(Sampler[int]):
 
 
 class Reordered(Sampler[int]):
-    """Draws from a generator of its own as it goes, and once more at its end."""
+    """A sampler that draws from its own generator while it iterates, and once more at the end."""
 
     def __init__(self, generator: Any) -> None:
         self.rng = generator
@@ -107,7 +107,7 @@ class Reordered(Sampler[int]):
 
 
 class Stateful(Sampler[int]):
-    """Says itself where it stands, and begins there."""
+    """A sampler with a state of its own, which it begins from."""
 
     def __init__(self) -> None:
         self.begun = self.at = 0
@@ -157,7 +157,7 @@ SAMPLERS: dict[str, Callable[[], Options]] = {
 
 
 class Halves(BatchSampler):
-    """A batch sampler of somebody's: long and short batches in turn."""
+    """A foreign batch sampler: long and short batches in turn."""
 
     def __init__(self, sampler: Any) -> None:
         self.sampler = sampler
@@ -264,7 +264,7 @@ def test_without_a_seed_one_number_is_drawn_and_manual_seed_decides() -> None:
     torch.manual_seed(1)
     loader = yoga.DataLoader(list(range(9)), 2, sampler=[4, 5, 6])
     assert [batch.tolist() for batch in loader] == [[4, 5], [6]]
-    torch.manual_seed(1)  # nothing of that needs a seed
+    torch.manual_seed(1)  # none of these needs a seed
     assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(1))
 
 
@@ -338,7 +338,7 @@ def test_any_index_reaches_the_dataset_as_it_is() -> None:
         assert_rows_equal(list(loader), wholes)
         loader = yoga.DataLoader(SeenAtOnce(), batch_sampler=wholes[:1], collate_fn=lambda rows: rows[0])
         assert list(loader) == wholes[:1]
-    lists: Any = [[1, 2], [3]]  # a batch sampler in the place of a sampler, for datasets that take lists
+    lists: Any = [[1, 2], [3]]  # a batch sampler in place of a sampler, for datasets that take lists
     assert list(yoga.DataLoader(Seen(), None, sampler=lists, collate_fn=lambda row: row)) == lists
 
 
@@ -404,7 +404,7 @@ def test_a_look_at_a_batch_moves_nothing(name: str) -> None:
     seed_all()
     assert plain(loader.peek()) == plain(loader.peek()) == expected[0]
     assert drawn() == (seed_all(), drawn())[1]  # type: ignore[func-returns-value]
-    next(iter(loader))  # so does PyTorch's tutorial, for the size of a batch
+    next(iter(loader))  # PyTorch's tutorial does so for the size of a batch
     loader.set_epoch(0)
     assert [plain(batch) for _ in range(2) for batch in loader] == expected
     state = loader.state_dict()
@@ -466,7 +466,7 @@ def test_batches_that_fail_are_left_out_and_the_place_is_right(broken: Dataset[i
 
 
 class Failing(Tasks):
-    """Fails once at its fourth batch, by an error or an interrupt."""
+    """A sampler that fails once, at its fourth batch, with an error or an interrupt."""
 
     def __init__(self, error: BaseException) -> None:
         self.error: BaseException | None = error
@@ -531,7 +531,7 @@ def test_epochs_advance_and_set_epoch_reaches_the_sampler() -> None:
         assert list(alone) == orders[epoch]
     loader.set_epoch(1)
     assert [row for batch in loader for row in batch[0].tolist()] == orders[1]
-    sampler.set_epoch(0)  # what trainers call, and loops that know the sampler alone
+    sampler.set_epoch(0)  # called by trainers, and by loops that know only the sampler
     assert sampler.epoch == 0
     assert [row for batch in loader for row in batch[0].tolist()] == orders[0]
     assert loader.state_dict()["epoch"] == 1
@@ -556,7 +556,7 @@ def test_a_trainer_that_counts_anew_is_understood() -> None:
     assert [plain(batch) for batch in other] == orders[2]
 
 
-def test_what_is_left_out_is_told() -> None:
+def test_batches_left_out_are_reported() -> None:
     for name, message in (
         ("tasks", "after 2 of 6 batches .* the other 4 batches are left out"),
         ("no length", "after 2 batches .* the other batches are left out"),
@@ -567,7 +567,7 @@ def test_what_is_left_out_is_told() -> None:
             next(iter(loader))
 
 
-def test_an_iterator_of_before_a_load_is_stopped() -> None:
+def test_an_iterator_from_before_a_load_is_stopped() -> None:
     loader = loader_of("tasks", seed=3)
     iterator = iter(loader)
     next(iterator)
@@ -585,7 +585,7 @@ def test_lengths() -> None:
         len(loader_of("no length"))
 
 
-def test_an_epoch_that_is_over_without_anybody_knowing() -> None:
+def test_an_epoch_of_unknown_length_may_be_over_when_a_state_is_taken() -> None:
     whole = loader_of("no length", seed=3)
     expected = [[plain(batch) for batch in whole] for _ in range(2)]
     loader = loader_of("no length", seed=3)
@@ -630,7 +630,7 @@ def test_lengths_that_vary_and_lengths_that_are_wrong() -> None:
         check_resume(make)
 
 
-def test_states_of_something_else_are_refused() -> None:
+def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     def refused(state: Any, loader: Any, match: str) -> None:
         with pytest.raises(StateError, match=match):
             loader.load_state_dict(state)
@@ -690,7 +690,7 @@ def test_a_sampler_that_keeps_much_is_refused() -> None:
         loader.state_dict()
 
 
-def test_a_state_that_says_nothing_of_the_place_is_drawn_again() -> None:
+def test_indices_are_drawn_again_if_the_samplers_own_state_has_no_place() -> None:
     class Vague(ByLength):
         def state_dict(self) -> dict[str, int]:
             return {"epoch": self.epoch}
@@ -701,7 +701,7 @@ def test_a_state_that_says_nothing_of_the_place_is_drawn_again() -> None:
     check_resume(lambda: yoga.DataLoader(Noisy(), 5, sampler=Vague(), seed=0))
 
 
-def test_what_cannot_be_known_is_not_said() -> None:
+def test_questions_about_rows_that_only_the_sampler_knows_are_refused() -> None:
     loader = loader_of("weighted", seed=3)
     for ask in (
         loader.prove,
@@ -715,7 +715,7 @@ def test_what_cannot_be_known_is_not_said() -> None:
     assert "23 rows of a Noisy, WeightedRandomSampler, seed=3" in repr(loader)
 
 
-def test_what_is_no_sampler_is_refused() -> None:
+def test_an_object_that_is_not_a_sampler_is_refused() -> None:
     sampler: Any
     for sampler in (iter([1, 2]), (i for i in range(3)), map(int, "12")):
         with pytest.raises(TypeError, match="can be iterated only once"):
@@ -729,7 +729,7 @@ def test_what_is_no_sampler_is_refused() -> None:
     data = yoga.from_arrays(np.arange(9))
     iterator = iter(yoga.DataLoader(data, batch_sampler=[[1], [("a", 2)]]))
     assert next(iterator).tolist() == [1]
-    with pytest.raises(TypeError, match="rows are taken by an int"):  # as with torch, a batch has failed
+    with pytest.raises(TypeError, match="rows are taken by an int"):  # as with torch, the batch has failed
         next(iterator)
     with pytest.raises(StopIteration):
         next(iterator)
@@ -775,7 +775,7 @@ def test_torchs_distributed_sampler_is_elastic_and_its_set_epoch_followed() -> N
     rest = [row for batch in later for row in batch[0].tolist()]
     assert [row for pair in zip(*got, strict=True) for row in pair] + rest == orders[1]
     assert later.prove()
-    samplers[0].set_epoch(1)  # nothing of it is left
+    samplers[0].set_epoch(1)  # the epoch has no rows left
     again = [row for batch in later for row in batch[0].tolist()]
     assert again == orders[1]
     fresh = DistributedSampler(Noisy(), 1, 0, seed=5)
@@ -799,7 +799,7 @@ def test_subclasses_are_foreign() -> None:
     check_resume(lambda: yoga.DataLoader(Noisy(), 4, sampler=Even(ROWS, 1, 0, seed=2), seed=1))
 
 
-def test_on_several_ranks_torchs_own_draw_apart_and_others_are_warned_of() -> None:
+def test_on_several_ranks_torchs_samplers_draw_different_rows_and_others_give_a_warning() -> None:
     orders = [
         [
             row
@@ -831,7 +831,7 @@ def test_a_loader_pickles_and_goes_on() -> None:
 
 @pytest.mark.parametrize("method", ["fork", *FRESH_STARTS])
 def test_persistent_workers(method: str) -> None:
-    workers = 2 if method == "fork" else 1  # the others take their time to start
+    workers = 2 if method == "fork" else 1  # the other start methods are slow
     options: Any = {"num_workers": workers, "persistent_workers": True, "multiprocessing_context": method}
     loader, whole = loader_of("tasks", seed=3, **options), loader_of("tasks", seed=3)
     assert [[plain(batch) for batch in loader] for _ in range(2)] == [
@@ -848,7 +848,7 @@ def test_a_dataset_that_grows_is_noticed() -> None:
         list(loader)
 
 
-def test_ours_is_cached_and_foreign_is_not(tmp_path: Path) -> None:
+def test_a_foreign_sampler_over_a_cached_dataset(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([{"x": i} for i in range(ROWS)], "rows", "1", progress=False)
     loader = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3, num_workers=2)
     plainly = yoga.DataLoader(ref, 4, sampler=WeightedRandomSampler(WEIGHTS, 18), seed=3)

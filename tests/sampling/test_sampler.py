@@ -21,7 +21,7 @@ from torchyoga.sampling.ranks import check_same
 
 
 def interleaved(ranks: list[list[int]]) -> list[int]:
-    """The global order from what each rank got."""
+    """The global order, from the rows that each rank got."""
     return [row for step in itertools.zip_longest(*ranks) for row in step if row is not None]
 
 
@@ -152,7 +152,7 @@ def test_the_next_epoch_after_an_elastic_resume_gives_each_rank_its_own_files() 
 
     own = rows_by_rank(4, None, 3)
     for epochs in own:
-        assert len({row // 5 for rows in epochs for row in rows}) == 2  # its files, the same in every epoch
+        assert len({row // 5 for rows in epochs for row in rows}) == 2  # the same files in every epoch
         assert len(set(map(tuple, epochs))) == 3
     begun = [
         ResumableSampler(InFiles((5,) * 8), 2, rank, "block", 3, remainder="keep", locality="shard")
@@ -215,7 +215,7 @@ def test_positions_are_found_whatever_the_shuffle(options: Any) -> None:
         ({"locality": "rank"}, "locality must be 'global' or 'shard', found 'rank'"),
     ],
 )
-def test_orders_that_are_none_are_named(arguments: Any, message: str) -> None:
+def test_arguments_that_name_no_order_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ResumableSampler(10, **arguments)
 
@@ -264,7 +264,7 @@ def test_an_abandoned_iteration_is_followed_by_the_next_epoch() -> None:
         assert list(sampler) == list(again)
 
 
-def test_set_epoch_said_late_keeps_the_place() -> None:
+def test_a_late_set_epoch_keeps_the_place() -> None:
     sampler = ResumableSampler(10, seed=1)
     iterator = iter(sampler)
     first = [next(iterator) for _ in range(3)]
@@ -274,7 +274,7 @@ def test_set_epoch_said_late_keeps_the_place() -> None:
 
 
 @pytest.mark.parametrize("length", [10, 5000])  # handed out at once, and some at a time
-def test_an_iterator_from_before_a_load_says_so(length: int) -> None:
+def test_an_iterator_from_before_a_load_raises(length: int) -> None:
     sampler = ResumableSampler(length, seed=1)
     iterator = iter(sampler)
     next(iterator)
@@ -285,7 +285,7 @@ def test_an_iterator_from_before_a_load_says_so(length: int) -> None:
         sampler.state_after(0, 1)
 
 
-def test_a_batch_iterator_from_before_a_load_says_so() -> None:
+def test_a_batch_iterator_from_before_a_load_raises() -> None:
     batches = ResumableBatchSampler(ResumableSampler(20, seed=1), 4)
     iterator = iter(batches)
     next(iterator)

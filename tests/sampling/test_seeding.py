@@ -1,4 +1,4 @@
-"""Random numbers of rows and batches: from seed, epoch and row alone, wherever they are drawn."""
+"""Random numbers of rows and batches depend on seed, epoch and row only, wherever they are drawn."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from torchyoga.sampling.seeding import (
 )
 from torchyoga.testing import assert_rows_equal
 
-# Row 0 of seed 7: its number and seed, then of Python, NumPy and torch.
+# Row 0 of seed 7: its number and seed, then random numbers of Python, NumPy and torch.
 NUMBERS = (0, 1240821978366206188, 0.17556677524, 1.34612779599, 0.28789402126, -0.00631178099, 0.29087865353)
 GENERATORS: list[Any] = [np.random.MT19937, np.random.PCG64, np.random.Philox, np.random.SFC64]
 
 
 def drawn() -> list[float]:
-    """Of all three; an odd number of normal ones, for NumPy keeps the other of a pair, and Python too."""
+    """Numbers of all three; an odd number of normal ones, because NumPy and Python keep the other one of a
+    pair."""
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), float(torch.randn(1))]
 
 
@@ -56,7 +57,7 @@ class Noisy(Dataset[Any]):
         return index, torch.initial_seed(), *drawn()
 
 
-def test_the_seeds_are_these() -> None:
+def test_the_seeds_are_pinned() -> None:
     assert ROW_SEEDS_VERSION == 2
     assert row_seeds(7, 0, np.arange(4)) == [
         1240821978366206188,
@@ -71,7 +72,7 @@ def test_the_seeds_are_these() -> None:
     assert worker_seed(7, 0) == 6071926847585138835
 
 
-def test_the_numbers_of_a_row_are_these() -> None:
+def test_the_random_numbers_of_a_row_are_pinned() -> None:
     row = next(iter(yoga.DataLoader(Noisy(), 1, seed=7, collate_fn=list)))[0]
     assert row == pytest.approx(NUMBERS)
 
@@ -95,7 +96,7 @@ def test_numpy_and_torch_do_not_draw_the_same_bits() -> None:
             assert float(torch.rand(1, dtype=torch.float64)) != np.random.rand()
 
 
-def test_whatever_generators_there_are_come_back_as_they_were(generator: Any) -> None:
+def test_generators_of_any_type_are_restored(generator: Any) -> None:
     expected = [drawn() for _ in range(4)]
     np.random.set_bit_generator(generator(3))  # type: ignore[attr-defined]
     for _ in range(2):
@@ -185,7 +186,7 @@ FREE: dict[str, Any] = {
         *(pytest.param(dataset, True, id=f"free {name}") for name, dataset in FREE.items()),
     ],
 )
-def test_what_may_draw_random_numbers_is_seeded(dataset: Any, draws: bool) -> None:
+def test_datasets_that_may_draw_random_numbers_are_seeded(dataset: Any, draws: bool) -> None:
     assert draws_random_numbers(dataset) is draws
     assert yoga.DataLoader(dataset).seed_rows is draws
     assert yoga.DataLoader(dataset, seed_rows=True).seed_rows
@@ -196,12 +197,12 @@ def test_what_may_draw_random_numbers_is_seeded(dataset: Any, draws: bool) -> No
 
 
 def mixed_up(rows: Any) -> Any:
-    """A batch and what it was mixed with."""
+    """A batch and the numbers it was mixed with."""
     return list(rows), drawn()
 
 
 class Few(DataRef):
-    """Small rows, so that many batches are read at once; a row that is asked for cannot be read."""
+    """Small rows, so that many batches are read at once; one row of choice cannot be read."""
 
     is_thread_safe = True
     row_bytes = 8
@@ -364,7 +365,7 @@ def test_without_seeding_a_collate_function_draws_as_in_torch() -> None:
 
 
 def test_unseeded_rows_of_an_epochs_workers_draw_the_same_after_a_resume() -> None:
-    """The worker seeds follow from (seed, epoch), so that an epoch comes out the same if it begins anew."""
+    """The worker seeds depend on (seed, epoch), so that an epoch comes out the same if it begins anew."""
 
     def loader() -> yoga.DataLoader:
         return yoga.DataLoader(Noisy(), 3, True, seed=5, seed_rows=False, num_workers=2)
@@ -393,7 +394,7 @@ def test_functions_of_ours_and_torchs_are_not_seeded() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.random.MT19937, np.random.PCG64])
-def test_generators_of_ones_own_come_and_go(kind: Any) -> None:
+def test_own_generators_replace_the_global_ones_for_a_while(kind: Any) -> None:
     def drawn() -> Any:
         return random.gauss(0, 1), float(np.random.randn()), float(torch.randn(()))
 

@@ -1,4 +1,4 @@
-"""Random stories of training jobs, by arithmetic alone: killed and resumed, and every row comes once."""
+"""Random stories of training jobs that are killed and resumed, by arithmetic alone: every row comes once."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SOAK = 500_000
 
 
 class Iterator:
-    """Somebody's hold on an iteration."""
+    """An iterator that a training loop holds."""
 
 
 class Job:
-    """Some processes that train in step, from a state until they are killed; told by `rows` of each epoch."""
+    """Processes that train in step, from a state until they are killed; `rows` records each epoch."""
 
     def __init__(self, chance: random.Random, story: Story, states: list[Any] | None) -> None:
         self.chance, self.story = chance, story
         held = states is not None and states[0]["share"] is not None
-        if held:  # only as many ranks with as large batches can go on
+        if held:  # only the same number of ranks with the same batch size can go on
             assert states is not None
             self.world, self.size = states[0]["share"][1], states[0]["share"][3]
         else:
@@ -72,10 +72,10 @@ class Job:
                 run.deliver(0)
                 run.report()
             else:
-                run.cursor.finished(run)  # it hears of the end
+                run.cursor.finished(run)  # the end is reported to it
 
     def epoch(self, most: int) -> list[Any] | None:
-        """One epoch; the states if it was killed after `most` steps."""
+        """Trains one epoch; returns the states if it was killed after `most` steps."""
         if self.style in ("tutorial", "peeks and binds") or (
             self.style == "peeks first" and not self.story.peeked
         ):
@@ -105,7 +105,7 @@ class Job:
                 run.deliver(number)
                 run.report()
                 if self.style == "lightning" and step == 0:
-                    run.cursor.set_epoch(self.counter)  # said late
+                    run.cursor.set_epoch(self.counter)  # called late
             states = [cursor.state_dict() for cursor in self.cursors]
             self.check_in_step(states, runs)
             if step + 1 == most:
@@ -150,7 +150,7 @@ class Story:
         )
 
     def has_steps(self, job: Job) -> bool:
-        """True if `next(iter(loader))` gives a batch on every rank; else their programs end."""
+        """True if `next(iter(loader))` gives a batch on every rank; otherwise their programs end."""
         return all(cursor.iteration(job.size, job.drop_last).num_steps for cursor in job.cursors)
 
     def train(self, epoch: int, run: Iteration, number: int, rank: int, job: Job) -> None:
@@ -160,7 +160,8 @@ class Story:
         self.rows.setdefault(epoch, Counter()).update(rows)
 
     def ended(self, epoch: int, job: Job) -> None:
-        """Every position of the epoch once; but for what the policy of its last job adds or leaves out."""
+        """Checks that every position of the epoch came once, except those that the policy of its last job
+        adds or leaves out."""
         found = self.rows.pop(epoch, Counter())
         inside = {position: n for position, n in found.items() if position < self.length}
         assert all(n == 1 for n in found.values()), f"rows came twice: {found}"

@@ -1,4 +1,4 @@
-"""in_order=False: batches come as they are ready, and the state is exact all the same."""
+"""in_order=False: batches come as they are ready, and the state is still exact."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Uneven:
 def loader(**options: Any) -> yoga.DataLoader:
     options = {"num_workers": 2, "in_order": False, "remainder": "keep", **options}
     may_come = None
-    if options["num_workers"] > 1:  # or else no other batch would come first
+    if options["num_workers"] > 1:  # otherwise no other batch would come first
         context = multiprocessing.get_context(options.get("multiprocessing_context"))
         may_come = context.Event()
     return yoga.DataLoader(Uneven(may_come), BATCH, True, seed=3, **options)
 
 
 def some(loader: yoga.DataLoader, steps: int | None = None) -> list[int]:
-    """The rows of so many batches; the first of an epoch comes when two others have come, or not at all."""
+    """The rows of `steps` batches; the first batch of an epoch comes after two others, or not at all."""
     may_come = getattr(loader.dataset, "may_come", None)
     rows: list[int] = []
-    batches = iter(loader)  # not let go before the end, or else its workers would be ended while they wait
+    batches = iter(loader)  # kept until the end, or its workers would be ended while they wait
     for step, batch in enumerate(itertools.islice(batches, steps)):
         rows += batch.tolist()
         if step == 1 and may_come is not None:
@@ -100,13 +100,13 @@ def test_resumed_twice_every_row_comes_once(prefetch: int) -> None:
             one.load_state_dict(state)
         rest = [some(one) for one in ranks]
         assert sorted(got + sum(rest, [])) == list(range(LENGTH))
-        # What is left comes in the order of the epoch.
+        # Batches that were overtaken come in the order of the epoch.
         dealt = [row for step in itertools.zip_longest(*rest) for row in step if row is not None]
         assert dealt == [row for row in whole if row not in got]
         proof = yoga.prove([one.receipt() for one in ranks])
         assert proof
         assert proof.rows == LENGTH
-    assert early  # or else nothing was tested
+    assert early  # otherwise nothing was tested
 
 
 def test_a_whole_epoch_and_the_next() -> None:

@@ -1,4 +1,4 @@
-"""Builds: any cut into blocks and files holds the same rows; what interrupts one loses and spoils nothing."""
+"""Builds: any cut into blocks and files holds the same rows; interruptions lose and spoil nothing."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def test_any_cut_of_arrays_is_the_same_dataset(tmp_path: Path) -> None:
         assert_rows_equal(list(ref), [{"x": arrays["x"][i], "y": arrays["y"][i]} for i in range(100)])
 
 
-def test_one_other_value_is_another_fingerprint(tmp_path: Path) -> None:
+def test_a_single_different_value_changes_the_fingerprint(tmp_path: Path) -> None:
     store = Store(tmp_path)
     found = {built(store, MapSource(ROWS), "whole").fingerprint}
     others = {
         "fixed": ROWS[6]["fixed"] + np.float32(1e-6),
         "ragged": ROWS[6]["ragged"].flip(0),
-        "boxes": np.zeros((0, 1), np.int16),  # no values either, but of another shape
+        "boxes": np.zeros((0, 1), np.int16),  # without values, too, but with another shape
         "text": "e\u0301"[: len(ROWS[6]["text"])],
         "number": 7,
     }
@@ -131,7 +131,7 @@ def test_one_other_value_is_another_fingerprint(tmp_path: Path) -> None:
 
 
 class Breakable:
-    """Rows that note each reading, until `breaks` says that a row cannot be read."""
+    """Rows that record each read, and fail where `breaks` says so."""
 
     def __init__(self, rows: list[Any]) -> None:
         self.given = rows
@@ -167,7 +167,7 @@ def test_whatever_breaks_the_source_the_build_is_continued(tmp_path: Path, error
     assert staged(store) == []
 
 
-def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_path: Path) -> None:
+def test_a_source_that_fails_while_rows_are_compared_loses_no_progress(tmp_path: Path) -> None:
     store, source = Store(tmp_path), Breakable(ROWS)
     for breaks in (30, 0, 29):
         source.breaks = {breaks: ConnectionError("offline")}
@@ -176,10 +176,10 @@ def test_a_source_that_is_away_when_its_rows_are_compared_keeps_its_place(tmp_pa
     source.breaks, source.read = {}, []
     assert_rows_equal(list(built(store, MapSource(source), "1")), ROWS)
     assert {0, 29, *range(30, 40)} <= set(source.read)
-    assert len(source.read) <= 15  # and three that are drawn
+    assert len(source.read) <= 15  # and three that are drawn at random
 
 
-def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: Path) -> None:
+def test_rows_before_an_interruption_do_not_decide_which_columns_vary(tmp_path: Path) -> None:
     rows = [(np.zeros(3 if i < 10 else i), i) for i in range(20)]
     store, source = Store(tmp_path), Breakable(rows)
     for stop in (4, 8):
@@ -190,12 +190,12 @@ def test_rows_before_an_interruption_do_not_settle_which_columns_vary(tmp_path: 
     ref = built(store, MapSource(source), "1")
     assert_rows_equal(list(ref), rows)
     assert {0, *range(7, 20)} <= set(source.read)
-    assert len(source.read) <= 15  # and one that is drawn
+    assert len(source.read) <= 15  # and one that is drawn at random
     assert ref.fingerprint == built(store, MapSource(rows), "2").fingerprint
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "note", "note of another time", "rows", "length"])
-def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> None:
+def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: str) -> None:
     store, source = Store(tmp_path), Breakable(list(ROWS))
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
@@ -225,8 +225,8 @@ def test_what_cannot_be_continued_is_built_anew(tmp_path: Path, damage: str) -> 
     checked(store, "1")
 
 
-def test_many_files_are_noted_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it costs to note a file does not grow with the files before it; half a line is none."""
+def test_many_files_are_recorded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of recording a file does not grow with the files before it; half a line is ignored."""
     monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 1)
     store, source = Store(tmp_path), Breakable([*range(50)])
     source.breaks = {30: OSError("offline")}
@@ -242,7 +242,7 @@ def test_many_files_are_noted_one_by_one(tmp_path: Path, monkeypatch: pytest.Mon
     checked(store, "1")
 
 
-def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
+def test_half_a_file_is_not_continued(tmp_path: Path) -> None:
     store, source = Store(tmp_path), Breakable(ROWS)
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
@@ -256,7 +256,7 @@ def test_half_of_a_file_is_no_part_of_what_is_continued(tmp_path: Path) -> None:
     checked(store, "1")
 
 
-def test_a_build_with_another_schema_is_built_anew(tmp_path: Path) -> None:
+def test_a_build_with_another_schema_starts_over(tmp_path: Path) -> None:
     ragged = yoga.Schema.of(np.zeros(2), ragged=["value"])
     for before, now in ((None, ragged), (ragged, None)):
         store, source = Store(tmp_path / str(now)), Breakable([np.zeros(2)] * 9)
@@ -269,7 +269,7 @@ def test_a_build_with_another_schema_is_built_anew(tmp_path: Path) -> None:
 
 
 def interrupted(store: Store, source: Breakable, at: int, **options: Any) -> None:
-    """Leaves a build of that version that a broken row has stopped."""
+    """Leaves an unfinished build of that version, which a broken row has stopped."""
     source.breaks = {at: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
         built(store, MapSource(source), "1", block_bytes=3000, **options)
@@ -293,7 +293,7 @@ def of_another_kind(rows: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("change", [changed_in_the_middle, exchanged, every_third, of_another_kind])
-def test_rows_changed_inside_finished_files_are_seen(
+def test_rows_changed_inside_finished_files_are_detected(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"x": np.full(20, i), "s": "t" * (i % 9)} for i in range(1000)]
@@ -310,8 +310,8 @@ def test_rows_changed_inside_finished_files_are_seen(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_rows_that_come_many_at_once_are_compared_as_they_were_read(tmp_path: Path, workers: int) -> None:
-    """What is computed for many rows at once may differ in its last bits from what is computed for one."""
+def test_rows_read_many_at_once_are_compared_in_the_same_groups(tmp_path: Path, workers: int) -> None:
+    """Values computed for many rows at once may differ in their last bits from those computed for one."""
 
     class Together:
         fails = True
@@ -338,7 +338,7 @@ def test_rows_that_come_many_at_once_are_compared_as_they_were_read(tmp_path: Pa
     )
 
 
-def test_the_rows_that_are_compared_are_few_and_others_every_time(tmp_path: Path) -> None:
+def test_few_rows_are_compared_and_different_ones_each_time(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(1000)]
     store, source, compared = Store(tmp_path), Breakable(rows), []
     for _ in range(3):
@@ -348,7 +348,7 @@ def test_the_rows_that_are_compared_are_few_and_others_every_time(tmp_path: Path
             built(store, MapSource(source), "1")
         compared.append({number for number in source.read if number < 900})
         assert 32 <= len([number for number in source.read if number < 950]) <= 32 + 4
-        for start in range(0, 900, 100):  # in each tenth of what is kept
+        for start in range(0, 900, 100):  # in each tenth of the kept rows
             assert any(start <= number < start + 100 for number in compared[-1])
     assert len(compared[0] ^ compared[1]) > 20
 
@@ -364,7 +364,7 @@ def test_a_build_is_continued_by_any_number_of_workers(tmp_path: Path, workers: 
     assert_rows_equal(list(ref), rows)
 
 
-def test_other_code_of_the_same_rows_is_built_anew(tmp_path: Path) -> None:
+def test_a_build_by_other_code_starts_over(tmp_path: Path) -> None:
     rows = [{"x": np.full(20, i)} for i in range(100)]
     functions = {text: FunctionEntry(text * 32, "0" * 32, {}) for text in "ab"}
     for now, same in (("a", True), ("b", False), ("", False)):
@@ -375,7 +375,7 @@ def test_other_code_of_the_same_rows_is_built_anew(tmp_path: Path) -> None:
         assert (ref.manifest.build == token) is same
 
 
-def test_rows_that_differ_each_time_say_why_the_build_starts_over(
+def test_the_log_says_why_a_build_of_random_rows_starts_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Random(Breakable):
@@ -385,7 +385,7 @@ def test_rows_that_differ_each_time_say_why_the_build_starts_over(
     store, source = Store(tmp_path), Random([{"x": np.full(20, i)} for i in range(100)])
     interrupted(store, source, 90)
     ref = built(store, MapSource(source), "1")
-    assert source.read.count(50) >= 1  # what is kept are rows of one pass
+    assert source.read.count(50) >= 1  # all kept rows were read in one pass
     assert len(ref) == 100
     (message,) = caplog.messages
     assert "row 0 of the source differs each time it is read, as if augmented at random" in message
@@ -441,7 +441,7 @@ def test_a_row_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
         assert (store.published(), staged(store)) == ([], [])
 
 
-def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
+def test_a_wrong_length_is_an_error(tmp_path: Path) -> None:
     class Fewer(Breakable):
         def __getitems__(self, numbers: list[int]) -> list[Any]:
             return [self.given[i] for i in numbers if i != 3]
@@ -459,7 +459,7 @@ def test_a_length_that_is_wrong_is_said(tmp_path: Path) -> None:
     assert store.published() == []
 
 
-def test_arrays_do_not_go_in_under_another_schema(tmp_path: Path) -> None:
+def test_arrays_with_another_schema_are_refused(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for row in (np.zeros(8, np.float32), np.zeros(4, np.int64)):  # of as many bytes
         with pytest.raises(SchemaError, match="Leave schema out, or convert the arrays"):
@@ -468,7 +468,7 @@ def test_arrays_do_not_go_in_under_another_schema(tmp_path: Path) -> None:
     assert_rows_equal(list(ref), [np.ones(4)] * 3)
 
 
-def test_an_empty_source_keeps_the_schema_it_was_given(tmp_path: Path) -> None:
+def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> None:
     store, schema = Store(tmp_path), yoga.Schema.of({"x": 1})
     for version, source in (("map", MapSource([])), ("iterator", IteratorSource(iter(())))):
         assert built(store, source, version).schema is None
@@ -476,7 +476,7 @@ def test_an_empty_source_keeps_the_schema_it_was_given(tmp_path: Path) -> None:
     assert built(store, source_of_arrays({"x": np.zeros(0, np.int64)}), "arrays").schema is not None
 
 
-def test_an_endless_source_says_so_while_it_runs(
+def test_an_endless_source_is_reported_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 10_000)
@@ -533,9 +533,9 @@ print(refused)
 
 
 def test_wherever_the_disk_is_full_the_old_version_stays_whole(tmp_path: Path) -> None:
-    told = run_program(FULL, str(tmp_path), FORMAT)
-    assert told.returncode == 0, told.stderr
-    assert int(told.stdout) == 20
+    finished = run_program(FULL, str(tmp_path), FORMAT)
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) == 20
 
 
 def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -545,7 +545,7 @@ def test_progress_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 class Sequential(BlockSource):
-    """Blocks of 7 rows, of which nobody knows how many there are."""
+    """Blocks of 7 rows, whose number is unknown."""
 
     def __init__(self, num_blocks: int) -> None:
         self.length = None

@@ -26,7 +26,7 @@ LOCK_SECONDS = 250.0
 
 
 def live(folder: Path, name: int, seconds: float) -> None:
-    """One of the crowd; AssertionError or any error that nobody should see ends it."""
+    """One of many processes; AssertionError, or any error that users should never see, ends it."""
     signal.alarm(int(seconds + PATIENCE))
     chance = random.Random(f"{time.time()} {name}")
     storage, generation = yoga.Storage(folder / "storage", timeout=LOCK_SECONDS), name * 10**9
@@ -55,7 +55,7 @@ def live(folder: Path, name: int, seconds: float) -> None:
             else:
                 chance.choice([storage, elsewhere]).clean(0)
         except (NotFoundError, ExistsError):
-            pass  # somebody was faster
+            pass  # another process was faster
         except BaseException:
             print(f"process {name} wanted to {act} {id!r} {version!r}")
             raise
@@ -76,10 +76,10 @@ def crowd(folder: Path, processes: int, seconds: float) -> None:
         assert unexpected(storage, bystanders) == []
 
 
-def test_a_crowd(tmp_path: Path) -> None:
+def test_many_processes_use_one_storage_at_once(tmp_path: Path) -> None:
     crowd(tmp_path, PROCESSES, SECONDS)
 
 
 @pytest.mark.soak
-def test_a_large_crowd_for_minutes(tmp_path: Path) -> None:
+def test_many_processes_use_one_storage_at_once_for_minutes(tmp_path: Path) -> None:
     crowd(tmp_path, PROCESSES_IN_ALL, SECONDS_IN_ALL)

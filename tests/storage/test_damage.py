@@ -1,4 +1,4 @@
-"""Files and manifests that were changed in any way: they give exactly their rows, or a YogaError."""
+"""Files and manifests that were changed in any way give exactly their rows, or a YogaError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchyoga.versions.manifest import digest
 MUTANTS, MUTANTS_IN_ALL = 150, 2500  # of each kind of version
 KINDS = ["lmdb", "hdf5", "hdf5 gzip", "hdf5 lzf"]
 
-# Reads each mutant of a version in one process, which shall neither crash, hang nor need memory without end.
+# Reads each mutant of a version in one process, which must not crash, hang or need unlimited memory.
 READER = """
 import json, resource, signal, sys
 import numpy as np
@@ -96,7 +96,7 @@ def without_a_piece(data: bytes, chance: random.Random) -> bytes:
 
 
 def swapped(data: bytes, chance: random.Random) -> bytes:
-    """Two pieces of equal size, one in the place of the other."""
+    """Two pieces of equal size have changed places."""
     size = min(chance.choice([1, 8, 512, 4096]), len(data) // 2)
     one, other = (chance.randrange(len(data) // size) * size for _ in range(2))
     found = bytearray(data)
@@ -113,7 +113,7 @@ def overwritten(data: bytes, chance: random.Random) -> bytes:
 
 
 def of_large_numbers(data: bytes, chance: random.Random) -> bytes:
-    """A number of eight bytes is another."""
+    """A number of eight bytes is replaced."""
     start = chance.randrange(len(data) // 8) * 8
     number = chance.choice([-1, 0, 1, 2**31, 2**62, -(2**62), 2**63 - 1])
     return data[:start] + number.to_bytes(8, "little", signed=True) + data[start + 8 :]
@@ -125,7 +125,7 @@ BYTES = [flipped, cut, grown, without_a_piece, swapped, overwritten, of_large_nu
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in it."""
+    """The paths of all values in it."""
     found = [path] if path else []
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, child in items:
@@ -142,7 +142,7 @@ VALUES = [
 
 
 def changed(content: Any, chance: random.Random) -> None:
-    """One thing in it is another, gone, twice there, or in another's place."""
+    """One value in it is replaced, deleted, duplicated or moved."""
     path = chance.choice(places(content))
     parent = content
     for key in path[:-1]:
@@ -166,7 +166,7 @@ def changed(content: Any, chance: random.Random) -> None:
 
 
 def forged(data: bytes, chance: random.Random) -> bytes:
-    """A manifest that says something else, and whose checksum fits."""
+    """A manifest with a changed value and the right checksum."""
     content = json.loads(data)
     del content["checksum"]
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
@@ -179,7 +179,7 @@ def forged(data: bytes, chance: random.Random) -> bytes:
 
 
 def mutants(directory: Path, first: int, count: int) -> Any:
-    """Makes one mutant after the other in place of the version: yields the seed of each, and what it is."""
+    """Puts one mutant after the other in place of the version: yields the seed and a description of each."""
     whole = {path.name: path.read_bytes() for path in directory.iterdir()}
     for seed in range(first, first + count):
         chance = random.Random(f"{directory.name} {seed}")
@@ -204,20 +204,22 @@ def read_mutants(folder: Path, kind: str, first: int, count: int) -> dict[str, i
     format, _, compression = kind.partition(" ")
     storage = yoga.Storage(folder, format, compression or None)
     storage.submit(rows(), "a", kind, progress=False)
-    told = run_program(READER, str(folder), kind, str(first), str(count), timeout=PATIENCE + count)
-    *_, last = told.stdout.splitlines() or [""]
-    assert told.returncode == 0, f"{kind}, mutant {last}: ended with {told.returncode}\n{told.stderr[-3000:]}"
+    finished = run_program(READER, str(folder), kind, str(first), str(count), timeout=PATIENCE + count)
+    *_, last = finished.stdout.splitlines() or [""]
+    assert finished.returncode == 0, (
+        f"{kind}, mutant {last}: ended with {finished.returncode}\n{finished.stderr[-3000:]}"
+    )
     return dict(json.loads(last))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_mutants(kind: str, tmp_path: Path) -> None:
+def test_damaged_files_give_their_rows_or_an_error(kind: str, tmp_path: Path) -> None:
     outcomes = read_mutants(tmp_path, kind, 0, MUTANTS)
     assert outcomes["refused"] > MUTANTS // 2
-    assert outcomes["read"] > 0  # such as an `created` that is another
+    assert outcomes["read"] > 0  # such as another `created`
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_mutants(kind: str, tmp_path: Path) -> None:
+def test_thousands_of_damaged_files_give_their_rows_or_an_error(kind: str, tmp_path: Path) -> None:
     read_mutants(tmp_path, kind, random.randrange(2**32), MUTANTS_IN_ALL)

@@ -1,4 +1,4 @@
-"""A disk that is full, wherever that shows: the error says so, and what was there stays as it was."""
+"""A full disk, wherever that shows: the error says so, and existing versions stay as they were."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchyoga.rows.block import block_of
 
 OLD = [{"x": np.full(1000, i), "s": "old" * i} for i in range(40)]
 NEW = [{"x": np.full(1000, -i), "s": "new" * i} for i in range(60)]
-# From nothing at all past what a version of NEW takes.
+# From no space at all to more than a version of NEW takes.
 LEFT = (0, 4096, 8192, 16384, 65536, 200_000, 420_000, 520_000, 560_000, 600_000, 700_000)
 
 
@@ -28,7 +28,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def refused(act: Callable[[], object]) -> bool:
-    """Whether there was no space for it, which the error says; any other error is raised."""
+    """True if it failed because there was no space, and the error says so; any other error is raised."""
     try:
         act()
         return False
@@ -42,7 +42,7 @@ def refused(act: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_writer_says_that_the_disk_is_full(format: str, disk: SmallDisk) -> None:
-    """Whether it shows when the file is made, written or closed, for LMDB is told of it in several ways."""
+    """When the file is made, written or closed: LMDB learns of it in several ways."""
     blocks = [block_of(NEW[start : start + 10]) for start in range(0, 60, 10)]
     stages = []
 
@@ -122,7 +122,7 @@ def test_nothing_new_is_left_and_nothing_old_is_lost(
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_copy_for_which_there_is_no_space_publishes_nothing(format: str, disk: SmallDisk) -> None:
-    """What has arrived waits in `.staging` for the next try."""
+    """Files that have arrived wait in `.staging` for the next try."""
     storage = yoga.Storage(disk.path / "storage", format)
     elsewhere = yoga.Storage(disk.path.parent / "elsewhere", format)
     storage.submit(OLD, "old", "1", progress=False)
@@ -161,10 +161,10 @@ class Breaks:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_note_of_progress_for_which_there_is_no_space_is_done_without(
+def test_without_space_for_its_progress_note_a_build_raises_the_error_of_its_source(
     format: str, disk: SmallDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The source's own error comes out, and the next build gives every row."""
+    """The source's own error is raised, and the next build gives every row."""
     storage = yoga.Storage(disk.path / "storage", format)
     storage.submit(OLD, "old", "1", progress=False)
     for left in LEFT[:6]:

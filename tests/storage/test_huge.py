@@ -43,7 +43,7 @@ print(json.dumps({
 
 
 def sparse() -> Any:
-    """The module that writes versions of zeros, which the benchmarks use, too."""
+    """The module that writes versions of zeros; the benchmarks use it, too."""
     path = Path(__file__).parents[2] / "benchmarks" / "sparse.py"
     spec = importlib.util.spec_from_file_location("sparse", path)
     assert spec is not None
@@ -57,9 +57,9 @@ def sparse() -> Any:
 def test_a_billion_rows(tmp_path: Path) -> None:
     sparse().write_sparse(tmp_path, "huge", 8, 10**9, 1000)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert told.returncode == 0, told.stderr
-    found = json.loads(told.stdout)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout)
     assert found["length"] == 10**9
     assert found["first"] == [[0] * 8] * 2
     assert found["rows"] == 256 * 200

@@ -1,4 +1,4 @@
-"""Whatever is done to a directory, killed at random moments: nothing is lost, half there or left for ever."""
+"""All operations on a directory, killed at random moments: nothing is lost, half written or left for ever."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from torchyoga.formats.contract import FORMATS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-KILLS, KILLS_IN_ALL = 15, 400  # of each format
+KILLS, KILLS_IN_ALL = 15, 400  # for each format
 
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both come back
+    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both are restored
     monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
     make_small_files()
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_kills(format: str, tmp_path: Path) -> None:
+def test_kills_at_random_moments_lose_nothing(format: str, tmp_path: Path) -> None:
     kill_many(DirectoryWorld(tmp_path, format, random.Random(0)), KILLS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("format", FORMATS)
-def test_many_kills(format: str, tmp_path: Path) -> None:
+def test_thousands_of_kills_at_random_moments_lose_nothing(format: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     kill_many(DirectoryWorld(tmp_path, format, random.Random(seed)), KILLS_IN_ALL)

@@ -1,4 +1,4 @@
-"""Storage: what goes in comes back; versions never change; nothing is ever half there."""
+"""Storage: rows come back as they went in; versions never change; none is ever half written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROWS = [{"x": np.full((2, 3), i, np.float32), "y": (i, str(i)), "t": torch.arang
 
 
 class Map(Dataset[Any]):
-    """Counts what it reads in a file, and fails at one row while `fuse` exists."""
+    """Rows that record each read in a file; one of them fails while `fuse` exists."""
 
     def __init__(self, log: Path | None = None, fuse: Path | None = None, length: int = 40) -> None:
         self.log, self.fuse, self.length = log, fuse, length
@@ -151,7 +151,7 @@ def test_generator_functions_are_cached_once(storage: yoga.Storage) -> None:
     assert numbers.__name__ == "numbers"
 
 
-def test_arguments_of_another_kind_are_said(storage: yoga.Storage) -> None:
+def test_arguments_of_a_wrong_type_are_refused(storage: yoga.Storage) -> None:
     storage.submit([1], "a", "1")
     with pytest.raises(TypeError, match=r"to must be a Storage, found 'there'; pass Storage\('there'\)"):
         storage.copy("a", "1", to="there")  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def test_overwriting_leaves_open_readers_what_they_opened(storage: yoga.Storage)
         pickle.loads(pickle.dumps(new))
 
 
-def test_missing_versions_say_what_there_is(storage: yoga.Storage) -> None:
+def test_the_error_for_a_missing_version_lists_those_that_exist(storage: yoga.Storage) -> None:
     with pytest.raises(NotFoundError, match="holds nothing"):
         storage.fetch("a", "1")
     storage.submit([1], "a", "1")
@@ -287,13 +287,13 @@ def test_a_build_whose_source_broke_is_continued(storage: yoga.Storage, tmp_path
     ref = storage.submit(Map(log, fuse), "a", "1", num_workers=workers)
     assert_rows_equal(list(ref), ROWS)
     read = [int(line) for line in log.read_text().split()]
-    assert len(read) < 40  # 10 rows or 16, and the few that were compared
+    assert len(read) < 40  # 10 or 16 rows, and the few that were compared
     assert sorted(set(range(30 if workers == 0 else 32, 40)) - set(read)) == []
     storage.check("a", "1")
     assert ref.fingerprint == storage.submit(ROWS, "b", "1").fingerprint
 
 
-def test_a_dataset_that_has_changed_is_built_anew(storage: yoga.Storage, tmp_path: Path) -> None:
+def test_the_build_of_a_dataset_that_has_changed_starts_over(storage: yoga.Storage, tmp_path: Path) -> None:
     fuse = tmp_path / "fuse"
     fuse.touch()
 
@@ -377,7 +377,7 @@ print("done", flush=True)
 """
 
 
-def test_killed_at_any_moment_nothing_or_everything_is_there(storage: yoga.Storage) -> None:
+def test_killed_at_any_moment_a_version_is_complete_or_absent(storage: yoga.Storage) -> None:
     rng = random.Random(1)
     for _ in range(8):
         with started(BUILDER, str(storage.path), FORMAT) as builder:
@@ -451,7 +451,7 @@ def test_many_processes_and_threads_build_once(tmp_path: Path) -> None:
 
 
 def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator[Any]) -> None:
-    """Before a method does its work, somebody else does the next of these acts."""
+    """Before a method does its work, another process does the next of these acts."""
     method, is_acting = getattr(where, name), False
 
     def after_an_act(*args: Any, **more: Any) -> Any:
@@ -468,7 +468,7 @@ def first(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, acts: Iterator
 
 @pytest.mark.parametrize("times", [1, 3, 9])
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_what_is_overwritten_meanwhile_is_not_called_damaged(
+def test_a_version_overwritten_meanwhile_is_not_called_damaged(
     doing: str, times: int, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.submit([0], "a", "1")
@@ -486,7 +486,7 @@ def test_what_is_overwritten_meanwhile_is_not_called_damaged(
 
 
 @pytest.mark.parametrize("doing", ["check", "copy"])
-def test_what_is_removed_meanwhile_is_not_called_damaged(
+def test_a_version_removed_meanwhile_is_not_called_damaged(
     doing: str, storage: yoga.Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.submit([0], "a", "1")
@@ -499,8 +499,8 @@ def test_what_is_removed_meanwhile_is_not_called_damaged(
     assert to.list() == []
 
 
-def test_checks_and_copies_beside_builds(storage: yoga.Storage, tmp_path: Path) -> None:
-    """Whatever they meet, they call nothing damaged."""
+def test_checks_and_copies_during_builds_find_no_damage(storage: yoga.Storage, tmp_path: Path) -> None:
+    """Whatever they find, they call nothing damaged."""
     storage.submit([0, 0], "a", "1")
     is_over, failures = threading.Event(), []
 
@@ -551,20 +551,20 @@ storage.check("new", "1")
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
-    told = run_program(FULL, str(tmp_path), FORMAT, str(8 * 2**20))
-    assert told.returncode == 0, told.stderr
-    assert "free some space" in told.stdout
+    finished = run_program(FULL, str(tmp_path), FORMAT, str(8 * 2**20))
+    assert finished.returncode == 0, finished.stderr
+    assert "free some space" in finished.stdout
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 9 * 2**20) as disk:
-        told = run_program(FULL, str(disk.path / "s"), FORMAT)
-        assert told.returncode == 0, told.stderr
-        assert "No space left on device" in told.stdout
-        assert "free some space" in told.stdout
+        finished = run_program(FULL, str(disk.path / "s"), FORMAT)
+        assert finished.returncode == 0, finished.stderr
+        assert "No space left on device" in finished.stdout
+        assert "free some space" in finished.stdout
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(OSError, match="cannot write to the storage"):
         yoga.Storage(tmp_path / "file" / "s", FORMAT).submit([1], "a", "1")
@@ -574,7 +574,9 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         yoga.Storage(tmp_path, format="zip")
 
 
-def test_the_fingerprint_is_of_the_rows(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_depends_on_the_rows_only(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = storage.submit(ROWS, "a", "1").fingerprint
     assert storage.submit(iter(ROWS), "a", "2").fingerprint == one
     assert storage.submit(ROWS[1:] + ROWS[:1], "a", "3").fingerprint != one
@@ -621,11 +623,11 @@ print(peak - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells its memory there")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux reports its memory there")
 def test_memory_while_building_is_bounded(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", MEMORY, str(tmp_path), FORMAT]
-    told = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
-    assert 0 < int(told.stdout) < 100 * 1024  # KiB, while 400 MB went through
+    finished = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=True)
+    assert 0 < int(finished.stdout) < 100 * 1024  # KiB, while 400 MB went through
 
 
 def test_loaders_take_an_empty_dataset(storage: yoga.Storage) -> None:
@@ -665,7 +667,7 @@ def test_a_version_is_converted_in_place(storage: yoga.Storage) -> None:
     (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
     assert data.suffix == format_named(OTHER[FORMAT]).SUFFIX
     assert (after.fingerprint, after.schema) == (before.fingerprint, before.schema)
-    # Whoever has it open reads on, and whoever names it finds the same rows.
+    # Readers that have it open read on, and a new fetch finds the same rows.
     unopened = pickle.loads(pickled)
     for ref in (before, opened, unopened, after, storage.fetch("a", "1")):
         assert_rows_equal(list(ref), ROWS)

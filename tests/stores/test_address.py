@@ -1,4 +1,4 @@
-"""What a storage may be called."""
+"""The addresses that a storage may have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_directory_may_be_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [path.name for path in tmp_path.iterdir()] == [place.name]
 
 
-def test_an_address_is_made_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_an_address_makes_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert directory_of("below/x") == tmp_path / "below" / "x"
     assert directory_of("local:///data") == Path("/data").absolute()

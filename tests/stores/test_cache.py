@@ -1,4 +1,4 @@
-"""The cache folder: what is in it, what goes when room is needed, and who downloads."""
+"""The cache folder: what is in it, what is deleted to make room, and which process downloads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchyoga.stores.cache import Cache, default_folder
 
 
 def key(name: str) -> str:
-    """What a file of that letter is called."""
+    """The key of the file with this letter."""
     return f"{ord(name):032x}.mdb"
 
 
@@ -66,8 +66,8 @@ def test_a_file_is_downloaded_once(tmp_path: Path) -> None:
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.booleans()), max_size=30),
     st.integers(0, 40),
 )
-def test_what_was_not_used_for_longest_goes_first(uses: list[tuple[str, bool]], limit: int) -> None:
-    """Against a list of names in order of use."""
+def test_files_not_used_for_longest_are_deleted_first(uses: list[tuple[str, bool]], limit: int) -> None:
+    """Compared with a list of names in order of use."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def test_what_was_not_used_for_longest_goes_first(uses: list[tuple[str, bool]], 
             assert sum(kept(cache).values()) <= max(limit, sizes[name])
 
 
-def test_what_is_deleted_stays_readable_where_it_is_mapped(tmp_path: Path) -> None:
+def test_a_deleted_file_stays_readable_while_it_is_mapped(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 10)
     with open(put(cache, "a", 8), "rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -119,7 +119,7 @@ def test_an_interrupted_download_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert seen == [0, 5, 10]
 
 
-def test_parts_that_nobody_goes_on_with_are_deleted(tmp_path: Path) -> None:
+def test_abandoned_parts_are_deleted(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 100)
     for name, age in ((key("o"), 2 * 86400), (key("n"), 60), ("my own", 2 * 86400)):
         part = tmp_path / "parts" / name
@@ -130,7 +130,7 @@ def test_parts_that_nobody_goes_on_with_are_deleted(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "parts").iterdir()} == {key("n"), "my own"}
 
 
-def test_a_full_disk_deletes_what_is_old_and_then_says_so(tmp_path: Path) -> None:
+def test_on_a_full_disk_old_files_are_deleted_before_there_is_an_error(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     put(cache, "a", 5)
     put(cache, "b", 5)
@@ -146,13 +146,13 @@ def test_a_full_disk_deletes_what_is_old_and_then_says_so(tmp_path: Path) -> Non
     assert tries == [["a", "b"], ["b"], []]
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match="pass another cache_dir"):
         put(Cache(tmp_path / "file"), "k", 5)
 
 
-def test_what_is_built_here_is_kept_if_it_fits(tmp_path: Path) -> None:
+def test_files_built_here_are_kept_if_they_fit(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache", 10)
     put(cache, "a", 8)
     for name, nbytes in (("large", 11), ("b", 9)):
@@ -200,7 +200,7 @@ def test_processes_share_a_bound(tmp_path: Path) -> None:
     assert sum(kept(Cache(tmp_path / "cache")).values()) <= 1500
 
 
-def test_a_downloader_that_dies_blocks_nobody(tmp_path: Path) -> None:
+def test_a_downloader_that_dies_does_not_block_others(tmp_path: Path) -> None:
     dying = """
 import os, signal, sys
 from pathlib import Path
@@ -220,7 +220,9 @@ Cache(Path(sys.argv[1])).get(sys.argv[2], 8, download, "k")
     assert cache.get(K, 8, go_on, "k").read_bytes() == b"half+end"
 
 
-def test_waiting_ends_when_nothing_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_if_a_download_makes_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0.2)
     cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
 
@@ -247,7 +249,7 @@ def test_the_default_folder_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch)
     assert default_folder().name == "torchyoga"
 
 
-# -- links, modes, and what is not ours
+# -- links, modes, and files that are not ours
 
 
 def write_part(cache: Cache, data: bytes) -> Callable[[Path], None]:
@@ -281,7 +283,7 @@ def test_links_in_a_cache_are_not_written_through(name: str, is_there: bool, tmp
     )
 
 
-def test_a_link_put_for_a_file_is_not_read(tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_file_is_not_read(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     path = put(cache, "k", 5)
     path.rename(tmp_path / "elsewhere")
@@ -316,9 +318,9 @@ def test_who_may_read_and_write_a_cache(
     assert set(modes.values()) == {folders, files}
 
 
-def test_what_is_not_the_cache_s_own_is_not_deleted(tmp_path: Path) -> None:
-    """Its folder may be any folder of the user's."""
-    photo = f"{'0' * 32}.jpg"  # as some programs name what they keep
+def test_files_that_the_cache_has_not_written_are_not_deleted(tmp_path: Path) -> None:
+    """The cache folder may be any folder of the user's."""
+    photo = f"{'0' * 32}.jpg"  # some programs name their files like this
     names = ("files/photo.jpg", f"files/{photo}", f"parts/{photo}", "parts/cello.pdf", "locks/door")
     own = [tmp_path / name for name in (*names, "checking/account/1")]
     for path in own:
@@ -333,7 +335,7 @@ def test_what_is_not_the_cache_s_own_is_not_deleted(tmp_path: Path) -> None:
     assert kept_files(cache) == {key("c"), "photo.jpg", photo}
 
 
-def test_locks_of_what_is_gone_are_tidied_away_unless_held(tmp_path: Path) -> None:
+def test_locks_of_deleted_files_are_removed_unless_held(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit=10)
     for name in "abcd":
         put(cache, name, 8)
@@ -364,7 +366,7 @@ with Cache(Path(sys.argv[1])).scratch() as scratch:
 """
 
 
-def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None:
+def test_files_left_by_a_killed_check_are_deleted_by_the_next(tmp_path: Path) -> None:
     command = [CHECKER, str(tmp_path), K]
     with started(*command) as dying, started(*command) as living:
         for program in (dying, living):
@@ -384,12 +386,12 @@ def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None
     assert list((tmp_path / "locks").iterdir()) == []
 
 
-# -- what stands in the way
+# -- obstacles
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("mode", [0o700, 0o755])
-def test_another_user_s_cache_is_said(mode: int, tmp_path: Path) -> None:
+def test_an_error_names_a_cache_of_another_user(mode: int, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as name:  # a folder that others may enter
         os.chmod(name, 0o755)
         folder = Path(name, "cache")

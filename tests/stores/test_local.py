@@ -1,4 +1,4 @@
-"""Stores: a version is there or not, at every moment; names stay inside; locks end with their holder."""
+"""Stores: at every moment a version exists or not; names stay inside; locks end with their holder."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_names_are_two_directories_below_the_root(id: str, version: str) -> None
         assert len(part.encode()) <= 240
 
 
-def test_what_others_put_into_the_root_is_ignored(tmp_path: Path) -> None:
+def test_files_that_others_put_into_the_root_are_ignored(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
     for name in (b".hidden", b"%zz", b"x" * 250, b"\xff\xfe", b"a%2fb", b"caf\xc3\xa9", b" a"):
@@ -98,7 +98,7 @@ def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def in_a_child_that_dies(act: Callable[[], Any], operation: int) -> bool:
-    """Kills a forked child as it is about to touch the disk for the `operation`th time; False if it ended."""
+    """Kills a forked child just before its `operation`th operation on the disk; False if it ended before."""
     child = os.fork()
     if child == 0:
         left = operation
@@ -138,7 +138,7 @@ def in_a_child_that_dies(act: Callable[[], Any], operation: int) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("what", ["submit", "overwrite", "remove"])
-def test_killed_before_any_operation_a_version_is_there_or_not(tmp_path: Path, what: str) -> None:
+def test_killed_before_any_operation_a_version_exists_or_not(tmp_path: Path, what: str) -> None:
     for operation in range(100):
         storage = yoga.Storage(tmp_path / str(operation))
         if what != "submit":
@@ -163,7 +163,7 @@ def test_killed_before_any_operation_a_version_is_there_or_not(tmp_path: Path, w
             with pytest.raises(NotFoundError):
                 storage.fetch("a", "1")
         assert found in (before + after if died else after)
-        # Nothing blocks the next one, and it leaves nothing of the one that died.
+        # Nothing blocks the next operation, which leaves nothing of the one that was killed.
         assert values(storage.submit(NEW, "a", "1", overwrite=True)) == values(NEW_ROWS)
         storage.check("a", "1")
         assert len(list((storage.path / "a" / "1").iterdir())) == 2
@@ -189,7 +189,7 @@ def test_a_manifest_that_cannot_be_written_changes_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("url", ["{path}/storage", "memory://{path}"])
-def test_what_could_not_be_read_is_not_published(url: str, tmp_path: Path) -> None:
+def test_a_version_that_could_not_be_read_is_not_published(url: str, tmp_path: Path) -> None:
     options = {"cache_dir": tmp_path / "cache"} if "memory" in url else {}
     storage = yoga.Storage(url.format(path=tmp_path), **options)  # type: ignore[arg-type]
     old = storage.submit(OLD, "a", "1")
@@ -250,7 +250,7 @@ def flip(path: Path, place: int) -> None:
 def test_a_file_that_was_damaged_before_it_is_uploaded_is_not_published(
     place: int, format: str, tmp_path: Path
 ) -> None:
-    """Wherever that is: what readers never look at is compared too."""
+    """Wherever the damage is: bytes that readers never use are compared too."""
     store = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")._store
     built = tmp_path / "cache" / "building"
     damaged: list[Path] = []
@@ -300,7 +300,7 @@ def test_a_file_that_was_damaged_before_it_is_copied_to_a_store_is_not_published
     second.check("a", "1")
 
 
-def test_files_of_another_build_are_no_damage_and_go_with_the_next(tmp_path: Path) -> None:
+def test_files_of_another_build_do_not_count_as_damage_and_are_deleted_by_the_next(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
     left_over = tmp_path / "a" / "1" / "0123456789abcdef-00000.mdb"
@@ -364,7 +364,7 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
     assert (most, inside) == (1, 0)
 
 
-def test_who_fetches_while_others_overwrite_gets_one_or_the_other(tmp_path: Path) -> None:
+def test_a_fetch_during_an_overwrite_gets_the_old_or_the_new_version(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
     done = threading.Event()
@@ -385,7 +385,7 @@ def test_who_fetches_while_others_overwrite_gets_one_or_the_other(tmp_path: Path
     assert seen <= {tuple(values(OLD_ROWS)), tuple(values(NEW_ROWS))}
 
 
-def test_a_ref_that_opens_after_an_overwrite_or_a_removal_says_so(tmp_path: Path) -> None:
+def test_a_ref_that_opens_after_an_overwrite_or_a_removal_raises(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     pickled = pickle.dumps(storage.submit(OLD, "a", "1"))
     lazy = [pickle.loads(pickled), pickle.loads(pickled)]
@@ -404,7 +404,7 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     progress = {"files": [{"rows": 3}], "token": "x"}
     staging.save(progress)
     assert staging.load() == progress
-    staging.keep_only([])  # a build that is killed now is continued all the same
+    staging.keep_only([])  # a build that is killed now can still be continued
     assert staging.load() == progress
     note = tmp_path / ".staging" / "a" / "1" / "progress.json"
     whole = note.read_bytes()
@@ -420,7 +420,7 @@ def test_a_note_of_progress_is_what_was_saved_or_nothing(tmp_path: Path) -> None
     assert staging.load() == {}
 
 
-def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_none(tmp_path: Path) -> None:
+def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_ignored(tmp_path: Path) -> None:
     staging = Store(tmp_path).stage("a", "1")
     staging.save({"files": [{"rows": 0}], "token": "x"})
     note = tmp_path / ".staging" / "a" / "1" / "progress.json"
@@ -428,7 +428,7 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_none(tmp_path: 
     for rows in (1, 2):
         staging.add({"rows": rows})
         ends.append(note.stat().st_size)
-    assert ends[2] - ends[1] == ends[1] - ends[0]  # what is there already is not written again
+    assert ends[2] - ends[1] == ends[1] - ends[0]  # existing entries are not written again
     whole = note.read_bytes()
     for at in range(ends[0], ends[2]):
         note.write_bytes(whole[:at])
@@ -439,7 +439,7 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_none(tmp_path: 
         assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
 
 
-# -- what is not ours
+# -- files that are not ours
 
 FOREIGN = [
     "notes.txt",
@@ -472,7 +472,7 @@ def content(directory: Path) -> dict[str, bytes | str | None]:
 
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("act", ["submit", "overwrite", "convert", "copy", "remove", "cacheable"])
-def test_files_of_somebody_else_are_named_and_stay(tmp_path: Path, name: str, act: str) -> None:
+def test_files_of_others_are_named_and_stay(tmp_path: Path, name: str, act: str) -> None:
     storage, other = yoga.Storage(tmp_path / "here"), yoga.Storage(tmp_path / "there")
     if act not in ("submit", "cacheable"):
         storage.submit(OLD, "a", "1")
@@ -488,9 +488,9 @@ def test_files_of_somebody_else_are_named_and_stay(tmp_path: Path, name: str, ac
         "remove": lambda: storage.remove("a", "1"),
         "cacheable": storage.cacheable("a", "1")(lambda: pytest.fail("it was built in vain")),
     }
-    said = name.partition("/")[0]
+    first = name.partition("/")[0]
     with pytest.raises(
-        YogaError, match=f"a/1 holds what torchyoga has not written: '{said}.*Nothing was changed"
+        YogaError, match=f"a/1 holds what torchyoga has not written: '{first}.*Nothing was changed"
     ):
         acts[act]()
     assert content(storage.path / "a") == before
@@ -498,7 +498,7 @@ def test_files_of_somebody_else_are_named_and_stay(tmp_path: Path, name: str, ac
     assert content(storage.path / "a") == before
 
 
-def test_what_is_hidden_is_in_nobody_s_way_and_stays(tmp_path: Path) -> None:
+def test_hidden_files_are_ignored_and_stay(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     for name in (".DS_Store", ".nfs0000000000000001", ".git/config"):
         put(tmp_path / "a" / "1", name)
@@ -515,7 +515,7 @@ def test_what_is_hidden_is_in_nobody_s_way_and_stays(tmp_path: Path) -> None:
     ]
 
 
-def test_somebody_else_s_manifest_stays(tmp_path: Path) -> None:
+def test_a_manifest_that_is_not_ours_stays(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     mine = b'{"name": "my web application", "fingerprint": "abc"}'
     (tmp_path / "a" / "1").mkdir(parents=True)
@@ -711,7 +711,7 @@ def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: P
 
 
 def interrupted(root: Path) -> None:
-    """A build of which a file and the note are left."""
+    """A build that has left a file and its note."""
     staging = Store(root).stage("a", "1")
     (staging.path / "0123456789abcdef-00000.mdb").write_bytes(b"half of a file")
     staging.save({"files": []})
@@ -724,14 +724,14 @@ def replaced(root: Path) -> None:
 
 
 def removed(root: Path) -> None:
-    """A version that is gone but for its lock."""
+    """A removed version, of which the lock is left."""
     yoga.Storage(root).submit(OLD, "a", "1")
     yoga.Storage(root).remove("a", "1")
     (root / "a").rmdir()
 
 
 def empty(root: Path) -> None:
-    """A folder of a version, in which nothing is, and its lock."""
+    """An empty folder of a version, and its lock."""
     removed(root)
     (root / "a" / "1").mkdir(parents=True)
 
@@ -745,26 +745,26 @@ LEFT: dict[Callable[[Path], None], list[str]] = {
 
 
 def age(path: Path, seconds: float) -> None:
-    """Makes a file or folder, and what is in it, look as if it had been written so long ago."""
+    """Makes a file or folder, and everything in it, look as if it had been written `seconds` ago."""
     then = time.time() - seconds
     for one in (path, *path.rglob("*")):
         os.utime(one, (then, then))
 
 
 def names(root: Path) -> set[str]:
-    """What is there, but for what a lock says of who has held it last."""
+    """All names, except the notes about which process held a lock last."""
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.suffix != ".holder"}
 
 
 def clean_thoroughly(root: Path, before: set[str]) -> None:
-    """Nothing of it is left but a version, once the lock that was taken for that is old too."""
+    """Cleans until nothing but versions is left; the lock taken for cleaning has to become old, too."""
     yoga.Storage(root).clean(0)
     whole = {"a", "a/1", ".locks", ".locks/a", ".locks/a/1.lock"} if "a/1/manifest.json" in before else set()
     assert {name for name in names(root) if not name.endswith((".mdb", ".json"))} == (whole or {".locks"})
 
 
 @pytest.mark.parametrize("leave", list(LEFT))
-def test_what_is_younger_than_the_grace_is_not_cleaned(leave: Callable[[Path], None], tmp_path: Path) -> None:
+def test_files_younger_than_the_grace_are_not_cleaned(leave: Callable[[Path], None], tmp_path: Path) -> None:
     leave(tmp_path)
     storage, before = yoga.Storage(tmp_path), names(tmp_path)
     assert storage.clean() == storage.clean(60) == []
@@ -810,9 +810,7 @@ def test_a_folder_that_is_young_stays_in_an_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leave", list(LEFT))
-def test_nothing_is_cleaned_while_somebody_holds_the_lock(
-    leave: Callable[[Path], None], tmp_path: Path
-) -> None:
+def test_nothing_is_cleaned_while_the_lock_is_held(leave: Callable[[Path], None], tmp_path: Path) -> None:
     leave(tmp_path)
     age(tmp_path, 3600)
     storage = yoga.Storage(tmp_path)
@@ -840,7 +838,7 @@ def test_nothing_is_cleaned_while_somebody_holds_the_lock(
 
 
 class Overtaken(Store):
-    """Just before it gets a lock, its holder does something."""
+    """A store whose lock is just being released: its holder does something before that."""
 
     def __init__(self, root: Path, does: Callable[[], object]) -> None:
         super().__init__(root)
@@ -853,7 +851,7 @@ class Overtaken(Store):
             yield
 
 
-def test_what_was_gone_on_with_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
+def test_a_build_that_went_on_before_the_lock_was_free_is_not_cleaned(tmp_path: Path) -> None:
     interrupted(tmp_path / "build")
     folder = tmp_path / "build" / ".staging" / "a" / "1"
     age(tmp_path / "build", 3600)
@@ -866,7 +864,7 @@ def test_what_was_gone_on_with_before_the_lock_was_free_is_not_cleaned(tmp_path:
     (first,) = (root / "a" / "1").glob("*.mdb")
     kept = first.read_bytes()
     yoga.Storage(root).submit(NEW, "a", "1", overwrite=True)
-    first.write_bytes(kept)  # as of a publication that is cut off before its manifest
+    first.write_bytes(kept)  # as after a publication that was cut off before its manifest
     age(root, 3600)
     cleaner = Overtaken(root, lambda: (root / "a" / "1" / "manifest.json").write_bytes(old))
     assert first.name not in " ".join(cleaner.clean(1800))
@@ -880,7 +878,7 @@ def test_what_was_gone_on_with_before_the_lock_was_free_is_not_cleaned(tmp_path:
     assert (root / ".locks" / "a" / "1.lock").exists()
 
 
-def test_what_is_left_of_versions_that_are_gone_is_bounded(tmp_path: Path) -> None:
+def test_clean_removes_what_is_left_of_removed_versions(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "kept", "1")
     for number in range(10):
@@ -898,7 +896,7 @@ def test_what_is_left_of_versions_that_are_gone_is_bounded(tmp_path: Path) -> No
     assert sorted(path.name for path in (tmp_path / ".locks" / "kept").iterdir()) == ["1.holder", "1.lock"]
 
 
-def test_a_lock_keeps_others_out_while_locks_are_tidied_away(tmp_path: Path) -> None:
+def test_a_lock_keeps_others_out_while_locks_are_removed(tmp_path: Path) -> None:
     over, inside, most, done = threading.Event(), 0, 0, 0
 
     def work() -> None:
@@ -941,7 +939,7 @@ def test_a_build_within_itself_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")
-def test_what_may_not_be_read_is_not_there(tmp_path_others_reach: Path) -> None:
+def test_versions_that_may_not_be_read_are_not_listed(tmp_path_others_reach: Path) -> None:
     root = tmp_path_others_reach / "storage"
     storage = yoga.Storage(root)
     for id in ("a", "private"):

@@ -1,4 +1,4 @@
-"""Keeps what each test of the matrix says, for docs/trainers.md."""
+"""Collects the result of each test of the matrix, for docs/trainers.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes what was found, unless this process is one of several that test, or tested only a part."""
+    """Writes the results, unless this process is one of several test processes, or tested only a part."""
     config = session.config
     is_whole = not config.option.keyword and all(Path(argument).is_dir() for argument in config.args)
     if not hasattr(config, "workerinput") and is_whole and _found:

@@ -1,4 +1,4 @@
-"""Runs the training programs as processes, and reads what they have logged."""
+"""Runs the training programs as processes, and reads their logs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Step(NamedTuple):
 
 
 def launch(program: str, task: dict[str, Any], world: int = 1, torchrun: bool = False) -> str:
-    """Runs a program on so many ranks to its end, under torchrun or as it would; returns what it said.
+    """Runs a program on `world` ranks to its end, with torchrun or in the same way; returns its output.
 
     Raises:
-        AssertionError: it failed or took too long, with the tail of what it said.
+        AssertionError: it failed or took too long, with the end of its output.
     """
     Path(task["folder"]).mkdir(parents=True, exist_ok=True)
     starter = _Torchrun() if torchrun else _nurseries.get(program)
@@ -43,10 +43,10 @@ def launch(program: str, task: dict[str, Any], world: int = 1, torchrun: bool = 
     with tempfile.NamedTemporaryFile("r", dir=task["folder"]) as output:
         order = {"program": program, "task": json.dumps(task), "world": world, "output": output.name}
         code = starter.run(order)
-        said = output.read()
+        printed = output.read()
     ending = f"took more than {PATIENCE} s" if code is None else f"ended with {code}"
-    assert code == 0, f"{program} {task} on {world} {ending}:\n{said[-6000:]}"
-    return said
+    assert code == 0, f"{program} {task} on {world} {ending}:\n{printed[-6000:]}"
+    return printed
 
 
 class _Nursery:
@@ -71,11 +71,11 @@ class _Nursery:
             child = self._answer("child", PATIENCE)  # it imports a lot first
             assert child is not None, f"no process of {order['program']} could be started"
             code = self._answer("code", PATIENCE)
-            _kill_group(child)  # whatever is left of it: workers, above all
+            _kill_group(child)  # processes that it left, workers above all
             if code is None:
                 assert self._answer("code", 60) is not None
             return code
-        except BaseException:  # what it has still to say would be taken for an answer to the next order
+        except BaseException:  # a late answer would be taken for the answer to the next order
             self._process.kill()
             if child is not None:
                 _kill_group(child)
@@ -136,7 +136,7 @@ def record(folder: str | Path, run: int, world: int = 1) -> list[list[Step]]:
 
 
 def evaluated(folder: str | Path, run: int, world: int = 1) -> list[list[list[int]]]:
-    """The rows of each batch of evaluation of each rank of a run."""
+    """The rows of each evaluation batch of each rank of a run."""
     names = [Path(folder) / f"run{run}-rank{rank}-eval" for rank in range(world)]
     return [[line["rows"] for line in _lines(name)] for name in names]
 
@@ -149,7 +149,7 @@ def runs(
     torchrun: bool = False,
     **task: Any,
 ) -> list[list[list[Step]]]:
-    """The steps of each rank of each run: one for each stop, after so many batches, and one to the end."""
+    """The steps of each rank of each run: one for each stop, after that many batches, and one to the end."""
     worlds = worlds or [1] * (len(stops) + 1)
     found = []
     for run, (stop, world) in enumerate(zip([*stops, None], worlds, strict=True)):

@@ -1,4 +1,4 @@
-"""What the tests have found -> the table in docs/trainers.md.
+"""Results of the tests -> the table in docs/trainers.md.
 
 `make test-trainers` runs the tests and then this, which fails if the table says anything else; with --write
 it writes the table.
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "trainers.md"
 RESULTS = Path(__file__).parent / "results.json"
 COLUMNS = ("drop-in", "resume", "workers", "in_order=False", "ranks", "evaluation")
-ROWS = {  # trainer: how it is called, and whose version it is
+ROWS = {  # trainer: its name, and the package whose version is shown
     "plain": ("torch, a plain loop; DDP", "torch"),
     "dcp": ("torch.distributed.checkpoint", "torch"),
     "stateful": ("torchdata StatefulDataLoader", "torchdata"),
@@ -31,7 +31,7 @@ _BEGIN, _END = "<!-- the matrix, written by tests/trainers/matrix.py -->\n", "<!
 
 
 def keep(found: Mapping[tuple[str, str], Sequence[tuple[str, str]]]) -> None:
-    """Writes down what the tests of each cell have said."""
+    """Writes the results of the tests of each cell to a file."""
     cells = {
         trainer: {column: _cell(found[trainer, column]) for column in COLUMNS if (trainer, column) in found}
         for trainer in ROWS

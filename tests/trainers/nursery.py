@@ -1,8 +1,8 @@
-"""Starts training programs as processes that are forked from one that has done nothing but import: new
-processes, without the seconds that imports take.
+"""Starts training programs as processes forked from one that has only imported: new processes, without the
+seconds that imports take.
 
-Reads orders from its standard input, a line of JSON each; answers with the number of a process, and what it
-ended with.
+Reads orders from its standard input, a line of JSON each; answers with the id of a process, and its exit
+code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _IMPORTS = {
 
 
 def _start(order: dict[str, Any]) -> NoReturn:
-    """In a child: runs the program as if it were called so, or all of its ranks, and ends."""
+    """In a child: runs the program as if it were started from the command line, or all of its ranks, and
+    ends."""
     code = 1
     try:
         os.setsid()
@@ -81,7 +82,8 @@ def _start_ranks(program: str, task: str, world: int) -> int:
                 sys.stdout.flush()
                 os._exit(1)
         children.add(child)
-    # Only now, as it has a thread. It chooses the port itself: one chosen before could be taken meanwhile.
+    # Only now, because it has a thread. It chooses the port itself: one chosen before could be taken
+    # meanwhile.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     os.write(tell, struct.pack("H", store.port) * world)
     while children:

@@ -1,4 +1,4 @@
-"""What trainers do to a loader besides iterating it."""
+"""What trainers do with a loader besides iterating it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Noisy(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class Broken(Noisy):
-    """Rows of which one cannot be read."""
+    """Rows, one of which cannot be read."""
 
     def __getitem__(self, row: int) -> torch.Tensor:
         if row == 5:
@@ -82,7 +82,7 @@ class TestAccelerate:
         accelerator.load_state(str(tmp_path / "state"))
         assert [first, *rows_of(other)] == WHOLE
 
-    def test_it_says_when_it_ends_also_within_another_loop(self, accelerator: Any) -> None:
+    def test_the_end_of_a_loop_is_reported_also_within_another_loop(self, accelerator: Any) -> None:
         outer, inner = accelerator.prepare(loader(), loader(remainder="keep"))
         state, seen = accelerator.gradient_state, []
         for _ in range(2):
@@ -141,7 +141,7 @@ class TestAccelerate:
                     assert tuple(one.state_dict()[name] for name in ("epoch", "position")) == expected_place
                 assert found == expected[skipped:]
                 assert ends == [False, False, True][skipped:]
-                assert torch.equal(torch.rand(3), numbers)  # nobody has drawn from the loop's generator
+                assert torch.equal(torch.rand(3), numbers)  # nothing was drawn from the loop's generator
                 assert one.prove()
                 assert one.prove().rows == LENGTH
                 assert isinstance(one.dataset, Noisy)
@@ -161,11 +161,11 @@ class TestAccelerate:
             later.load_state_dict(one.state_dict())
             assert [batch.tolist() for batch in later] == whole[3:]
             assert later.prove()
-            assert one.state_after(0)["position"] == 4  # what was skipped is of no iteration of ours
+            assert one.state_after(0)["position"] == 4  # skipped batches belong to no iteration of ours
 
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.filterwarnings("ignore:the trainer finds its place")
-    def test_behind_skipped_batches_one_that_fails_does_not_end_the_epoch(
+    def test_a_failing_batch_after_skipped_ones_does_not_end_the_epoch(
         self, accelerator: Any, workers: int
     ) -> None:
         from accelerate import skip_first_batches
@@ -189,7 +189,9 @@ class TestAccelerate:
         ):
             list(theirs)
 
-    def test_what_a_state_has_skipped_is_not_skipped_again(self, accelerator: Any, tmp_path: Path) -> None:
+    def test_batches_that_a_state_has_skipped_are_not_skipped_again(
+        self, accelerator: Any, tmp_path: Path
+    ) -> None:
         from accelerate import skip_first_batches
 
         arrays = yoga.from_arrays({"x": np.arange(LENGTH)})
@@ -240,7 +242,7 @@ class TestAccelerate:
             with pytest.raises(ValueError, match="the sampler is rank 1 of 2 already, so most rows"):
                 list(one)
 
-    def test_torchs_loader_works_and_is_warned_of(self, accelerator: Any) -> None:
+    def test_torchs_loader_works_with_a_warning(self, accelerator: Any) -> None:
         theirs = TorchLoader(list(range(LENGTH)), 4, sampler=yoga.ResumableSampler(LENGTH, seed=5))
         one = accelerator.prepare(theirs)
         with pytest.warns(UserWarning, match="huggingface/accelerate#4195"):
@@ -268,7 +270,8 @@ def in_a_mesh(rank: int, store: str) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=4)
     accelerator = Accelerator(cpu=True)
-    # What a ParallelismConfig makes of two ranks that share rows, and two that see the same; it wants a GPU.
+    # The mesh of a ParallelismConfig with two ranks that divide rows and two that see the same; a real one
+    # needs a GPU.
     accelerator.state.device_mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp_shard", "tp"))
     one = accelerator.prepare(loader())
     assert (one.batch_sampler.sampler.num_replicas, one.batch_sampler.sampler.rank) == (2, rank // 2)
@@ -282,7 +285,7 @@ def in_a_mesh(rank: int, store: str) -> None:
 
 @pytest.mark.xdist_group("accelerate_loop")
 @pytest.mark.filterwarnings("ignore")
-def test_the_mesh_of_accelerate_says_who_sees_the_same_rows(tmp_path: Path) -> None:
+def test_the_mesh_of_accelerate_says_which_ranks_see_the_same_rows(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(in_a_mesh, (str(tmp_path / "store"),), 4)
 
 
@@ -290,7 +293,7 @@ def test_the_mesh_of_accelerate_says_who_sees_the_same_rows(tmp_path: Path) -> N
 
 
 class WithMore(yoga.DataLoader):
-    """A loader with an argument of its own, and all of ours."""
+    """A loader with its own argument and all of ours."""
 
     def __init__(self, dataset: Any, more: str = "more", **options: Any) -> None:
         self.more = more
@@ -298,7 +301,7 @@ class WithMore(yoga.DataLoader):
 
 
 class WithItsOwn(yoga.DataLoader):
-    """A loader that names what it takes, in an order of its own."""
+    """A loader that names its arguments, in another order."""
 
     def __init__(self, dataset: Any, batch_size: int, more: str, **options: Any) -> None:
         self.more = more
@@ -307,7 +310,7 @@ class WithItsOwn(yoga.DataLoader):
 
 
 class Forcing(yoga.DataLoader):
-    """A loader that knows better."""
+    """A loader that sets an argument itself."""
 
     def __init__(self, dataset: Any, batch_size: int = 8, **options: Any) -> None:
         super().__init__(dataset, max(batch_size, 4), **{**options, "shuffle": True})
@@ -372,27 +375,27 @@ class TestLightning:
         self.trainer(overfit_batches=2, max_epochs=2).fit(module, loader())
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
-    def test_a_loader_in_order_is_overfitted_as_it_is(self, module: Any) -> None:
-        with warnings.catch_warnings(record=True) as told:
+    def test_overfit_batches_keeps_a_loader_without_shuffle(self, module: Any) -> None:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.trainer(overfit_batches=2, max_epochs=2).fit(module, yoga.DataLoader(list(range(LENGTH)), 4))
-        assert not [one for one in told if "overfit" in str(one.message)]
+        assert not [one for one in caught if "overfit" in str(one.message)]
         assert rows_of(module.seen) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
     @pytest.mark.parametrize("shuffle", [False, True, "block"])
     @pytest.mark.parametrize("is_hook", [False, True])
-    def test_it_says_that_evaluation_should_not_shuffle(
+    def test_lightning_says_that_evaluation_should_not_shuffle(
         self, module: Any, shuffle: Any, is_hook: bool
     ) -> None:
         one = yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             if is_hook:
                 module.test_dataloader = lambda: yoga.DataLoader(list(range(LENGTH)), 4, shuffle)
                 self.trainer().test(module)
             else:
                 self.trainer().test(module, one)
-        assert any("turn shuffling off" in str(found.message) for found in told) == bool(shuffle)
+        assert any("turn shuffling off" in str(found.message) for found in caught) == bool(shuffle)
 
     @pytest.mark.parametrize("steps", [1, 2, 5])
     @pytest.mark.parametrize("shuffle", [False, True])
@@ -476,7 +479,7 @@ class TestLightning:
         pair = [loader(), yoga.DataLoader(list(range(30)), 4, True, seed=6)]
         self.trainer(limit_train_batches=2, max_epochs=2).fit(module, pair)
         assert rows_of(first for first, _ in module.seen)[:2] == WHOLE[:2]
-        # An epoch that was cut short is left; the next one is another.
+        # An epoch that was cut short is left; the next one is a new one.
         assert pair[0].state_dict()["epoch"] == 1
         assert pair[1].state_dict()["position"] == 8
 
@@ -510,7 +513,7 @@ class TestLightning:
 @pytest.mark.xdist_group("stateful")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore")
-def test_a_state_from_behind_an_epoch_goes_on_with_the_next(workers: int) -> None:
+def test_a_state_from_after_an_epoch_goes_on_with_the_next(workers: int) -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
 
     def make(in_batches: bool) -> Any:
@@ -526,7 +529,7 @@ def test_a_state_from_behind_an_epoch_goes_on_with_the_next(workers: int) -> Non
     for in_batches in (False, True):
         one = make(in_batches)
         assert rows_of(one) == expected[0]
-        state = one.state_dict()  # behind the loop
+        state = one.state_dict()  # after the loop
         other = make(in_batches)
         other.load_state_dict(state)
         assert [rows_of(other) for _ in range(3)] == expected[1:]
@@ -576,7 +579,7 @@ def test_keras_may_look_at_a_batch_first(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.xdist_group("keras_fit")
-def test_what_keras_leaves_after_some_steps_is_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_keras_leaves_after_some_steps_give_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     import keras
 
@@ -589,7 +592,7 @@ def test_what_keras_leaves_after_some_steps_is_not_warned_of(monkeypatch: pytest
         warnings.filterwarnings("error", ".*left out")
         model.fit(one, epochs=3, verbose=0, validation_data=one, validation_steps=1, steps_per_epoch=1)
         found = [model.evaluate(one, steps=2, verbose=0) for _ in range(3)]
-        assert found == found[:1] * 3  # each time from the first row on
+        assert found == found[:1] * 3  # each time from the first row
         model.predict(one, steps=2, verbose=0)
     for _ in itertools.islice(one, 2):
         pass

@@ -1,4 +1,4 @@
-"""Training loops as people write them: those that look at a batch first, and those that are a batch ahead."""
+"""Training loops as people write them: some look at a batch first, others are a batch ahead."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_state_that_is_ahead_warns_once_and_state_after_is_exact(kind: str) ->
         sampler, loader = batches_of(kind, 2)
         batches = iter(loader)
         done = [next(batches).tolist() for _ in range(steps)]
-        if not is_held:  # as a loop does that breaks, and saves then
+        if not is_held:  # like a loop that breaks, and then saves
             del batches
         with pytest.warns(UserWarning, match=r"save\s+sampler.state_after\(steps, batch_size\)"):
             ahead = sampler.state_dict()
@@ -118,7 +118,7 @@ def test_a_look_at_a_batch_of_workers_moves_nothing(kind: str) -> None:
     _, loader = batches_of(kind, 0)
     whole = [batch.tolist() for batch in loader]
     _, loader = batches_of(kind, 2)
-    gc.disable()  # the workers end when the iterator is dropped, not when somebody looks for circles
+    gc.disable()  # the workers end when the iterator is dropped, not when the garbage collector runs
     try:
         looked = iter(loader)
         next(looked)
@@ -134,7 +134,7 @@ def test_steps_that_were_not_handed_out_are_refused() -> None:
     batches, loader = batches_of("batch sampler", 0)
     with pytest.raises(StateError, match="no iteration of this sampler has begun"):
         batches.state_after(0)
-    assert len([batch for batch, _ in zip(loader, range(2), strict=False)]) == 2  # asked for three
+    assert len([batch for batch, _ in zip(loader, range(2), strict=False)]) == 2  # three were requested
     with pytest.raises(ValueError, match=r"steps must be in 0\.\.3, the batches of 4 rows"):
         batches.state_after(4)
     assert batches.state_after(2)["position"] == 8

@@ -1,4 +1,4 @@
-"""One state under every trainer: each program is stopped, ended, and continued by another process."""
+"""One state under every trainer: each program is stopped, and continued by another process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STEPS = 11  # batches of an epoch on one rank
 OURS = [
     name for name in ROWS if name not in ("stateful", "nodes")
 ]  # train with our loader, others our sampler
-# Those make rows by themselves, so random numbers of rows are not seeded.
+# These make rows themselves, so the random numbers of rows are not seeded.
 OPTIONS: dict[str, dict[str, Any]] = {name: {"noise": False} for name in ("stateful", "nodes")}
 DISTRIBUTED = ["plain", "dcp", "lightning_trainer", "fabric", "accelerate_loop"]
 ISSUE = "[#22580](https://github.com/huggingface/transformers/issues/22580)"
 
 
 def each(column: str, trainers: list[str] | None = None, says: str = "yes") -> Any:
-    """The trainers, each with the cell that its test fills; what one trainer tests is run by one process."""
+    """The trainers, each with the cell that its test fills; all tests of one trainer run in one process."""
     return pytest.mark.parametrize(
         "trainer",
         [
@@ -39,7 +39,7 @@ def each(column: str, trainers: list[str] | None = None, says: str = "yes") -> A
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[list[Step]]]:
-    """The steps of each rank of a run that nothing interrupts; each is run once."""
+    """The steps of each rank of a run without a break; each is run once."""
     known: dict[tuple[str, int], list[list[Step]]] = {}
 
     def of(trainer: str, world: int = 1) -> list[list[Step]]:
@@ -103,7 +103,7 @@ def test_with_worker_processes(
     trainer: str, before: dict[str, Any], after: dict[str, Any], whole: Any, tmp_path: Path
 ) -> None:
     if trainer in ("stateful", "nodes") and "workers" in after:
-        after = {"workers": 2}  # torchdata's states are of so many workers
+        after = {"workers": 2}  # torchdata's states are for one number of workers
     options = {"workers": 2, **OPTIONS.get(trainer, {})}
     found = in_two(trainer, tmp_path, STEPS + 2, {**options, **before}, {**options, **after})
     assert found[0] + found[1] == whole(trainer)[0]
@@ -127,7 +127,7 @@ def test_batches_as_they_are_ready(trainer: str, tmp_path: Path) -> None:
     for epoch in range(EPOCHS):
         assert sorted((first + rest)[epoch * LENGTH :][:LENGTH]) == list(range(LENGTH))
     assert len(first + rest) == EPOCHS * LENGTH
-    assert (first + rest)[:LENGTH] != epochs_of()[0]  # or else nothing was tested
+    assert (first + rest)[:LENGTH] != epochs_of()[0]  # otherwise nothing was tested
 
 
 # -- several ranks
@@ -148,7 +148,7 @@ def test_continued_by_other_ranks_every_row_comes_once(trainer: str, tmp_path: P
 @pytest.mark.parametrize("length", [42, 48])
 @pytest.mark.parametrize("remainder", ["keep", "drop"])
 @each("ranks", ["plain"])
-def test_whatever_happens_to_what_ranks_cannot_divide(
+def test_every_remainder_policy_delivers_each_row_once(
     trainer: str, remainder: str, length: int, tmp_path: Path
 ) -> None:
     found = runs(trainer, tmp_path, [1, 2], [4, 2, 4], remainder=remainder, length=length)
@@ -165,7 +165,7 @@ def test_fewer_ranks_within_the_second_epoch_do_not_shorten_the_third(trainer: s
 def assert_each_row_once(
     found: list[list[list[Step]]], remainder: str, world: int, length: int = LENGTH, epochs: int = EPOCHS
 ) -> None:
-    """Over all runs and ranks, each epoch has every row; a few are missing or more, as `remainder` says."""
+    """Over all runs and ranks, each epoch has every row, but for those that `remainder` drops or repeats."""
     for epoch in range(epochs):
         counts = Counter(
             row for run in found for rank in run for step in rank if step.epoch == epoch for row in step.rows
@@ -223,7 +223,7 @@ def nodes(world: int, rank: int) -> Any:
     return found.Loader(found.Mapper(numbers, default_collate))
 
 
-# -- evaluation, and what else trainers do
+# -- evaluation, and other things that trainers do
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -231,7 +231,7 @@ def nodes(world: int, rank: int) -> Any:
 def test_evaluation_counts_each_row_once(trainer: str, world: int, tmp_path: Path) -> None:
     runs(trainer, tmp_path, [], [world], epochs=0, evaluate=True, length=41, remainder="pad")
     ranks = [[row for batch in rank for row in batch] for rank in evaluated(tmp_path, 0, world)]
-    if trainer == "accelerate_loop":  # each gathers all, in the order of the dataset
+    if trainer == "accelerate_loop":  # each rank gathers all rows, in the order of the dataset
         assert ranks == [list(range(41))] * world
     else:
         assert sorted(sum(ranks, [])) == list(range(41))
@@ -259,7 +259,7 @@ def test_gradients_that_are_accumulated(trainer: str, tmp_path: Path) -> None:
     assert trained(trainer, tmp_path / "stopped", [6], accumulate=3) == expected
 
 
-# -- what cannot be made right from here
+# -- limits that we cannot change
 
 
 def transformers_warns(stops: list[int], worlds: list[int], folder: Path, **task: Any) -> None:

@@ -1,4 +1,4 @@
-"""Under trainers too a warning names the user's own line."""
+"""Warnings name the user's own line under trainers, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torchyoga as yoga
 
 
 def line() -> int:
-    """The caller's next line."""
+    """The number of the caller's next line."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -24,11 +24,11 @@ def line() -> int:
 
 
 def check(work: Callable[[], int], about: str) -> None:
-    """That the one warning about it names this file and the line that `work` returns."""
-    with warnings.catch_warnings(record=True) as told:
+    """Checks that the only warning about it names this file and the line that `work` returns."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         expected = work()
-    ours = [warning for warning in told if about in str(warning.message)]
+    ours = [warning for warning in caught if about in str(warning.message)]
     assert [(warning.filename, warning.lineno) for warning in ours] == [(__file__, expected)]
 
 

@@ -1,4 +1,4 @@
-"""What users write, as type checkers read it: each line marked as wrong is an error, and no other is."""
+"""A user's program, for type checkers: each line marked as wrong is an error, and no other line is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about a dataset: what comes back is what JSON gives, and all else is refused."""
+"""Info about a dataset: it comes back as JSON gives it, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(TE
 
 
 @given(info=st.dictionaries(TEXTS, VALUES))
-def test_it_comes_back_as_from_json(info: dict[str, Any]) -> None:
+def test_info_comes_back_as_from_json(info: dict[str, Any]) -> None:
     found = plain(info)
     assert found == info == json.loads(json.dumps(found, allow_nan=False))
     assert found is not info
@@ -41,7 +41,7 @@ class Name(str):
     pass
 
 
-def test_subclasses_are_what_they_are_of() -> None:
+def test_values_of_subclasses_become_their_base_types() -> None:
     given = OrderedDict(a=(1, [Level.HIGH]), b=np.float64(0.5), c=Name("x"), d=True)
     found = plain(given)
     assert found == {"a": [1, [3]], "b": 0.5, "c": "x", "d": True}
@@ -100,7 +100,7 @@ def test_arrays_are_lists_and_their_scalars_are_plain() -> None:
         ({"a": [[]] * MOST_BYTES}, ValueError, "info is longer than 1048576 bytes"),
     ],
 )
-def test_what_is_refused(info: Any, error: type[Exception], message: str) -> None:
+def test_values_that_cannot_be_stored_are_refused(info: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         plain(info)
     assert len(str(caught.value)) < 500

@@ -1,4 +1,4 @@
-"""Manifests: what is written is read; anything else, by accident or on purpose, is refused."""
+"""Manifests: those that are written can be read; anything else, by accident or on purpose, is refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HOSTILE: list[Any] = [
 
 
 def sealed(content: dict[str, Any]) -> bytes:
-    """The text of a forged manifest, whose checksum is right; and its fingerprint, if it can have one."""
+    """The text of a forged manifest whose checksum is right, and its fingerprint, if it can have one."""
     with contextlib.suppress(CorruptError, ValueError, TypeError, KeyError, AttributeError):
         files = [FileEntry.from_json(file) for file in content["files"]]
         content = {**content, "fingerprint": fingerprint_of(Schema.from_json(content["schema"]), files)}
@@ -73,7 +73,7 @@ def places(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def forgeries() -> Iterator[bytes]:
-    """The golden manifest with each value replaced by each hostile one, or left out, its checksum right."""
+    """The golden manifest with each value left out or replaced by each hostile one, its checksum right."""
     content = json.loads(TEXT)
     del content["checksum"]
     for path in list(places(content))[1:]:
@@ -89,7 +89,7 @@ def forgeries() -> Iterator[bytes]:
             yield sealed(forged)
 
 
-def test_it_comes_back() -> None:
+def test_a_manifest_comes_back() -> None:
     manifest = Manifest.from_bytes(TEXT)
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert (manifest.id, manifest.version, manifest.num_rows, len(manifest.files)) == ("golden", "1", 5, 1)
@@ -116,7 +116,7 @@ def test_no_byte_can_change_and_none_can_be_missing() -> None:
                 Manifest.from_bytes(TEXT[:at])
 
 
-def test_a_forged_one_is_a_manifest_or_refused() -> None:
+def test_a_forged_manifest_is_valid_or_refused() -> None:
     accepted = 0
     for text in forgeries():
         try:
@@ -126,7 +126,7 @@ def test_a_forged_one_is_a_manifest_or_refused() -> None:
         accepted += 1
         assert manifest.num_rows == 5
         assert all(file.rows for file in manifest.files)
-    assert accepted  # another id, say
+    assert accepted  # for example, another id
 
 
 READ = """
@@ -151,17 +151,17 @@ print(*outcomes)
 """
 
 
-def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_path: Path) -> None:
-    # The version as it is on disk, read by what each forged manifest says of it.
+def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes(tmp_path: Path) -> None:
+    # The version as it is on disk, read with each forged manifest.
     version = tmp_path / "version"
     version.mkdir()
     (data,) = GOLDEN.glob("*.mdb")
     (version / data.name).write_bytes(data.read_bytes())
     (tmp_path / "forged").write_bytes(b"\n".join(forgeries()))
     (version / "manifest.json").write_bytes(TEXT)
-    told = run_program(READ, str(tmp_path / "forged"), str(version))
-    assert told.returncode == 0, told.stderr
-    read, refused = map(int, told.stdout.split())
+    finished = run_program(READ, str(tmp_path / "forged"), str(version))
+    assert finished.returncode == 0, finished.stderr
+    read, refused = map(int, finished.stdout.split())
     assert read > 100
     assert refused > 1000
 
@@ -179,7 +179,7 @@ def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_
         (lambda c: c.update(files=[], rows=0, schema={}), "schema in the manifest is damaged"),
     ],
 )
-def test_what_is_wrong_is_said(change: Any, message: str) -> None:
+def test_the_error_says_what_is_wrong(change: Any, message: str) -> None:
     content = json.loads(TEXT)
     del content["checksum"]
     change(content)
@@ -257,7 +257,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_what_no_manifest_says_is_refused(kind: str) -> None:
+def test_a_value_that_no_manifest_has_is_refused(kind: str) -> None:
     part, by, message = WRONG[kind]
     assert part in TEXT
     with pytest.raises(CorruptError, match=message):
@@ -312,11 +312,11 @@ def test_many_files_are_read() -> None:
     manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
     text = manifest.to_bytes()
     assert Manifest.from_bytes(text) == manifest
-    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as others may write it
+    compact = json.dumps(json.loads(text), separators=(",", ":")).encode()  # as other programs may write it
     assert Manifest.from_bytes(compact) == manifest
 
 
-def test_the_fingerprint_is_of_all_rows_however_they_are_cut() -> None:
+def test_the_fingerprint_covers_all_rows_however_they_are_cut() -> None:
     data = np.random.default_rng(0).integers(0, 255, 8 * 1000, np.uint8).tobytes()
     schema = Schema.of({"x": 1})
 
@@ -335,7 +335,7 @@ def test_the_fingerprint_is_of_all_rows_however_they_are_cut() -> None:
     assert cut(1000) != cut(999)
 
 
-def test_files_of_another_build_are_told_by_their_name() -> None:
+def test_files_of_another_build_are_recognised_by_their_name() -> None:
     manifest = Manifest.from_bytes(TEXT)
     (file,) = manifest.files
     assert not manifest.is_of_another_build(file.name)
@@ -344,6 +344,6 @@ def test_files_of_another_build_are_told_by_their_name() -> None:
         assert not manifest.is_of_another_build(name)
 
 
-def test_texts_full_of_commas_are_no_elements() -> None:
+def test_commas_in_texts_do_not_count_as_elements() -> None:
     manifest = replace(Manifest.from_bytes(TEXT), info={"license": ',[{"\\' * 100_000})
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest

@@ -1,4 +1,4 @@
-"""Subsets and concatenations of DataRefs: the rows that torch gives, at the speed of a DataRef."""
+"""Subsets and concatenations of DataRefs give the rows that torch gives, at the speed of a DataRef."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from torchyoga.views.mapped import MappedRef, flattened
 
 
 class Counting(DataRef):
-    """Rows that are numbers from `first` on, and how they were asked for."""
+    """Rows that are numbers from `first` on; records how they were requested."""
 
     is_thread_safe = True
 
     def __init__(self, first: int, count: int, files: int = 5) -> None:
         self.first, self.count, self.files = first, count, files
         self.calls: list[list[int]] = []
-        self.told: list[Any] = []
+        self.announced: list[Any] = []
         self.is_cold, self.ahead_bytes = False, None
 
     def __len__(self) -> int:
@@ -63,10 +63,10 @@ class Counting(DataRef):
         return ReadAhead(self.row_bytes, self)
 
     def announce(self, rows: Any, values: bool) -> None:
-        self.told.append((rows.tolist(), values))
+        self.announced.append((rows.tolist(), values))
 
     def probe(self) -> None:
-        self.told.append("probe")
+        self.announced.append("probe")
 
     def follow(self, order: Any, progress: Any) -> None:
         pass
@@ -93,7 +93,7 @@ def nest(sources: list[DataRef], depth: int, pick: random.Random) -> Any:
     return Subset(inner, indices)
 
 
-def test_any_nest_is_one_step_and_gives_the_rows_that_torch_gives() -> None:
+def test_any_nesting_becomes_one_step_and_gives_the_rows_that_torch_gives() -> None:
     pick = random.Random(0)
     for _ in range(300):
         sources: list[DataRef] = [Counting(100, 9), Counting(200, 5), Counting(300, 0)]
@@ -110,7 +110,7 @@ def test_any_nest_is_one_step_and_gives_the_rows_that_torch_gives() -> None:
             assert isinstance(found.whole, Counting)
 
 
-def test_one_read_a_source_and_batch() -> None:
+def test_each_batch_is_one_read_of_each_source() -> None:
     one, other = Counting(0, 50), Counting(1000, 50)
     dataset: Any = random_split(ConcatDataset([one, other]), [0.8, 0.2])[0]
     loader = yoga.DataLoader(dataset, batch_size=16, shuffle=True, num_workers=0, prefetch_factor=0)
@@ -123,7 +123,7 @@ def test_one_read_a_source_and_batch() -> None:
     assert loader.dataset is dataset
 
 
-def test_a_subclass_and_rows_of_others_are_left_alone() -> None:
+def test_subclasses_and_mixtures_with_other_datasets_stay_as_they_are() -> None:
     class Doubled(Subset[Any]):
         def __getitem__(self, index: Any) -> Any:
             return 2 * super().__getitem__(index)
@@ -157,7 +157,7 @@ def test_a_subclass_and_rows_of_others_are_left_alone() -> None:
 
 
 class Lazy(list[Any]):
-    """Indices that may be anything."""
+    """Indices of any type."""
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_indices_that_change_are_followed() -> None:
     assert list(before) == [1, 2, 3]
 
 
-def test_fingerprints_name_sources_and_rows() -> None:
+def test_fingerprints_depend_on_sources_and_rows() -> None:
     one, other, nameless = Counting(0, 9), Counting(9, 9), InFiles()
 
     def named(*made: Any) -> Any:
@@ -329,15 +329,15 @@ def test_a_split_has_the_same_fingerprint_in_another_process(tmp_path: Path) -> 
         split = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(4))[0]
         print(yoga.DataLoader(split, 8, True, seed=1).state_dict()["fingerprint"])
     """
-    told = run_program(textwrap.dedent(code), str(tmp_path))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.strip() == loader.state_dict()["fingerprint"]
+    finished = run_program(textwrap.dedent(code), str(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.strip() == loader.state_dict()["fingerprint"]
     other = random_split(ref, [0.8, 0.2], torch.Generator().manual_seed(5))[0]
     with pytest.raises(yoga.errors.StateError, match="fingerprint"):
         yoga.DataLoader(other, 8, True, seed=1).load_state_dict(loader.state_dict())
 
 
-def test_a_block_shuffle_heeds_the_files_of_the_sources() -> None:
+def test_a_block_shuffle_follows_the_files_of_the_sources() -> None:
     files = [Counting(0, 20), Counting(20, 20)]
     dataset: Any = Subset(ConcatDataset(files), [i for i in range(40) if i % 3])  # type: ignore[arg-type]
     rows = list(dataset)
@@ -348,7 +348,7 @@ def test_a_block_shuffle_heeds_the_files_of_the_sources() -> None:
     assert mixed.file_starts.tolist() == [0, 36]
 
 
-def test_sources_are_told_of_what_is_theirs() -> None:
+def test_announcements_reach_the_source_that_they_are_about() -> None:
     one, other = Counting(0, 9), Counting(9, 9)
     found = flattened(Subset(ConcatDataset([one, other]), [12, 1, 17, 2]))  # type: ignore[arg-type]
     assert found is not None
@@ -357,8 +357,8 @@ def test_sources_are_told_of_what_is_theirs() -> None:
     assert prefetch is not None
     prefetch.announce(np.array([0, 1, 3]), True)
     prefetch.probe()
-    assert one.told == [([1, 2], True), "probe"]
-    assert other.told == [([3], True), "probe"]
+    assert one.announced == [([1, 2], True), "probe"]
+    assert other.announced == [([3], True), "probe"]
     assert not found.readahead.is_cold
     other.is_cold = True
     assert found.readahead.is_cold
@@ -371,12 +371,12 @@ def test_sources_are_told_of_what_is_theirs() -> None:
 
 
 class Following(Counting):
-    """Follows the order on a thread, as a version in a store does."""
+    """A DataRef that follows the order on a thread, as a version in a store does."""
 
     def follow(self, order: Any, progress: Any) -> None:
         def follow() -> None:
             for rows in order:
-                self.told.append((progress(), rows.tolist()))
+                self.announced.append((progress(), rows.tolist()))
 
         self.progress = progress
         self.thread = threading.Thread(target=follow)
@@ -394,7 +394,7 @@ def test_each_source_follows_its_part_of_the_order() -> None:
         assert isinstance(source, Following)
         source.thread.join(60)
         mine = [row - source.first for row in given if 0 <= row - source.first < source.count]
-        assert [row for _, rows in source.told for row in rows] == mine
+        assert [row for _, rows in source.announced for row in rows] == mine
     for step in (1, 7, 60, 140):
         for _ in range(step - loader._indices.latest.taken):
             next(iterator)
@@ -420,7 +420,7 @@ class Rare(Dataset[Any]):
         return index
 
 
-def test_mixed_with_uncached_rows_torch_reads(tmp_path: Path) -> None:
+def test_a_mixture_with_uncached_rows_is_read_by_torch(tmp_path: Path) -> None:
     ref: Any = yoga.Storage(tmp_path).submit([5, 6], "rows", "1", progress=False)
     dataset: Any = ConcatDataset([ref, Rare()])
     assert flattened(dataset) is None

@@ -1,4 +1,4 @@
-"""Row maps: which rows a view has, whatever it is cut and put together of."""
+"""Row maps: the rows of a view, however it is cut and put together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def flat(some: Any) -> list[int]:
 
 
 @given(pieces, slices, st.randoms(use_true_random=False))
-def test_any_view_of_any_pieces_is_what_a_list_would_be(some: Any, cut: slice, random: Any) -> None:
+def test_any_view_of_any_pieces_equals_that_of_a_list(some: Any, cut: slice, random: Any) -> None:
     found, expected = RowMap(some), flat(some)
     assert rows_of(found) == expected
     assert rows_of(found.chosen(range(len(expected))[cut])) == expected[cut]
@@ -64,7 +64,7 @@ def test_runs_of_one_file_begin_where_it_says(some: Any, chunk: int) -> None:
         assert len(set(files.tolist())) == 1
 
 
-def test_files_are_heeded_while_their_rows_stay_together() -> None:
+def test_files_are_known_while_their_rows_stay_together() -> None:
     files, rows = np.arange(0, 20_001, 100), np.random.default_rng(0).permutation(20_000)[:9_000]
     assert RowMap([rows]).starts(files).tolist() == equal_runs(9_000).tolist()
     assert len(RowMap([np.sort(rows)]).starts(files)) == 201
@@ -74,14 +74,14 @@ def test_files_are_heeded_while_their_rows_stay_together() -> None:
     assert RowMap([in_files]).starts(files).tolist() == [0, 100, 200, 300]
 
 
-def test_what_is_a_range_is_kept_as_one() -> None:
+def test_ranges_stay_ranges() -> None:
     assert RowMap([np.arange(5), range(5, 9), np.array([9])]).pieces == (range(10),)
     assert RowMap([np.arange(10, 0, -3)]).pieces == (range(10, -2, -3),)
     assert RowMap([range(0, 10**15), range(10**15, 10**16)]).pieces == (range(10**16),)
     assert RowMap([range(0, 10**15, 7)]).chosen(range(5, 10**14, 3)).pieces[0].step == 21  # type: ignore[union-attr]
 
 
-def test_pins_tell_rows_and_their_order_apart() -> None:
+def test_pins_differ_if_rows_or_their_order_differ() -> None:
     made = [[], [range(5)], [range(4, -1, -1)], [range(6)], [np.array([3, 1, 2])], [np.array([1, 3, 2])]]
     made += [[range(3), np.array([7, 1, 1])], [np.array([7, 1, 1]), range(3)], [np.array([1, 1])]]
     assert len({RowMap(some).pin for some in made}) == len(made)

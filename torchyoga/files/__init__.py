@@ -1,4 +1,4 @@
-"""Names below a folder into regular files, through no link, and bytes into checksums.
+"""Names below a folder into regular files, never through links, and bytes into checksums.
 
 Doors: `Root`, `open_regular`, `crc32_of`. Never sees what the files mean.
 """

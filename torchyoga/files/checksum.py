@@ -76,7 +76,7 @@ def _multiply(a: int, b: int) -> int:
 
 
 def crc32_of_all(crcs: Crcs, sizes: npt.NDArray[np.int64]) -> Crcs:
-    """(P,) the CRC-32 of runs of bytes, one after the other, from those of each: P times at once.
+    """(P,) the CRC-32 of runs of bytes, one after the other, from those of each; for P columns together.
 
     It combines rows as `combine_crc32` does, in a thousandth of the time.
 

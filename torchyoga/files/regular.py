@@ -1,4 +1,4 @@
-"""A path into an open file, or into an error that says what lies there instead."""
+"""A path into an open file, or into an error that says what is there instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {
 
 
 def open_regular(path: str | os.PathLike[str]) -> int:
-    """A descriptor to read a file by; the caller closes it.
+    """A descriptor for reading a file; the caller closes it.
 
     Raises:
         CorruptError: it is a FIFO, a directory or anything else that is not a file.
@@ -54,7 +54,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def refuse_irregular(path: str | os.PathLike[str]) -> None:
-    """Raises CorruptError if something lies there that is not a file; nothing is opened."""
+    """Raises CorruptError if the path is something other than a file; nothing is opened."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:

@@ -1,8 +1,9 @@
-"""Files below a folder of ours, made and deleted through no link; an interruption leaves old or new files.
+"""Files below a folder of ours, never written or deleted through a link; an interruption leaves old or new
+files.
 
-Anyone who may write into a folder can put a link where something is about to be written or deleted. So a
-name is reached from the root down, folder by folder, none of which may be a link; a file is made only where
-nothing exists, and only a file is deleted.
+Anyone who may write into a folder can put a link where something is about to be written or deleted. So a name
+is reached from the root down, folder by folder, and none of them may be a link; a file is made only where
+nothing exists, and only files are deleted.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Root:
-    """A folder, below which names such as `a/1/manifest.json` are written and deleted through no link.
+    """A folder, below which names such as `a/1/manifest.json` are never written or deleted through a link.
 
     Links on the way to the folder itself are followed. Every method raises YogaError where a link or a file
     is in the place of a folder, and OSError as the system does.
 
     Attributes:
         top: the folder.
-        shared: its group may write what is made here; otherwise only the user may. Whether others may read
-            is up to the user's umask.
+        shared: the group may write files and folders made here; otherwise only the user may. The user's umask
+            says whether others may read.
         private: other users may not even read.
         within: names start from this folder below `top`.
     """
@@ -73,7 +74,7 @@ class Root:
         """A root for names that start from a folder below this one."""
         return replace(self, within=_joined(self.within, name))
 
-    # -- looking
+    # -- reading
 
     def scan(self, name: str = "") -> list[Entry]:
         """The entries of a folder, by name; empty if there is no such folder."""
@@ -118,7 +119,7 @@ class Root:
             path = self.path / name
             if not stat.S_ISLNK(mode := folder.stat(last).st_mode):
                 check_regular(path, mode)
-            # Without waiting: a pipe that was put there since would never open.
+            # Without waiting: opening a FIFO that was put there since would never end.
             handle = self._opened(folder, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(handle, "rb") as file:
             check_regular(path, os.fstat(handle).st_mode)
@@ -212,7 +213,7 @@ class Root:
                 os.replace(last, new, src_dir_fd=folder.handle, dst_dir_fd=other.handle)
 
     def link(self, name: str, to: str) -> None:
-        """Gives a file a second name; FileExistsError if the name is taken."""
+        """Gives a file a second name; FileExistsError if the name exists."""
         with self._parent(name) as (folder, last), self._parent(to) as (other, new):
             if folder.handle is None:
                 os.link(folder.place(last), other.place(new))
@@ -276,7 +277,7 @@ class Root:
 
     @contextlib.contextmanager
     def _folder(self, name: str, make: bool = False) -> Iterator[_Folder]:
-        """A folder below the root, reached through no link."""
+        """A folder below the root; no folder on the way may be a link."""
         with contextlib.ExitStack() as opened:
             at = _Folder(str(self.top), _open_folder(self.top, None) if _HAS_HANDLES else None)
             opened.callback(at.close)
@@ -323,7 +324,7 @@ class Root:
                 sync_folder(path.parent)
 
     def _share(self, place: str | int | Path, bits: int) -> None:
-        """Gives the group its permissions, and takes those of other users where the root is private."""
+        """Gives the group its permissions, and takes those of other users away if the root is private."""
         mode = stat.S_IMODE(os.stat(place).st_mode) | bits
         with contextlib.suppress(PermissionError):  # another user has made it in the meantime
             os.chmod(place, mode & ~0o007 if self.private else mode)
@@ -361,7 +362,7 @@ class Root:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder, open where the system allows that: names are then looked up in it, wherever it has moved."""
+    """A folder, held open if the system allows that: names are then looked up in it, even if it has moved."""
 
     path: str
     handle: int | None
@@ -393,7 +394,7 @@ def beside(name: str) -> str:
 
 
 def sync_folder(path: Path) -> None:
-    """Returns when the names in a folder are on the disk, as far as we may ask for that."""
+    """Returns when the names in a folder are on the disk, if we have the permission to ensure that."""
     if os.name != "nt":
         with contextlib.suppress(PermissionError):  # a folder may be writable without being readable
             handle = _open_folder(path, None)
@@ -412,7 +413,7 @@ def _joined(*names: str) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name, none of which leads up or elsewhere; ValueError for any other."""
+    """The parts of a name; ValueError if one of them leads up or out of the folder."""
     parts = name.split("/")
     for part in parts:
         if part in ("", ".", "..") or os.sep in part or "\0" in part or (os.altsep or "/") in part:

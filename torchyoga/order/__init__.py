@@ -1,4 +1,4 @@
-"""Seed, epoch and rank into row numbers, and what was delivered into a state: arithmetic on integers.
+"""Seed, epoch and rank into row numbers, and the rows delivered into a state: arithmetic on integers.
 
 Doors: `OrderOptions`, `Cursor`, `prove`. Never sees data, files, clocks or torch.
 """

@@ -1,24 +1,24 @@
 """Position -> row number and back, for rows that lie in files: block-local shuffle, and whole files per rank.
 
 A block shuffle needs a few files at a time. The files come in random order, and the rows of each are permuted
-and cut into K slices. Cell j of the epoch is slice k of the file that came k files before, for each of the K
-files under way, permuted. So each file is needed for K cells in a row, and with each cell one begins and one
-ends. All permutations are the keyed bijections of `order`, with keys for each file and cell; so a position
-is turned into its row, and back, from a table of a few numbers for each file and slice.
+and cut into K slices. Cell j of the epoch holds, permuted, slice k of the file that came k files before, for
+each of the K files of the window. So each file is needed for K cells in a row, and with each cell one file
+begins and one ends. All permutations are keyed bijections as in `full`, with keys for each file and cell; so
+a position is turned into its row, and back, from a table of a few numbers for each file and slice.
 
 Note 40. A block shuffle is made of keyed bijections, a small one for each file and cell.
-A buffer that is filled and drawn from could not turn any position into its row, and back. The window slides,
-instead of shuffling groups of files one after the other: at no point are all files exchanged at once, and a
-reader needs one new file at a time.
+With a buffer that is filled and drawn from, one could not turn any position into its row, and back. The
+window slides, instead of shuffling groups of files one after the other: so not all files are exchanged at the
+same time, and a reader needs one new file at a time.
 
 Note 41. Its Feistel network has two digits, the high one of any radix.
-The full shuffle's has halves of bits. A file has any size, and a walk through a domain up to twice as large
-would cost more than the network. The full shuffle keeps its own, because sums modulo a radix are slower than
-bits. The fewer bits a digit has, the more rounds.
+That of the full shuffle has two halves of bits. A file has any size, and a walk through a domain up to twice
+as large would cost more than the network. The full shuffle keeps its own network, because sums modulo a radix
+are slower than operations on bits. The fewer bits a digit has, the more rounds there are.
 
 Note 43. Without shuffle, shards are runs of the files as they lie.
-With it, they are runs of the files in an order that the seed alone decides, so that a rank's cache is useful
-in every epoch.
+With shuffle, they are runs of the files in an order that depends on the seed only, so that a rank's cache is
+useful in every epoch.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _MOST_RUNS = 65536  # each takes memory
 MOST_WINDOW = 1024  # each file of a window takes memory
 _MOST_ROWS = 2**52  # of a file; times the window, they still fit int64
 MOST_SHARDS = 2**20
-_MIN_BITS, _FIRST_BITS = 4, 6  # fewest bits of a network's numbers, now and in version 1
+_MIN_BITS, _FIRST_BITS = 4, 6  # the fewest bits of the numbers of a network, now and in version 1
 _CHUNK = 32768  # positions computed at once, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class BlockOrder:
-    """The order of the rows in every epoch, over all ranks; unlike `Order` it heeds where files begin.
+    """The order of the rows in every epoch, over all ranks; unlike `Order` it depends on where files begin.
 
     Args:
         starts: (files + 1,) the row at which each file begins, and the number of rows N.

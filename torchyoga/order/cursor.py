@@ -1,7 +1,7 @@
 """Where an iteration stands: epoch and position, what comes next, and the state that says so.
 
-Note 36. Batches that come early leave gaps, not a list of what came.
-The positions that are left are a few ranges, and the next run deals them first, to any number of ranks.
+Note 36. Batches that come early are recorded as gaps, not as a list of batches.
+The positions that are left are a few ranges, and the next iteration deals them first, to any number of ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .state import Entry, LeftOut, Share, State, written
 
 __all__ = ["UNKNOWN", "Cursor"]
 
-UNKNOWN = 2**62  # the length of an epoch as long as it is not known
+UNKNOWN = 2**62  # the length of an epoch that is not known yet
 
 _MOST_SEEN = 16  # epochs
 
@@ -30,19 +30,19 @@ _MOST_SEEN = 16  # epochs
 class Cursor:
     """The place an iteration has reached, and where the next one begins.
 
-    Iterations are `Iteration`s: they ask, when their first item is wanted, and report with
-    `reached()`. Making iterators and asking for the state changes nothing.
+    Iterations are `Iteration`s: they ask it for their start when their first item is requested, and report
+    with `reached()`. Making iterators and reading the state changes nothing.
 
     Args:
         order: the order of the rows in every epoch; without a seed of its own if `draw` is given.
-        shard: which of them are this rank's.
+        shard: which of them this rank takes.
         start_offset: rows over all ranks that the first iteration leaves out.
-        fingerprint: the dataset's.
-        draw: gives the seed; called once, when the first iteration begins or the seed is asked for.
-        unit: what it counts, for messages.
+        fingerprint: of the dataset.
+        draw: returns the seed; called once, when the first iteration begins or the seed is needed.
+        unit: the name of what it counts, for messages.
 
     Attributes:
-        generation: grows with each load, so that iterators from before it can tell.
+        generation: grows with each load, so that iterators from before it can notice.
         num_begun: iterations that have delivered anything since the last load.
         needs_seed: False if nothing depends on the seed, so that none is drawn.
         extra: further fields of a state.
@@ -70,19 +70,19 @@ class Cursor:
         self._is_seeded = draw is None
         epochs, position = divmod(offset, order.length or 1)
         self._place = Place(epochs, position)
-        self._origin = self._place  # where all that is delivered began
-        self._steps = None if position else 0  # batches of the epoch up to there, on each rank
+        self._origin = self._place  # where the delivered rows began
+        self._steps = None if position else 0  # batches of the epoch up to the place, on each rank
         self._entry = Entry(self._place, self._steps)  # where this process began the epoch
-        self._last: Iteration | None = None  # the one that has delivered last
-        self._running = False  # an iteration has left self._place behind its beginning
-        self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
-        self._just_loaded = False  # a state, and no set_epoch since
+        self._last: Iteration | None = None  # the iteration that has delivered last
+        self._running = False  # an iteration has moved self._place past its beginning
+        self._bound = False  # set_epoch has named the epoch, and nothing has been delivered since
+        self._just_loaded = False  # a state was loaded, and set_epoch was not called since
         self._loaded_epoch = 0
-        self._has_forgotten = False  # a look at a first batch
+        self._has_forgotten = False  # True if a look at a first batch was undone
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
         self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
         self._left_out = LeftOut()
-        self._left: Place | None = None  # where an epoch was left, if no other has begun since
+        self._left: Place | None = None  # where an epoch was left, if no other epoch has begun since
         self._were_left: set[int] = set()
         self._has_warned = False
         self.extra: Saved = {}
@@ -112,7 +112,7 @@ class Cursor:
 
     @property
     def locality(self) -> Locality:
-        """ "shard" if each rank has files of its own, else "global"."""
+        """ "shard" if each rank has files of its own, otherwise "global"."""
         is_shard = isinstance(self._order, BlockOrder) and self._order.shards is not None
         return "shard" if is_shard else "global"
 
@@ -140,7 +140,7 @@ class Cursor:
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or about to begin."""
+        """The current epoch, or the one about to begin."""
         return self._place.epoch
 
     @property
@@ -149,12 +149,12 @@ class Cursor:
         return self._place.position
 
     def deal(self, num_replicas: int, rank: int) -> None:
-        """Makes this another rank, or a rank of another number of them."""
+        """Makes this another rank, or a rank among another number of ranks."""
         self.shard = replace(self.shard, num_replicas=num_replicas, rank=rank)
         self._order = self._order.dealt(num_replicas, self._place.epoch if self._running else None)
 
     def resize(self, length: int) -> None:
-        """Gives an epoch another length: a foreign sampler's is known when it is over."""
+        """Gives an epoch another length: that of a foreign sampler is known when it is over."""
         self._order = replace(self._order, length=length)
 
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Place:
@@ -166,7 +166,7 @@ class Cursor:
             made: `num_begun` when its iterator was made, if that is known.
         """
         place = self._place
-        if self._bound:  # an epoch that set_epoch has named is begun even if nothing is left of it
+        if self._bound:  # an epoch that set_epoch has named begins even if nothing is left of it
             return self._entry.place if self._running else place
         if self._last is not None and self.has_peeked(made):
             return self._last.entry.place
@@ -179,7 +179,7 @@ class Cursor:
         in_order: bool = True,
         made: int | None = None,
     ) -> Iteration:
-        """An iteration that begins now, of which nothing is delivered yet; see `begin`.
+        """An iteration that begins now, and has delivered nothing yet; see `begin`.
 
         Args:
             batch_size: rows of its batches.
@@ -204,17 +204,17 @@ class Cursor:
         return begun
 
     def entry_of(self, start: Place) -> Entry:
-        """What is known of an epoch where an iteration starts."""
+        """The entry of the epoch in which an iteration starts."""
         last = None if self._last is None else self._last.entry
         if last is not None and start == last.place:
             return last
         return self._entry if start.epoch == self._entry.place.epoch else Entry(start)
 
     def has_peeked(self, made: int | None = None) -> bool:
-        """True if all that was delivered here is a first batch, looked at before the training loop begins.
+        """True if only a first batch was delivered here, to be looked at before the training loop begins.
 
-        Whoever drops an iteration after one batch, without a state, does not mean to have trained on it. But
-        if the next iterator was made before that (`made`, see `begin`), the two run side by side.
+        A caller that drops an iteration after one batch, without a state, has not trained on it. But if the
+        next iterator was made before that (`made`, see `begin`), the two run at the same time.
         """
         iteration = self._last
         if iteration is None or self.num_begun != 1 or not self.has_looked:
@@ -223,9 +223,9 @@ class Cursor:
 
     @property
     def has_looked(self) -> bool:
-        """True if all that the last iteration has delivered is a first batch, of which no state was taken.
+        """True if the last iteration has delivered a first batch only, and no state was taken after it.
 
-        That may be all of its epoch, as long as no caller has seen the end.
+        That batch may be the whole epoch, as long as no caller has seen the end.
         """
         iteration = self._last
         if iteration is None or iteration.is_saved or not 0 < iteration.delivered <= iteration.first_rows:
@@ -257,7 +257,7 @@ class Cursor:
         self._note_seen(place)
 
     def begun(self, iteration: Iteration) -> None:
-        """Notes what an iteration that begins leaves out, and what comes again in it."""
+        """Records the rows that an iteration leaves out when it begins, and those that come again in it."""
         if iteration.is_begun:
             return
         iteration.is_begun, self._has_forgotten = True, False
@@ -300,7 +300,7 @@ class Cursor:
         if not self._running or self._has_warned or last is None or last.is_held or last.may_be_left:
             return
         if self.has_looked and not self._order.shuffle:
-            return  # a picture of the first rows: the next pass begins with them again
+            return  # a look at the first rows: the next pass begins with them again
         rows = self._rest(self._place, iteration)
         if rows and iteration.start.epoch != self._place.epoch:
             self._has_warned = True
@@ -317,8 +317,9 @@ class Cursor:
     def finished(self, iteration: Iteration) -> None:
         """An iteration has come to the end of its share of the epoch."""
         iteration.is_over = True
-        # Not if its last item has rolled it over already, or set_epoch has moved on since. One that had
-        # nothing to deliver has never reported, and may be of the epoch after one of which nothing was left.
+        # Not if its last item has rolled the epoch over already, or set_epoch has moved on since. An
+        # iteration that had nothing to deliver has never reported, and may belong to the epoch after one of
+        # which nothing was left.
         is_here = self._place.epoch == iteration.start.epoch
         if iteration is not self._last and not iteration.delivered:
             is_here = is_here or self.begin(iteration.batch_size, iteration.drop_last) == iteration.start
@@ -341,14 +342,14 @@ class Cursor:
         shard: Shard | None = None,
         rows: int | None = None,
     ) -> Place:
-        """`place`, or the start of the next epoch if no rank has anything left of this one.
+        """`place`, or the start of the next epoch if no rank has rows left in this one.
 
         Args:
             place: a place.
             batch_size: rows of the iteration's batches.
             drop_last: whether it leaves out a shorter last batch.
-            shard: the iteration's; this cursor's by default.
-            rows: rows that this rank has delivered itself, if `place` is its alone.
+            shard: that of the iteration; by default this cursor's.
+            rows: rows that this rank has delivered itself, if `place` belongs to it alone.
         """
         length, shard = self.length, shard or self.shard
         if not place.position or length - place.position >= shard.num_replicas * batch_size:
@@ -367,10 +368,10 @@ class Cursor:
         return self.shard.steps(self.length, 0, batch_size, drop_last)
 
     def steps_under_way(self, batch_size: int, drop_last: bool) -> int:
-        """Batches of the epoch under way on this rank: those delivered, and those to come.
+        """Batches of the current epoch on this rank: those delivered, and those to come.
 
-        Trainers that saved how many batches they have done compare with it. After a resume with other ranks
-        or another batch size it is another number than for a whole epoch.
+        Trainers compare it with the number of batches that they have saved. After a resume with other ranks
+        or another batch size it differs from that of a whole epoch.
         """
         iteration = self._last if self._running else None
         here = self._place if self._bound else self.rolled(self._place, batch_size, drop_last)
@@ -381,7 +382,7 @@ class Cursor:
         return before + self.shard.steps(self.length, start.position, batch_size, drop_last)
 
     def ahead(self, steps: int, batch_size: int = 1, drop_last: bool = False) -> Place:
-        """The place after so many batches on this rank, over all epochs since the last load or set_epoch."""
+        """The place after `steps` batches on this rank, over all epochs since the last load or set_epoch."""
         place = self.rolled(self._origin, batch_size, drop_last)
         left = self.shard.steps(self.length, place.position, batch_size, drop_last)
         if steps >= left:
@@ -403,16 +404,16 @@ class Cursor:
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin.
 
-        If it is the epoch under way, the next iteration begins it again where this process began it, even if
-        nothing is left of it; but an iterator that goes on is kept, as a trainer may call this late. If
-        the first one after a load is smaller, the trainer counts from 0 again: the epoch stays, and later
-        calls count from it.
+        If it is the current epoch, the next iteration begins it again where this process began it, even if
+        nothing is left of it; but an iterator that goes on is kept, because a trainer may call this late. If
+        the first epoch named after a load is smaller, the trainer counts from 0 again: the epoch stays, and
+        later calls count from it.
         """
         wanted = as_int("epoch", epoch, low=0) + self._rebase
         self._forget_look(wanted)
         if self._is_under_way(wanted):
             self._just_loaded = False
-        # A trainer that has saved its count before the end of the epoch may be one behind.
+        # A trainer that has saved its count before the end of the epoch may be one epoch behind.
         if self._just_loaded and wanted < self.epoch <= self._loaded_epoch + 1:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
@@ -434,7 +435,7 @@ class Cursor:
             self._bound = True
 
     def _is_under_way(self, epoch: int) -> bool:
-        """True if all of an epoch was delivered, but whoever holds its iterator has not seen the end."""
+        """True if all of an epoch was delivered, but the holder of its iterator has not seen the end."""
         iteration = self._last
         if iteration is None or self._running or epoch != iteration.start.epoch or epoch != self.epoch - 1:
             return False
@@ -452,28 +453,28 @@ class Cursor:
     # -- the state
 
     def state_dict(self) -> Saved:
-        """The state after what has been delivered: small, JSON-able, the same on every rank."""
+        """The state after the rows delivered so far: small, JSON-able, the same on every rank."""
         iteration = self._last
         if iteration is None:
             return self.state_at(self._place, self._steps)
         iteration.is_saved = True
-        # An epoch that set_epoch has named after its last batch is over nevertheless.
+        # An epoch is over even if set_epoch has named it after its last batch.
         return self.state_of(iteration) if self._running else self.state_at(self._place, self._steps)
 
     def state_of(self, iteration: Iteration) -> Saved:
-        """The state after what an iteration has delivered, whatever has been delivered by others since."""
+        """The state after the rows that an iteration has delivered, whatever others have delivered since."""
         place = self.rolled(
             iteration.place, iteration.batch_size, iteration.drop_last, iteration.shard, iteration.rows
         )
         return self.state_at(place, iteration.steps if place == iteration.place else 0, iteration)
 
     def state_at(self, place: Place, steps: int | None = None, iteration: Iteration | None = None) -> Saved:
-        """The state of an iteration that has reached `place`, after so many batches of its epoch.
+        """The state of an iteration that has reached `place`, after `steps` batches of its epoch.
 
         Args:
             place: the place.
             steps: batches of the epoch up to there, on each rank; None if that is not known.
-            iteration: the iteration; by default the one that has delivered last.
+            iteration: the iteration; by default the last one that has delivered.
         """
         return self._state_at(place, steps, iteration).to_dict()
 
@@ -506,12 +507,12 @@ class Cursor:
         )
 
     def receipt(self) -> Saved:
-        """What this rank has delivered of the last epoch of which it has delivered anything, for `prove`."""
+        """The account of the last epoch in which this rank has delivered anything, for `prove`."""
         iteration, length = self._last or self.iteration(self._entry.batch_size), self.length
         place, shard = iteration.place, iteration.shard
         rows, weight = iteration.share
-        # After the same step of all ranks it does not matter how what comes is dealt to them; nor which of it
-        # `drop` leaves out.
+        # After the same step of all ranks it does not matter how later rows are dealt to them, or which of
+        # these `drop` leaves out.
         dealt = replace(
             shard, run_length=1, remainder="keep" if shard.remainder == "drop" else shard.remainder
         )
@@ -532,7 +533,7 @@ class Cursor:
         }
 
     def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
-        """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
+        """The rows delivered before a start that this rank accounts for, and their weight."""
         if start.share[1] > 1:
             return entry.share
         fault = entry.fault if start == entry.place else 0
@@ -541,7 +542,7 @@ class Cursor:
         return start.position, (weight_until(self.order.seed, start) + fault) % PRIME
 
     def _fault(self, place: Place, iteration: Iteration | None = None) -> int:
-        """The weight of what came too often up to a place, less that of what was lost."""
+        """The weight of rows that came too often up to a place, minus that of rows that were lost."""
         if not place.position:
             return 0
         entry = self._entry
@@ -565,7 +566,7 @@ class Cursor:
         """
         saved = State.from_dict(state, only_place=not strict)
         if strict:
-            # Whose seed, if none was given here, is the state's.
+            # If no seed was passed here, that of the state counts.
             seed = self._order.seed if self._draw is None else saved.seed
             pins = self._order.pins(saved.epoch)
             saved.check_same({**pins, "length": self.length, "seed": seed, "fingerprint": self.fingerprint})
@@ -577,7 +578,7 @@ class Cursor:
         begun = place.epoch if place.position else None
         if self._draw is not None:
             self._order, self._is_seeded = replace(self._order, seed=saved.seed), True
-            # Now, for whoever restores the state of torch's generator does so after this.
+            # Now, because users restore the state of torch's generator after this.
             self.fix_seed()
         shards = saved.shards if strict else None
         self._order = self._order.resumed(begun, shards, saved.version)
@@ -593,7 +594,7 @@ class Cursor:
         self.generation += 1
 
     def _check_rank(self, place: Place) -> None:
-        """Raises StateError if a place is that of another rank alone."""
+        """Raises StateError if a place belongs to another rank alone."""
         rank, world = place.share
         if world > 1 and place.share != (self.shard.rank, self.shard.num_replicas):
             raise StateError(

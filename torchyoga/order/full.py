@@ -6,19 +6,19 @@ a Feistel network over the smallest power of two that holds their number, walked
 lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
 
 The smaller such a network, the less random it is. Two numbers that share a half keep their difference if
-every second round adds the same to both, and so they do too often, by a factor of some
-1 + 2^-(bits of a half * (rounds / 2 - 2)). Eight rounds over halves of six bits and more leave nothing of it
-that a million orders would show. Version 1 had six rounds for any number of rows: of 128 rows, neighbours
-came next to each other 5 % too often. It is kept for epochs that were begun in it.
+every second round adds the same to both. That happens too often, by a factor of some 1 + 2^-(bits of a half *
+(rounds / 2 - 2)). With eight rounds over halves of six bits and more, a million orders do not show it.
+Version 1 had six rounds for any number of rows: of 128 rows, neighbours came next to each other 5 % too
+often. It is kept for epochs that were begun in this version.
 
-Note 55. The order of few rows is a sort, that of many a network.
-Networks over a few bits are not fair, and making them so takes rounds that many rows do not need. A sort of
-4,096 words takes as long as the first thousand rows of a network, and 64 KB. It is one sort of words with the
-hash above and the row below, several times as fast as an argsort.
+Note 55. The order of few rows is a sort, that of many rows is a network.
+Networks over a few bits are not fair, and to make them fair takes rounds that many rows do not need. A sort
+of 4,096 words takes as long as the first thousand rows of a network, and 64 KB. It is one sort of words with
+the hash above and the row below, several times as fast as an argsort.
 
-Note 56. An order carries which epoch is still of another version.
-It carries which epoch has other shards, too. So callers that ask it for rows need not know, and the code of
-version 1 is a number of rounds, its keys, and no exchange of two rows.
+Note 56. An order knows which epoch is still in another version.
+It also knows which epoch has another number of shards. So callers that ask it for rows need not know, and the
+code of version 1 is a number of rounds, its keys, and no exchange of two rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _Digits: TypeAlias = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
-ORDER_VERSION = 2  # of epochs that begin now, in every saved state: another shuffle needs another number
+ORDER_VERSION = 2  # of epochs that begin now; in every saved state, so another shuffle needs another number
 _ROUNDS = 8
 _FIRST_ROUNDS, _FIRST_BITS = 6, 6  # of version 1, and the fewest bits of its networks
 _MOST_SORTED = 4096  # rows; sorting them takes as long as the first thousand of a network
@@ -61,7 +61,7 @@ _CHUNK = 65536  # positions computed at once, so that they stay in the processor
 
 def keyed_bytes(size: int, *key: int | str) -> bytes:
     """`size` (at most 64) pseudo-random bytes that depend on every part of the key (BLAKE2b, RFC 7693)."""
-    # The number is not a version: proofs in saved states depend on it. What changes has another key.
+    # The number is not a version: proofs in saved states depend on it. A changed algorithm has another key.
     text = "\0".join(f"{type(part).__name__}:{part}" for part in ("torchyoga", 1, *key))
     return hashlib.blake2b(text.encode(), digest_size=size).digest()
 
@@ -147,11 +147,11 @@ class Order:
 
 def are_outside(numbers: Positions, length: int) -> bool:
     """True if any of the numbers is not in 0..length-1."""
-    return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # below 0 is a huge one
+    return bool(numbers.size) and int(numbers.view(np.uint64).max()) >= length  # numbers below 0 become huge
 
 
 def earlier(epoch: int | None, version: int) -> tuple[int, int] | None:
-    """What an order keeps of an epoch, if any, that was begun in another version."""
+    """The epoch and version that an order keeps, if that epoch was begun in another version."""
     return None if epoch is None or version == ORDER_VERSION else (epoch, version)
 
 

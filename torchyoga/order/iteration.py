@@ -19,7 +19,7 @@ __all__ = ["Iteration"]
 
 
 class Account(Protocol):
-    """What makes an iteration and takes its reports: a `Cursor`."""
+    """An object that makes iterations and takes their reports: a `Cursor`."""
 
     generation: int
     shard: Shard
@@ -36,22 +36,22 @@ class Account(Protocol):
         """Takes note that an iteration has delivered more."""
 
     def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
-        """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
+        """The rows delivered before a start that this rank accounts for, and their weight."""
 
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
 
     def state_of(self, iteration: Iteration) -> Saved:
-        """The state after what an iteration has delivered."""
+        """The state after the rows that an iteration has delivered."""
 
 
 class Iteration:
-    """One iteration: where it began, and what it has delivered. It holds no iterator.
+    """One iteration: where it began, and what it has delivered. It does not hold its iterator.
 
     Args:
-        cursor: the one that has made it.
+        cursor: the cursor that has made it.
         start: the place at which it begins.
-        entry: what is known of the epoch up to there.
+        entry: what is known about the epoch up to there.
         batch_size: rows of its batches on each rank.
         drop_last: it leaves out a shorter last batch.
         in_order: False if batches may come in any order.
@@ -60,18 +60,19 @@ class Iteration:
         start: the place at which it began.
         entry: where this process began the epoch.
         steps_before: batches of the epoch before, on each rank; None if it is not known, or rows are counted.
-        taken: batches delivered, without gaps; `handed`: handed to workers.
-        fault: the weight of what came too often in the epoch, less that of what was lost.
-        again: rows of the epoch that were delivered before it was begun again; `peeked`: that were looked at.
-        counts: False if what it delivers will not be trained on, so that nothing is reported.
-        first_rows: what a look at a first batch takes: one batch, or its rows where rows are counted.
+        taken: batches delivered without gaps; `handed`: batches handed to workers.
+        fault: the weight of rows that came too often in the epoch, minus that of rows that were lost.
+        again: rows of the epoch that were delivered before it was begun again; `peeked`: rows that were
+            looked at.
+        counts: False if its batches will not be trained on, so that nothing is reported.
+        first_rows: the size of a look at a first batch: one batch, or its rows if rows are counted.
         reported: rows over all ranks that the cursor knows of.
-        asked: batches that torch has asked for, and not delivered, where rows are counted.
-        is_over: True if whoever holds it has seen the end.
-        came_from: where the cursor stood.
-        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
-            whoever began it leaves it early on purpose.
-        source: where its indices come from, for whoever has begun it.
+        asked: batches that torch has requested and not delivered, if rows are counted.
+        is_over: True if its holder has seen the end.
+        came_from: where the cursor was before.
+        is_begun: True if the cursor knows about it; `is_saved`: if a state was taken of it; `may_be_left`: if
+            its caller leaves it early on purpose.
+        source: where its indices come from, for the caller that has begun it.
     """
 
     def __init__(
@@ -96,9 +97,9 @@ class Iteration:
         self.asked: Mapping[int, object] = {}
         self.may_be_left = False
         self.source: object = None
-        self._holder: Callable[[], object] = _nobody
+        self._holder: Callable[[], object] = _no_holder
         self._in_order = in_order
-        self._previous: Iteration | None = None  # what it was before it began again
+        self._previous: Iteration | None = None  # this iteration before it began again
         self._num_before = 0  # batches that it had delivered then
         fault = entry.fault if start == entry.place else 0
         self._begin(cursor.share_before(start, entry), fault)
@@ -108,9 +109,9 @@ class Iteration:
         self._at_start = before, fault
         self._before, self.fault = before, fault  # rows, and their weight, before the start
         self.taken = self.handed = 0
-        self._early: set[int] = set()  # batches after one that has not come
+        self._early: set[int] = set()  # batches that came before an earlier one
         self._lost: list[int] = []  # batches left out
-        self._came = array("q")  # batches as they came, if in any order; -1 - n for one that was left out
+        self._came = array("q")  # batches as they came, if in any order; -1 - n for batch n that was left out
 
     def deliver(self, step: int) -> None:
         """Batch number `step` has been delivered, in whatever order."""
@@ -138,24 +139,24 @@ class Iteration:
         self._count_in(step)
 
     def skip(self, steps: int) -> None:
-        """Leaves out so many batches that were trained on before: they count as delivered."""
+        """Leaves out `steps` batches that were trained on before: they count as delivered."""
         place = after(self.start, self.shard, self._length, steps * self.batch_size)
         before = None if self.steps_before is None else self.steps_before + min(steps, self.num_steps)
         self.start, self.entry, self.steps_before = place, Entry(place, before), before
         self._begin((0, 0) if self.shard.rank else (place.position, weight_until(self._seed, place)), 0)
 
     def restart(self) -> None:
-        """Begins again where it stands: its batches are counted from there on."""
+        """Begins again at its current place: its batches are counted from there on."""
         self._previous, self._num_before = copy(self), self.num_delivered
         share, fault, self.steps_before = self.share, self.fault, self.steps
         self.start = self.place
         self._begin(share, fault)
 
     def after(self, steps: int) -> Iteration:
-        """This iteration as it was when so many batches had been delivered; what was left out not counted.
+        """This iteration as it was when `steps` batches had been delivered; those left out are not counted.
 
         Raises:
-            ValueError: so many have not been delivered.
+            ValueError: fewer have been delivered.
         """
         if not 0 <= steps <= self.num_delivered:
             raise ValueError(
@@ -193,11 +194,11 @@ class Iteration:
 
     @property
     def num_delivered(self) -> int:
-        """Batches that this iteration has given, those left out not counted."""
+        """Batches that this iteration has delivered; those left out are not counted."""
         return self._num_before + self.delivered - len(self._lost)
 
     def hold(self, iterator: object) -> None:
-        """Notes whose iteration this is: it lasts as long as the iterator is held."""
+        """Records the iterator of this iteration, which lasts as long as the iterator is held."""
         self._holder = weakref.ref(iterator)
 
     @property
@@ -206,7 +207,7 @@ class Iteration:
         return self._holder() is not None
 
     def __getstate__(self) -> Saved:
-        return {**self.__dict__, "_holder": _nobody, "asked": {}}
+        return {**self.__dict__, "_holder": _no_holder, "asked": {}}
 
     def report(self) -> None:
         """Reports to the cursor, unless a state was loaded since."""
@@ -215,7 +216,7 @@ class Iteration:
 
     @property
     def progress(self) -> Callable[[], int | None]:
-        """A function that gives the rows delivered or handed to workers, until this is dropped."""
+        """A function that returns the rows delivered or handed to workers, until the iteration is dropped."""
         held = weakref.ref(self)
 
         def rows() -> int | None:
@@ -233,7 +234,7 @@ class Iteration:
 
     @property
     def rows_in_last_step(self) -> int:
-        """Rows of the dataset in the last batches of all ranks; what `pad` adds is not counted."""
+        """Rows of the dataset in the last batches of all ranks; rows that `pad` adds are not counted."""
         before = (max(self.num_steps, 1) - 1) * self.batch_size * self.shard.num_replicas
         end = min(self.shard.end(self._length, self.start.position), self._length)
         return min(end - self.start.position - before, self.batch_size * self.shard.num_replicas)
@@ -313,5 +314,5 @@ class Iteration:
         return self.cursor.order.seed
 
 
-def _nobody() -> None:
-    """The holder of an iteration, where none is known."""
+def _no_holder() -> None:
+    """The holder of an iteration, if none is known."""

@@ -18,7 +18,7 @@ _ALONE = Shard()
 
 @dataclass(frozen=True)
 class OrderOptions:
-    """The order of the rows, which of them are this rank's, and where the first iteration begins.
+    """The order of the rows, which of them this rank takes, and where the first iteration begins.
 
     Args:
         shuffle: True, False or "block".
@@ -30,7 +30,7 @@ class OrderOptions:
         offset: rows over all ranks that the first iteration leaves out.
 
     Raises:
-        ValueError: one is out of range.
+        ValueError: an argument is out of range.
     """
 
     shuffle: Shuffle = False
@@ -51,7 +51,7 @@ class OrderOptions:
         object.__setattr__(self, "shuffle", kind)
 
     def order_of(self, source: Sized | int) -> AnyOrder:
-        """The order of the rows of a source, or of so many rows.
+        """The order of the rows of a source, or of a number of rows.
 
         Args:
             source: an int, or anything with a length; its `file_starts`, if it has any, say where files
@@ -80,7 +80,7 @@ class OrderOptions:
         return order
 
     def cursor_of(self, source: Sized | int, draw: Callable[[], int] | None = None) -> Cursor:
-        """A cursor at the beginning of the order of a source; `draw` gives the seed if there is none."""
+        """A cursor at the beginning of the order of a source; `draw` returns the seed if there is none."""
         fingerprint = getattr(source, "fingerprint", None)
         return Cursor(
             self.order_of(source),

@@ -32,15 +32,15 @@ _FIRST_CHUNK, _CHUNK = 1024, 65536  # positions computed at once: few for a quic
 
 
 class Place(NamedTuple):
-    """How far an epoch is consumed.
+    """A point of an epoch: the rows that have been consumed.
 
     Attributes:
         epoch: the epoch.
         position: rows consumed in it, over all ranks.
-        left: the positions that come next, if batches behind them came early; those after them follow from
-            `position + len(left)` on. Empty as long as batches come in order.
-        share: (rank, number of ranks) if `left` is what this one rank has left, as each rank had other
-            batches early; (0, 1) if it is what all ranks have left, in turn.
+        left: the positions that come next, if later batches came early; the others follow from `position +
+            len(left)` on. Empty as long as batches come in order.
+        share: (rank, number of ranks) if `left` belongs to this one rank, because each rank had other batches
+            early; (0, 1) if all ranks take the positions left in turn.
     """
 
     epoch: int
@@ -71,7 +71,7 @@ def taken(place: Place, shard: Shard, length: int, start: int, stop: int) -> Ran
     if start >= stop:
         return ()
     if place.left:
-        # What is left is this rank's alone, or dealt to all.
+        # The positions left belong to this rank alone, or are dealt to all.
         rank, step = (0, 1) if place.share[1] > 1 else (shard.rank, shard.num_replicas)
         mine = _sliced(place.left, rank, sum(map(len, place.left)), step)
         count = sum(map(len, mine))
@@ -97,7 +97,7 @@ def _runs(origin: int, shard: Shard, length: int, start: int, stop: int) -> Iter
 
 
 def chunks(order: AnyOrder, shard: Shard, place: Place, multiple: int = 1) -> Iterator[Positions]:
-    """The rows of a rank from a place on, thousands at a time, by multiples of `multiple`."""
+    """The rows of a rank from a place on, thousands at a time, in multiples of `multiple`."""
     count = shard.count(order.length, place.position)
     done, size = 0, _FIRST_CHUNK
     while done < count:
@@ -140,7 +140,7 @@ def _numbers(found: range) -> Positions:
 
 
 def after(start: Place, shard: Shard, length: int, rows: int) -> Place:
-    """The place after so many rows on every rank, or all that there are, from `start` on."""
+    """The place after `rows` rows on every rank, or as many as there are, from `start` on."""
     if start.share[1] > 1:
         position = start.position + min(rows, shard.count(length, start.position)) * shard.num_replicas
     else:
@@ -154,9 +154,9 @@ def after(start: Place, shard: Shard, length: int, rows: int) -> Place:
 def num_steps_left(
     place: Place, shard: Shard, length: int, rows: int, batch_size: int, drop_last: bool
 ) -> int:
-    """The batches that any rank has left, computed from a place that is this rank's alone.
+    """The batches that any rank has left, computed from a place that belongs to this rank alone.
 
-    Rank 0 may have a row more than others, and with it a batch more. `rows`: delivered by this rank so far.
+    Rank 0 may have one row more than others, and so one batch more. `rows`: delivered by this rank so far.
     """
 
     def steps(count: int) -> int:

@@ -1,15 +1,15 @@
-"""Exactly once, proved: a number that each rank keeps, and that adds up over the ranks.
+"""A proof that each row came exactly once: a number that each rank keeps, and that adds up over the ranks.
 
-Position i of an epoch weighs a^i modulo the prime P = 2^127 - 1, and what was delivered weighs the sum of
-it. So a multiset of positions below N is a polynomial in `a`, of a degree below N: two different ones weigh
-the same for fewer than N values of `a` (Schwartz and Zippel), and `a` is a hash of seed and epoch. That
-something was lost or came twice therefore goes unnoticed with a probability of N / 2^127. Positions in
-regular steps are a geometric series, so it costs the same for any number of rows.
+Position i of an epoch weighs a^i modulo the prime P = 2^127 - 1, and the rows delivered weigh the sum of
+that. So a multiset of positions below N is a polynomial in `a`, of a degree below N: two different ones weigh
+the same for fewer than N values of `a` (Schwartz and Zippel), and `a` is a hash of seed and epoch. A row that
+was lost or came twice therefore goes unnoticed with a probability of N / 2^127. Positions in regular steps
+are a geometric series, so it costs the same for any number of rows.
 
-Note 35. What each rank has delivered is a geometric series.
-Its hash is computed when it is asked for, from a few numbers. The state holds the hash over all ranks, as far
-as this one knows, and so stays the same on every rank: Accelerate lets all of them write one file. What a
-rank adds itself is in its receipt.
+Note 35. The positions that each rank has delivered are a geometric series.
+Its hash is computed on request, from a few numbers. The state holds the hash over all ranks, as far as this
+one knows, and so stays the same on every rank: Accelerate lets all of them write one file. The share of each
+rank is in its receipt.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .shard import Shard
 __all__ = ["PINS", "PRIME", "SAME", "Proof", "is_count", "prove", "weight", "weight_of_share", "weight_until"]
 
 PRIME = 2**127 - 1
-_NOTES = ("again", "since", "peeked")  # what else a receipt says, in rows over all ranks
-PINS = ("window", "files", "shards")  # what a state and a receipt may also say
+_NOTES = ("again", "since", "peeked")  # other fields of a receipt, in rows over all ranks
+PINS = ("window", "files", "shards")  # fields that a state and a receipt may have
 SAME = ("version", "seed", "length", "shuffle", "fingerprint", "epoch", "num_replicas")
 
 
@@ -59,7 +59,7 @@ def weight(seed: int, epoch: int, positions: Iterable[range]) -> int:
 
 
 def weight_until(seed: int, place: Place) -> int:
-    """The weight of all that all ranks have delivered of an epoch to come to a place, if all went well."""
+    """The weight of the rows that all ranks deliver to reach a place, if no row is lost or repeated."""
     if not place.left:
         return _series(_base(seed, place.epoch), 1, place.position)
     whole = _series(_base(seed, place.epoch), 1, place.position + sum(map(len, place.left)))
@@ -83,7 +83,7 @@ def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: in
 
 @dataclass(frozen=True)
 class Proof:
-    """What the receipts of all ranks say together. True if nothing was lost and nothing came twice.
+    """The result of the receipts of all ranks together. True if no row was lost and none came twice.
 
     It counts rows delivered to the training loops since the epoch began. It cannot know what
     a loop does with them, such as holding one batch back.
@@ -93,10 +93,10 @@ class Proof:
         rows: rows delivered, over all ranks.
         length: rows of the dataset. With `pad` a few more are delivered, with `drop` or `drop_last` fewer.
         problem: what is wrong, or "".
-        since: rows of these that were delivered before, as the state says that was loaded, `start_offset`, or
-            a trainer that skips batches.
+        since: rows of these that were delivered before, according to the state that was loaded, to
+            `start_offset`, or to a trainer that skips batches.
         peeked: rows that were looked at before, and came again.
-        left_out: rows of epochs before, that were left before their end; with the last of these epochs.
+        left_out: rows of earlier epochs that were left before their end, and the last of these epochs.
     """
 
     epoch: int
@@ -118,9 +118,9 @@ class Proof:
             notes.append(
                 f"left out: {self.left_out[0]} rows of epochs that were left early, up to {self.left_out[1]}"
             )
-        told = "".join(f"; {note}" for note in notes)
+        remarks = "".join(f"; {note}" for note in notes)
         if self.problem:
-            return f"epoch {self.epoch}: {self.problem}{told}"
+            return f"epoch {self.epoch}: {self.problem}{remarks}"
         more = (
             f", and {self.rows - self.length} again to fill up the ranks" if self.rows > self.length else ""
         )
@@ -128,12 +128,12 @@ class Proof:
         since = f" ({self.since} of them before, as a state or a trainer says)" if self.since else ""
         return (
             f"epoch {self.epoch}: {rows} of {self.length} rows delivered since it began{since}, each exactly "
-            f"once{more}{told}"
+            f"once{more}{remarks}"
         )
 
 
 def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
-    """Whether all ranks together have delivered every row of an epoch so far exactly once.
+    """Proves that all ranks together have delivered every row of an epoch so far exactly once.
 
     Args:
         receipts: one from each rank, taken after the same step: what `receipt()` of a loader, sampler or
@@ -161,7 +161,7 @@ def prove(receipts: Sequence[Mapping[str, object]]) -> Proof:
         rows += receipt["rows"]
         found += int(receipt["weight"], 16)
         coming += [range(*some) for some in receipt["coming"]]
-        # A rank with one row fewer may come to its end a batch before the others.
+        # A rank with one row fewer may reach its end a batch before the others.
         is_level = is_level and (receipt["steps"] == max(steps.values()) or not receipt["steps_to_come"])
     whole = weight(seed, epoch, [range(rows + sum(map(len, coming)))])
     again, since, peeked = (max(receipt.get(name, 0) for receipt in each) for name in _NOTES)

@@ -1,4 +1,4 @@
-"""What a shuffle is worth, and what it costs: how far neighbours lie apart, and how many files are needed."""
+"""The quality and the cost of a shuffle: how far neighbours lie apart, and how many files are needed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["ShuffleQuality", "shuffle_quality"]
 Ints = npt.NDArray[np.int64]
 
 _EPOCHS = 4
-_PLACES = 25_000  # looked at in each of them
+_PLACES = 25_000  # positions examined in each of them
 
 
 @dataclass(frozen=True)
 class ShuffleQuality:
-    """What `shuffle_quality` finds.
+    """The result of `shuffle_quality`.
 
     Attributes:
         neighbour_distance: rows between two rows that a rank reads one after the other, on average.
@@ -58,7 +58,7 @@ def shuffle_quality(
 ) -> ShuffleQuality:
     """How random an order is, and how many files it needs at once.
 
-    `randomness` compares the numbers of orders that an epoch may have, as logarithms. A full shuffle of N
+    `randomness` compares the logarithms of the numbers of orders that an epoch may have. A full shuffle of N
     rows has N!. A block shuffle has F! orders of the files and n! of the rows of each file of n rows, and in
     each cell of c rows c! / (s1! s2! ...) ways to mix its slices of s1, s2, ... rows: the order within a
     slice is counted in the n! already. Without a shuffle there is one order.
@@ -68,7 +68,7 @@ def shuffle_quality(
         shuffle: "block", True or False.
         shuffle_window: files mixed with each other at once.
         seed: any int.
-        locality: "global", or "shard" where each rank has files of its own.
+        locality: "global", or "shard" if each rank has files of its own.
         num_replicas: number of ranks.
 
     Raises:

@@ -14,16 +14,16 @@ Remainder = Literal["keep", "drop", "pad"]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which positions of the global order one rank takes: rank, rank + W, rank + 2W, ... from any start.
+    """The positions of the global order that one rank takes: rank, rank + W, rank + 2W, ... from any start.
 
     Args:
         num_replicas: number of ranks W.
         rank: this one, in 0..W-1.
-        remainder: what happens to a tail that W does not divide: `keep` (every row once, ranks may differ by
-            one), `drop` (equal ranks without the tail), `pad` (equal ranks; rows from the front of the epoch
-            come again).
-        run_length: positions dealt to a rank at a time, one by default: with batches of as many rows, the
-            batches of all ranks laid end to end are then in the global order.
+        remainder: what happens to the last rows if W does not divide their number: `keep` (every row once,
+            ranks may differ by one), `drop` (equal ranks without the last rows), `pad` (equal ranks; rows
+            from the front of the epoch come again).
+        run_length: positions dealt to a rank at a time, one by default. With batches of just as many rows,
+            the batches of all ranks, laid end to end, are in the global order.
     """
 
     num_replicas: int = 1
@@ -55,6 +55,6 @@ class Shard:
     def steps(
         self, length: int, start: int, batch_size: int, drop_last: bool, rank: int | None = None
     ) -> int:
-        """How many batches that is; `drop_last` leaves out a shorter last one."""
+        """How many batches these rows are; `drop_last` leaves out a shorter last one."""
         rows = self.count(length, start, rank)
         return rows // batch_size if drop_last else -(-rows // batch_size)

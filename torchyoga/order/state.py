@@ -1,4 +1,4 @@
-"""What a state says: a value that checks itself, to and from a dict."""
+"""A state as a value that checks itself, to and from a dict."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Entry", "LeftOut", "State", "without_keys", "written"]
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
 _PINS = ("shuffle", "window", "files", "shards")
 _MORE = ("steps", "left", "share", "proof", "again", "left_out")
-_ARGUMENTS = {"window": "shuffle_window"}  # what users call it
+_ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
-_MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each batch under way
+_MOST_LEFT = 2**16  # ranges in a state; a loader has at most one for each unfinished batch
 
 
 class LeftOut(NamedTuple):
@@ -41,14 +41,14 @@ class LeftOut(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where this process began an epoch, and what it knows of the epoch before.
+    """Where this process began an epoch, and what it knows about the part of the epoch before.
 
     Attributes:
-        place: where.
+        place: where it began.
         steps: batches of the epoch up to there, on each rank; None if that is not known.
-        fault: the weight of what came too often up to there, less that of what was lost.
-        share: rows, and their weight, that this rank has delivered, if the place is its alone.
-        batch_size: rows of that rank's batches then.
+        fault: the weight of rows that came too often up to there, minus that of rows that were lost.
+        share: the rows that this rank has delivered, and their weight, if the place belongs to it alone.
+        batch_size: rows of the batches of that rank.
         again: rows of the epoch that were delivered before it was begun again.
     """
 
@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one rank of several has delivered alone, where batches came in any order.
+    """The rows that one rank of several has delivered alone, if batches came in any order.
 
     Attributes:
         rank: the rank.
@@ -81,14 +81,15 @@ _NONE = LeftOut()
 
 @dataclass(frozen=True)
 class State:
-    """A place of an order, and what is known of how it was reached; see docs/resume.md for the fields.
+    """A place of an order, and how it was reached; see docs/resume.md for the fields.
 
     Attributes:
-        pins: what the order says so that it is not continued in another: `shuffle`, and perhaps `window`,
-            `files` and `shards`.
-        left: positions that come next, if batches behind them came early.
-        share: what the rank that saved it has delivered alone; None if the place holds for all ranks.
-        proof: the weight of what was delivered; None if it is not known.
+        pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
+            some orders `window`, `files` and `shards`.
+        left: positions that come next, if later batches came early.
+        share: the rows that the rank that saved it has delivered alone; None if the place holds for all
+            ranks.
+        proof: the weight of the rows delivered; None if it is not known.
         extra: further fields of a loader.
     """
 
@@ -121,7 +122,7 @@ class State:
         }
 
     def place_to_dict(self) -> Saved:
-        """The part of the dict that says which place of which order it is."""
+        """The part of the dict that identifies the place and the order."""
         return {
             "version": self.version,
             "seed": self.seed,
@@ -206,7 +207,7 @@ class State:
 
 
 def without_keys(state: object, keys: Sequence[str]) -> StateError:
-    """The error that says which keys were expected of a state, and which it has."""
+    """The error that says which keys a state should have, and which it has."""
     found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
     return StateError(
         f"expected a state with the keys {list(keys)}, found {found}; pass what state_dict() gave"
@@ -305,5 +306,5 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
 
 
 def _shown(value: object) -> str:
-    """A value as a message shows it: Python refuses to write the digits of a huge int."""
+    """A value as messages show it: Python refuses to write the digits of a huge int."""
     return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else f"{value!r:.100}"

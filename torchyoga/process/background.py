@@ -1,8 +1,8 @@
 """Tasks -> their results, in order; a thread works ahead while the consumer is busy elsewhere.
 
-Note 22. A result that no thread has begun is made by the thread that wants it.
-The thread that reads ahead begins only if there is time to gain, half a millisecond between two results: in a
-loop that does nothing else it would cost more than it gains.
+Note 22. A result that no thread has begun is made by the thread that needs it.
+The thread that reads ahead is started only if it can save time, from half a millisecond between two results
+on: in a loop that does nothing else it would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .forks import renew_in_children
 __all__ = ["Ahead", "Task"]
 
 T = TypeVar("T")
-_WORTH_A_THREAD = 0.5e-3  # seconds between two results; below, two threads would only hinder each other
+_WORTH_A_THREAD = 0.5e-3  # seconds between two results; with less, two threads would only hinder each other
 _PATIENCE = 1.0  # seconds between two checks that the thread is still alive
 
 
 class Task(NamedTuple, Generic[T]):
-    """Work to do, and how many batches it makes."""
+    """Work to do, and the number of batches that it makes."""
 
     run: Callable[[], T]
     size: int
@@ -50,7 +50,7 @@ class _Ticket(Generic[T]):
 
 
 def _nothing() -> NoReturn:
-    """Stands in for the work of a task that is done, and is not run again."""
+    """Replaces the work of a task that is done."""
     raise AssertionError
 
 
@@ -119,9 +119,9 @@ def _work(shared: _Shared[T]) -> None:
 class Ahead(Iterator[T]):
     """The results of tasks, in order; an exception is raised in the place of its task's result.
 
-    Results are made when they are wanted. If the consumer stays away for longer, a thread makes the next ones
-    meanwhile, `most` batches at most, or one task. It ends with the iterator, or the process; a forked child
-    must make a new one.
+    Results are made when they are needed. If the consumer takes longer between two of them, a thread makes
+    the next ones meanwhile, `most` batches at most, or one task. The thread ends with the iterator, or the
+    process; a forked child must make a new iterator.
     """
 
     def __init__(self, tasks: Iterator[Task[T]], most: int) -> None:

@@ -1,10 +1,10 @@
-"""Memory that is reused once nothing refers to it: fresh pages cost as much as filling them.
+"""Memory that is reused once nothing refers to it, because fresh pages cost as much as filling them.
 
 Note 10. Batches lie in memory that is reused once nothing refers to it.
-The reference count of the owning array shows it. Counts are read in C alone, since what a variable adds to
-one changes with Python's version and optimizer. Where they cannot be trusted (a free-threaded Python, where a
-reference may be taken between look and use; a Python that counts otherwise, as a test at import shows)
-buffers are fresh memory, and batches are copied out of their slots.
+The reference count of the owning array shows that. Counts are read in C only, because how much a variable
+adds to a count depends on Python's version and optimizer. If counts cannot be trusted (in a free-threaded
+Python, where a reference may be taken between look and use; in a Python that counts in another way, as a test
+at import shows), buffers are fresh memory, and batches are copied out of their slots.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ def fresh(nbytes: int) -> Array:
 
 
 def held(arrays: Sequence[Array | None]) -> list[bool]:
-    """For each array, whether anything but this sequence refers to it or to a view of it.
+    """For each array, True if anything but this sequence refers to it or to a view of it.
 
-    Reliable where `counts_can_be_trusted`, for arrays that no variable of the caller refers to meanwhile.
+    Reliable if `counts_can_be_trusted`, for arrays that no variable of the caller refers to meanwhile.
     """
-    # All in C: what a variable or a subscript adds to a count changes with Python's version and optimizer.
-    return [count != _HELD_BY_NOBODY for count in map(sys.getrefcount, arrays)]
+    # All in C: how much a variable or a subscript adds to a count depends on Python's version and optimizer.
+    return [count != _HELD_BY_NOTHING for count in map(sys.getrefcount, arrays)]
 
 
 def counts_can_be_trusted() -> bool:
-    """True where `held` is reliable; where it is not, memory is not reused and batches are copied.
+    """True if `held` is reliable; otherwise memory is not reused and batches are copied.
 
     False in a free-threaded Python, where another thread may take a reference between the look and the use;
-    in a Python that counts otherwise than CPython; and if the environment has TORCHYOGA_REUSE_MEMORY=0.
+    in a Python that counts in another way than CPython; and if the environment has TORCHYOGA_REUSE_MEMORY=0.
     """
     return _TRUSTED
 
 
-def _counts_tell() -> bool:
+def _counts_are_right() -> bool:
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
     probe: list[Array] = [np.empty(64, np.uint8)]
@@ -82,7 +82,7 @@ def _counts_tell() -> bool:
 
 
 class Slot:
-    """A run of memory that is handed out as buffers, one after the other."""
+    """A piece of memory that is handed out as buffers, one after the other."""
 
     def __init__(self, memory: Array) -> None:
         self.memory = memory
@@ -107,7 +107,7 @@ def is_placing() -> bool:
 
 @contextlib.contextmanager
 def placing(place: Slot) -> Iterator[None]:
-    """Within the `with` statement all pools of this process hand out memory of `place`, while some is left.
+    """Within the `with` statement all pools of this process hand out memory of `place`, as long as it lasts.
 
     It is for a process of one thread, such as a worker that fills shared memory.
     """
@@ -143,7 +143,8 @@ class BufferPool:
         if nbytes < _WORTH_KEEPING or not _TRUSTED:
             return np.empty(nbytes, np.uint8)
         for _ in range(len(self._kept)):
-            # Taken off the list it is this thread's alone, so the count cannot change between look and use.
+            # A buffer off the list belongs to this thread alone, so its count cannot change between look and
+            # use.
             ours = self._oldest()
             is_free = bool(ours) and nbytes <= ours[0].size <= 2 * nbytes and not held(ours)[0]
             found = ours[0][:nbytes] if is_free else None
@@ -151,7 +152,7 @@ class BufferPool:
             if found is not None:
                 return found
         buffer = np.empty(nbytes, np.uint8)
-        # As many as are in use at once: one being filled, some read ahead, one with the user.
+        # As many as are in use at the same time: one being filled, some read ahead, one with the user.
         most = max(self.capacity, min(4 * nbytes, _MOST_BYTES))
         self._make_room(most - nbytes)
         if nbytes <= most:
@@ -170,5 +171,6 @@ class BufferPool:
             self._oldest()
 
 
-_HELD_BY_NOBODY = next(map(sys.getrefcount, [np.empty(0, np.uint8)]))  # the list's, and the counting's own
-_TRUSTED = os.environ.get("TORCHYOGA_REUSE_MEMORY") != "0" and _counts_tell()
+# The references of the list and of the counting itself.
+_HELD_BY_NOTHING = next(map(sys.getrefcount, [np.empty(0, np.uint8)]))
+_TRUSTED = os.environ.get("TORCHYOGA_REUSE_MEMORY") != "0" and _counts_are_right()

@@ -1,4 +1,4 @@
-"""Properties that are computed once, when they are first asked for."""
+"""Properties that are computed once, when they are first read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ if sys.version_info >= (3, 12):
 else:
 
     class cached_property(Generic[T]):
-        """functools' own, as since Python 3.12. Before, all objects of a class share a lock: if the process
-        forks while a thread computes the property of one object, all are locked in the child."""
+        """The property of functools, as it is since Python 3.12. Before, all objects of a class share a lock:
+        if the process forks while a thread computes the property of one object, all objects are locked in the
+        child."""
 
         def __init__(self, function: Callable[[Any], T]) -> None:
             self._function = function

@@ -21,7 +21,7 @@ class Bar(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
     def update(self, count: int = 1) -> object:
-        """Adds `count` to what is done."""
+        """Adds `count` to the progress."""
 
 
 def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **more: object) -> Bar:
@@ -40,13 +40,13 @@ def progress_bar(shown: bool | None, total: int | None, what: str, unit: str, **
 
 
 class _Bar(tqdm):  # type: ignore[misc]
-    """tqdm's bar, without the lock that is shared with all forked processes.
+    """tqdm's bar, without the lock that all forked processes share.
 
-    A process that is killed while it holds that lock, which hidden bars take, too, leaves all others waiting
-    for ever.
+    A process that is killed while it holds that lock leaves all others waiting for ever; hidden bars take it,
+    too.
     """
 
-    monitor_interval = 0  # the thread takes it too
+    monitor_interval = 0  # its thread takes the lock, too
 
 
 class _Lock:

@@ -1,4 +1,4 @@
-"""A warning -> the user's line that it is about, however many frames of trainers lie between."""
+"""A warning -> the user's line that it is about, however many frames of trainers are between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 __all__ = ["warn_user"]
 
-# By the first part of a module's name; those of the standard library only call what they were passed.
+# By the first part of a module's name; those of the standard library only call functions passed to them.
 _OTHERS = frozenset(
     {
         "accelerate",
@@ -35,7 +35,7 @@ _MOST_FRAMES = 1000
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns as `warnings.warn` does, about the innermost line that is neither ours nor a trainer's.
 
-    In a thread where every line is ours or a trainer's, it is about the outermost.
+    In a thread where every line is ours or a trainer's, it is about the outermost one.
     """
     frame = sys._getframe(1)
     for _ in range(_MOST_FRAMES):

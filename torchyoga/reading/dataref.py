@@ -441,7 +441,7 @@ class VersionRef(DataRef):
             ValueError: they are more than the cache may keep.
             RemoteError: the store cannot be reached.
         """
-        self.where.bring_all(self.manifest, progress)
+        self.where.download_all(self.manifest, progress)
 
     def open(self) -> Reader:
         """Maps the files, unless this process has done so; readers that have them open keep them."""
@@ -526,7 +526,7 @@ class _Version:
             self.open().probe()
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        if self.where.is_far and self.manifest.num_rows:
+        if self.where.is_remote and self.manifest.num_rows:
             starts = self.manifest.file_starts
             files = (np.searchsorted(starts, rows, side="right") - 1 for rows in order)
             self.where.follow(self.manifest.files, files, progress)

@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 _MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
-_MOST_BRINGS = 20  # downloads of a file that other processes keep deleting
+_MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
 _LOOK_SHARE = 8  # this part of the open files is new before deleted ones are looked for
 
 
@@ -85,7 +85,7 @@ class Reader:
 
         Files that would have to be downloaded are left where they are.
         """
-        if self.where.is_far:
+        if self.where.is_remote:
             return
         with self._lock:
             for number in range(min(len(self.files), self._most_open)):
@@ -106,7 +106,7 @@ class Reader:
                 self._announced.pop(_name(rows), None)
             return self._taken(rows)
         except CorruptError as error:
-            if self.where.is_far:
+            if self.where.is_remote:
                 self._throw_away(error)
             raise
 
@@ -232,7 +232,7 @@ class Reader:
 
     def _is_missing(self, rows: Ints) -> bool:
         """True if files of these rows must be downloaded first, which is left to `follow`."""
-        if not self.where.is_far:
+        if not self.where.is_remote:
             return False
         shelf = self._shelf
         numbers = np.unique(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
@@ -287,7 +287,7 @@ class Reader:
             were_all = [opened.file.pages.were_all for opened in new.values()]
             for warmth in self._warmth:
                 warmth.after_opening(None if None in were_all else all(were_all))
-            if len(self.files) <= self._most_open and not self.where.is_far:
+            if len(self.files) <= self._most_open and not self.where.is_remote:
                 self._open_more(new, shelf)
             self._num_new += len(new)
             gone = set() if shelf is None else self._gone(shelf) - set(numbers)
@@ -316,7 +316,7 @@ class Reader:
         They are looked for once an eighth of the open ones is new, else opening one would cost more the more
         are open.
         """
-        if not self.where.is_far or _LOOK_SHARE * self._num_new < shelf.num_open:
+        if not self.where.is_remote or _LOOK_SHARE * self._num_new < shelf.num_open:
             return set()
         self._num_new = 0
         return {number for number in shelf.files() if not self.where.is_here(self.files[number])}
@@ -352,7 +352,7 @@ class Reader:
         found = self._mapped.get(number)
         if found is None:
             entry = self.files[number]
-            for _ in range(_MOST_BRINGS):
+            for _ in range(_MOST_DOWNLOADS):
                 path = self.where.path(entry)
                 try:
                     found = self._mapped[number] = MappedFile(path, entry.nbytes)
@@ -361,12 +361,12 @@ class Reader:
                         self._watches[number] = watch
                     return found
                 except CorruptError:
-                    if not self.where.is_far:
+                    if not self.where.is_remote:
                         raise
                     # Deleted again, to make room for another; or its size was changed.
                     self.where.forget(entry)
             raise RemoteError(
-                f"{self.where.name}: {entry.name} was deleted {_MOST_BRINGS} times before it was opened; "
+                f"{self.where.name}: {entry.name} was deleted {_MOST_DOWNLOADS} times before it was opened; "
                 "set a larger cache_bytes"
             )
         return found

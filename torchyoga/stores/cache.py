@@ -1,18 +1,18 @@
 """A folder of this machine that keeps files of stores: shared by all its processes, bounded in bytes.
 
 <folder>/files/<key>         whole, checked, never changed; its mtime is when it was last opened
-<folder>/parts/<key>         being downloaded; what has arrived is kept if the download is interrupted
-<folder>/locks/<key>.lock    held by whoever downloads it; the kernel frees it when that process dies
+<folder>/parts/<key>         being downloaded; kept if the download is interrupted
+<folder>/locks/<key>.lock    held by the process that downloads it; the kernel frees it when that dies
 <folder>/checking/<token>/   a cache for one check, whose lock is held while the check runs
 <folder>/building/           versions being built for a store
 
-Note 48. A file is mapped, not held.
+Note 48. The cache does not count the readers of a file.
 To make room, the cache deletes the files that were opened longest ago; processes that have one mapped go on
-reading it, and release it when they next open a file. So users need not be counted, and processes that die
-leave nothing behind.
+reading it, and release it when they next open a file. So processes that die leave nothing behind.
 
 Note 65. A check holds a kernel lock as long as it downloads.
-Builders do so, too. What a killed check has left behind is recognised by its lock, which no process holds.
+Builders do so, too. Files that a killed check has left behind are recognised by its lock, which no process
+holds.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _NOTICE_SECONDS = 5.0  # how long to wait for another process in silence
 _LONGEST_STANDSTILL = 600.0  # seconds without a byte, after which waiting for another process ends
 _ROOM_SECONDS = 600.0  # to wait for other processes that make room
 _FORGOTTEN_SECONDS = 86400.0  # after which a download that no process continued is deleted
-_MOST_BRINGS = 20  # of a file that other processes keep deleting
+_MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Files with any other name are not ours, for the user may choose any folder as the cache. The second part
+# Files with any other name are not ours, because the user may choose any folder as the cache. The second part
 # belongs to the second name that a file has while it is held.
 _KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.(mdb|h5)")
 _LOCK = re.compile(r"([0-9a-f]{32}\.(mdb|h5)|checking-[0-9a-f]{16})\.lock")
@@ -54,7 +54,7 @@ _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 def default_folder() -> Path:
-    """Where the user's caches are kept on this system."""
+    """The folder where this system keeps the user's caches."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
     elif sys.platform == "darwin":
@@ -94,7 +94,7 @@ class Cache:
         return Path(self._place(kind, key))
 
     def _place(self, kind: str, key: str) -> str:
-        # As text, for this is called for every file again and again.
+        # As text, because this is called for every file again and again.
         return os.path.join(self.folder, self.within, kind, key)
 
     def find(self, key: str) -> Path | None:
@@ -129,7 +129,7 @@ class Cache:
         return True
 
     def get(self, key: str, nbytes: int, download: Callable[[Path], None], what: str) -> Path:
-        """The file; if it is missing, `download` writes it, while other callers that want it wait.
+        """The file; if it is missing, `download` writes it, while other callers that need it wait.
 
         Args:
             key: its name here.
@@ -145,7 +145,7 @@ class Cache:
             RemoteError: other processes delete it again and again.
         """
         self._is_there("parts", key)
-        for _ in range(_MOST_BRINGS):
+        for _ in range(_MOST_DOWNLOADS):
             found = self.find(key)
             if found is not None:
                 return found
@@ -154,7 +154,7 @@ class Cache:
                     self._download(key, nbytes, download, what)
                     return self._keep(key, f"parts/{key}")
         raise RemoteError(
-            f"{what} was deleted {_MOST_BRINGS} times from {self.folder} before it could be opened; set a "
+            f"{what} was deleted {_MOST_DOWNLOADS} times from {self.folder} before it could be opened; set a "
             "larger cache_bytes"
         )
 
@@ -196,7 +196,7 @@ class Cache:
 
     @contextlib.contextmanager
     def held(self, key: str) -> Iterator[Path]:
-        """A second name of a file, which stays whatever is deleted; FileNotFoundError if the file is gone."""
+        """A second name of a file, which stays if the file is deleted; FileNotFoundError if it is gone."""
         stem, _, suffix = key.partition(".")
         name = f"{stem}-{secrets.token_hex(4)}.{suffix}"
         self.make("parts")
@@ -208,7 +208,7 @@ class Cache:
             self._delete(f"parts/{name}")
 
     def adopt(self, key: str, name: str) -> None:
-        """Moves a finished file in, if it fits; `name` is where it lies in the folder."""
+        """Moves a finished file into the cache, if it fits; `name` is its name in the folder."""
         found = self.root.find(name)
         if found is None or (self.limit is not None and found.nbytes > self.limit):
             return
@@ -224,7 +224,8 @@ class Cache:
         return self.path("files", key)
 
     def make_room(self, nbytes: int, spared: str | None = None) -> None:
-        """Deletes the files unused for longest, except one, until that many more bytes fit."""
+        """Deletes the files that were not used for the longest time, except one, until `nbytes` more bytes
+        fit."""
         if self.limit is None:
             return
         with self._only_one("room"):
@@ -270,13 +271,13 @@ class Cache:
                 self._delete_scratch(token)
 
     def tidy(self) -> list[str]:
-        """Deletes what checks have left that no living process uses; returns the names."""
+        """Deletes files that checks have left and no living process uses; returns the names."""
         removed = []
         with contextlib.suppress(OSError, YogaError):  # it is not ours, or behind a link
             tokens = [e.name for e in self.root.scan("checking") if _TOKEN.fullmatch(e.name) and e.is_folder]
             for token in tokens:
                 with (
-                    contextlib.suppress(OSError, YogaError),  # the same for a lock held elsewhere
+                    contextlib.suppress(OSError, YogaError),  # or another process holds the lock
                     self._only_one(f"checking-{token}", seconds=0),
                 ):
                     self._delete_scratch(token)

@@ -1,4 +1,4 @@
-"""All bytes of a version -> whether they are what its manifest says, even if it is overwritten meanwhile."""
+"""All bytes of a version -> whether they match its manifest, even if it is overwritten meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def check(store: Versions, id: str, version: str) -> None:
 
 
 def _problems(store: Versions, manifest: Manifest) -> Sequence[str]:
-    """What is missing, cut, damaged or not in the manifest, even if it is about to be removed."""
+    """Files that are missing, cut, damaged or not in the manifest, even if the version is about to be
+    removed."""
     try:
         problems = store.check_files(manifest)
     except FileNotFoundError as error:
@@ -63,10 +64,10 @@ def checked_files(store: Versions, manifest: Manifest) -> Held:
 
 
 def latest(store: Versions, manifest: Manifest, doing: str) -> Manifest:
-    """What is published now under the id and version of a manifest.
+    """The manifest that is published now under the id and version of another one.
 
     Raises:
-        NotFoundError: no version is; says what was being done.
+        NotFoundError: none is published; says what was being done.
     """
     found = store.find(manifest.id, manifest.version)
     if found is None:

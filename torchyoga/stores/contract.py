@@ -23,11 +23,11 @@ MOST_NAMED = 10  # in a message
 
 
 def sealed(manifest: Manifest, held: Held | None = None) -> bytes:
-    """The text of a manifest to publish, once everything that readers do with it has been tried.
+    """The text of a manifest to publish, after everything that readers will do with it has been tried.
 
     Args:
-        manifest: of the version.
-        held: gives a path of each of its files; None if they have been opened already.
+        manifest: the manifest of the version.
+        held: gives a path for each of its files; None if they have been opened already.
 
     Raises:
         CorruptError: the text reads back as another manifest, or a file cannot be opened.
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
     Attributes:
         build: the build its manifest names; None if the manifest is damaged.
-        tag: how the store tells this manifest from any later one; None if it cannot.
+        tag: distinguishes this manifest from any later one in the store; None if the store has no tags.
     """
 
     build: str | None
@@ -115,9 +115,9 @@ class Versions(ABC):
 
     @abstractmethod
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
-        """A place to build a version in, with what an interrupted build has left. Hold the lock.
+        """A place to build a version in, with the files that an interrupted build has left. Hold the lock.
 
-        What may be replaced is decided before anything is built: None if nothing may.
+        Which version may be replaced is decided before anything is built: None if none may.
         """
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Versions(ABC):
         replaces: Seen | None = None,
         progress: bool | None = None,
     ) -> Manifest:
-        """Publishes a version with copies of its files; `held` gives a path of each. Hold the lock."""
+        """Publishes a version with copies of its files; `held` gives a path for each. Hold the lock."""
 
     @abstractmethod
     def remove(self, id: str, version: str, timeout: float = -1) -> None:
@@ -144,7 +144,8 @@ class Versions(ABC):
 
     @abstractmethod
     def clean(self, grace: float) -> list[str]:
-        """Removes what no version needs and no process touched for `grace` seconds; returns the names."""
+        """Removes files that no version needs and no process has touched for `grace` seconds; returns their
+        names."""
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:
@@ -181,8 +182,8 @@ class Versions(ABC):
         """
         found = self.find(id, version)
         if found is None:
-            if there := self.like(id, version):
-                what = f"its versions are {some(there)}"
+            if similar := self.like(id, version):
+                what = f"its versions are {some(similar)}"
             elif ids := self.ids_like(id):
                 what = f"the storage holds {some(ids)}"
             else:
@@ -209,17 +210,18 @@ class Versions(ABC):
             )
 
     def refuse_foreign(self, id: str, version: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
-        """Raises YogaError if a name in the folder of a version is not ours; those of `others` are not.
+        """Raises YogaError if a name in the folder of a version is not ours; names in `others` are not ours,
+        either.
 
-        Such files would damage what is published there later, and be lost when it is removed.
+        Such files would damage a version published there later, and be lost when it is removed.
         """
         names = list(names)
         found = sorted({*others, *filter(is_foreign, names)})
         try:
             text = self.read_manifest(id, version) or b""
-            # Next to our data files it is ours, however damaged.
+            # Next to our data files the manifest is ours, however damaged.
             is_ours = is_like_manifest(text) or any(map(is_data_file, names))
-        except CorruptError:  # not something that we would have written
+        except CorruptError:  # we would not have written that
             is_ours = False
         if not is_ours:
             found.append(MANIFEST)
@@ -233,25 +235,25 @@ class Versions(ABC):
 
     def check_files(self, manifest: Manifest) -> list[str]:
         """Differences between a manifest and the files next to it, both ways; empty if there are none."""
-        there = self.sizes(manifest)
+        present = self.sizes(manifest)
         named = {file.name: file.nbytes for file in manifest.files}
         # An interrupted publication, or readers on Windows, may leave files of another build behind. They
         # are harmless, and the next publication deletes them.
         problems = [
             f"{name} is not named in the manifest"
-            for name in sorted(there.keys() - named.keys())
+            for name in sorted(present.keys() - named.keys())
             if not manifest.is_of_another_build(name)
         ]
         for name, nbytes in named.items():
-            if name not in there:
+            if name not in present:
                 problems.append(f"{name} is missing")
-            elif there[name] != nbytes:
-                problems.append(f"{name} has {there[name]} bytes, the manifest says {nbytes}")
+            elif present[name] != nbytes:
+                problems.append(f"{name} has {present[name]} bytes, the manifest says {nbytes}")
         return problems
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """A few names, sorted; if there are many, twice what a message holds, the most similar first."""
+    """A few names, sorted; if there are many, twice as many as a message holds, the most similar first."""
     found = sorted(names)
     if len(found) <= MOST_NAMED:
         return found
@@ -260,6 +262,6 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 def some(names: Sequence[str]) -> str:
-    """Names for a message, not more than it holds."""
+    """Names for a message, at most as many as it holds."""
     more = len(names) - MOST_NAMED
     return f"{list(names)}" if more <= 0 else f"{list(names[:MOST_NAMED])} and more"

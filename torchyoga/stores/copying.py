@@ -20,7 +20,7 @@ def copied(
     Args:
         store: the version is read from here.
         to: the version is published here.
-        manifest: of the version, as `store` had it.
+        manifest: the manifest of the version, as `store` had it.
         overwrite: replace another version of that name. The same version is never sent twice.
         progress: show a progress bar.
 

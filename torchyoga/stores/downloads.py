@@ -1,10 +1,10 @@
-"""The files of a version in a store, downloaded into the cache when they are wanted, or some time before.
+"""The files of a version in a store, downloaded into the cache when they are needed, or some time before.
 
 Note 49. The process that downloads files knows the order.
 A thread computes the order as the iteration does, and stays a quarter of the cache ahead of the rows that
 were delivered, or handed to worker processes. Workers find their files in the cache, or wait for the process
-that downloads them. The thread does not ask again for files of rows that were handed out: those may have been
-read, and deleted, by then. Workers are handed at most a quarter of the cache at once, but a batch each.
+that downloads them. The thread does not request files of rows again that were handed out: by then, those may
+have been read and deleted. Workers are handed at most a quarter of the cache at once, or a batch each.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ Ints = npt.NDArray[np.int64]
 _log = logging.getLogger("torchyoga")
 _AT_ONCE = 4  # files
 _RUN, _RUNS = 8 * 2**20, 2  # bytes of a request, and requests at once, for each file
-_MOST_BRINGS = 20  # of a file that is deleted again and again before it can be read
+_MOST_DOWNLOADS = 20  # of a file that is deleted again and again before it can be read
 _TRIES = 3  # of a file that arrives damaged
-_AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is wanted
+_AHEAD_SHARE = 4  # a file is downloaded this part of the cache's bound before it is needed
 _POLL = 0.02  # seconds
 _ROWS_WEIGHED, _MOST_WEIGHED = (
     16,
@@ -72,26 +72,26 @@ class Downloads:
         schema: the schema of the version, to check files without a checksum of their own.
     """
 
-    is_far = True
+    is_remote = True
 
     def __init__(self, remote: Remote, folder: str, cache: Cache, schema: Schema | None) -> None:
         self._schema = schema
         self._remote = remote
         self._folder = folder
         self._cache = cache
-        self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is asked for often
+        self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
         self._listed: dict[str, Found] | None = None
         self.renew()
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Forgets the threads, and what they were asked for."""
+        """Forgets the threads, and the files that they were to download."""
         self._lock, self._listing = threading.Lock(), threading.Lock()
         self._wanted: deque[tuple[FileEntry, Future[None]]] = deque()
         self._under_way: dict[str, Future[None]] = {}
         self._threads = 0
         self._plan: object = None
-        self._brought: set[str] = set()
+        self._downloaded: set[str] = set()
         self._checked: set[str] = set()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -112,7 +112,7 @@ class Downloads:
             ) from None
 
     def key(self, entry: FileEntry) -> str:
-        """The name of a file in the cache: no other file, and no file elsewhere, has the same."""
+        """The name of a file in the cache: no other file of any store has the same."""
         known = self._keys.get(id(entry))
         if known is None or known[0] is not entry:
             what = f"{self.name}/{json.dumps(entry.to_json(), sort_keys=True)}"
@@ -133,12 +133,12 @@ class Downloads:
             RemoteError: the store cannot be reached.
             OSError: the disk is full.
         """
-        return self._brought_to(entry, self._warn_of_small_cache)
+        return self._awaited_path(entry, self._warn_of_small_cache)
 
-    def _brought_to(self, entry: FileEntry, warn: Callable[[], None] | None = None) -> str:
+    def _awaited_path(self, entry: FileEntry, warn: Callable[[], None] | None = None) -> str:
         key = self.key(entry)
-        for _ in range(_MOST_BRINGS):
-            was_here = key in self._brought
+        for _ in range(_MOST_DOWNLOADS):
+            was_here = key in self._downloaded
             found = self._cache.find(key)
             if found is not None:
                 return str(found)
@@ -149,8 +149,8 @@ class Downloads:
 
     def _deleted(self, entry: FileEntry) -> RemoteError:
         return RemoteError(
-            f"{self.name}/{entry.name} was deleted {_MOST_BRINGS} times from {self._cache.folder} before it "
-            "could be read; set a larger cache_bytes"
+            f"{self.name}/{entry.name} was deleted {_MOST_DOWNLOADS} times from {self._cache.folder} before "
+            "it could be read; set a larger cache_bytes"
         )
 
     def _warn_of_small_cache(self) -> None:
@@ -170,7 +170,8 @@ class Downloads:
 
     @property
     def ahead_bytes(self) -> int | None:
-        """Bytes that may be read ahead of the delivered rows, so that the cache keeps what is unread."""
+        """Bytes that may be read ahead of the delivered rows, so that the cache keeps files until they are
+        read."""
         return None if self._cache.limit is None else self._cache.limit // _AHEAD_SHARE
 
     def is_checked(self, entry: FileEntry) -> bool:
@@ -188,7 +189,7 @@ class Downloads:
         for entry in entries:
             self._cache.find(self.key(entry))
 
-    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+    def download_all(self, manifest: Manifest, progress: bool | None) -> None:
         """Downloads every file of a version; ValueError if the cache cannot keep them all."""
         limit = self._cache.limit
         if limit is not None and manifest.nbytes > limit:
@@ -215,8 +216,8 @@ class Downloads:
         """A path of the file that stays valid, whatever the cache deletes meanwhile."""
         key = self.key(entry)
         with contextlib.ExitStack() as stack:
-            for _ in range(_MOST_BRINGS):
-                self._brought_to(entry)
+            for _ in range(_MOST_DOWNLOADS):
+                self._awaited_path(entry)
                 with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
                     path = stack.enter_context(self._cache.held(key))
                     break
@@ -231,11 +232,11 @@ class Downloads:
     # -- ahead of time
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
-        """Downloads files ahead of time, on a thread, as far as the cache has room."""
+        """Downloads files ahead of time, on a thread, as far as the cache has space."""
         plan = self._plan = object()
-        self._brought.clear()  # downloading a file again in another epoch is not wasteful
+        self._downloaded.clear()  # downloading a file again in another epoch is not wasteful
         if not all(map(self.is_here, entries)):
-            # Threads would import it: a child forked meanwhile would have it half imported for good.
+            # Threads would import these: a child forked meanwhile would be left with a half-imported module.
             import numpy.ma  # noqa: F401  # as `unique` does
 
             for name in {entry.format for entry in entries} & set(FORMATS):
@@ -257,7 +258,7 @@ class Downloads:
         while sum(len(numbers) for numbers in seen) < wanted and (numbers := next(left, None)) is not None:
             seen.append(numbers)
         if seen:
-            # A file that is read both before and after some row is wanted at that row.
+            # A file that is read both before and after some row is needed at that row.
             joined = np.concatenate(seen)
             before, after = np.array_split(joined[:wanted], 2)
             at_once = np.intersect1d(before, after).tolist()
@@ -285,7 +286,7 @@ class Downloads:
     ) -> None:
         limit = self._cache.limit
         most = math.inf if limit is None else limit // _AHEAD_SHARE
-        ahead: deque[tuple[int, int]] = deque()  # the first row that wants a file, and the file's bytes
+        ahead: deque[tuple[int, int]] = deque()  # the first row that needs a file, and the file's bytes
         planned: set[int] = set()
         row = 0
         for numbers in order:
@@ -355,7 +356,7 @@ class Downloads:
                 entry, future = self._wanted.popleft()
             error: BaseException | None = None
             try:
-                self._bring(entry)
+                self._fetch(entry)
             except BaseException as found:
                 error = found
             with self._lock:
@@ -365,11 +366,11 @@ class Downloads:
             else:
                 future.set_result(None)
 
-    def _bring(self, entry: FileEntry) -> None:
+    def _fetch(self, entry: FileEntry) -> None:
         key = self.key(entry)
-        self._check_size(entry)  # before room is made for it
+        self._check_size(entry)  # before other files are deleted for it
         self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
-        self._brought.add(key)
+        self._downloaded.add(key)
 
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes the missing rest of a file, and checks the file."""
@@ -397,19 +398,19 @@ class Downloads:
 
     def _check_size(self, entry: FileEntry) -> None:
         name = f"{self._folder}/{entry.name}"
-        found = self._files_there().get(entry.name)
+        found = self._files_in_store().get(entry.name)
         if found is None:
             found = self._remote.find_one(name)
         if found is None:
-            self._say_what_happened(entry)
+            self._raise_what_happened(entry)
         elif found.nbytes not in (None, entry.nbytes):
             raise CorruptError(
                 f"{self._remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
                 "remove the version and publish it again"
             )
 
-    def _files_there(self) -> dict[str, Found]:
-        """The files that the store has of the version: one request for all rather than one for each."""
+    def _files_in_store(self) -> dict[str, Found]:
+        """The files of the version in the store: one request for all rather than one for each."""
         with self._listing:
             if self._listed is None:
                 try:
@@ -418,7 +419,7 @@ class Downloads:
                     self._listed = {}  # permission to read does not include permission to list
             return self._listed
 
-    def _say_what_happened(self, entry: FileEntry) -> None:
+    def _raise_what_happened(self, entry: FileEntry) -> None:
         text = self.manifest()
         if entry.name.encode() in text:
             raise CorruptError(
@@ -428,7 +429,7 @@ class Downloads:
         raise NotFoundError(f"{self.name} has been overwritten since this DataRef was made; fetch it again")
 
     def _append(self, name: str, entry: FileEntry, file: BinaryIO) -> int:
-        """Writes what is missing; returns the CRC-32 of all."""
+        """Writes the missing rest; returns the CRC-32 of the whole file."""
         part = _Part(file)
         if part.at > entry.nbytes:
             part.restart()
@@ -446,7 +447,7 @@ class Downloads:
                 for run in runs:
                     part.add(run)
         except FileNotFoundError:
-            self._say_what_happened(entry)
+            self._raise_what_happened(entry)
             raise
         file.flush()
         return part.crc

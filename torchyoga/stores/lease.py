@@ -4,16 +4,16 @@
 
 A builder that wants the work creates the next claim, once the last one is given up or has shown no sign of
 life for some time; creation is exclusive, so only one succeeds. No builder ever writes to another's claim.
-Time is the store's own clock; where it has none, it is how long a claim is seen unchanged.
+Times are those of the store's own clock; if it has none, a claim is as old as it has been seen unchanged.
 
-A holder that was taken over may continue at any time. If its work deletes files, it may then delete those it
-has seen, so later claims pass on that there was such a holder: see `Lease.may_be_deleted`.
+A holder that was taken over may continue at any time. If its work deletes files, it may then delete those
+that it has listed, so later claims record that there was such a holder: see `Lease.may_be_deleted`.
 
 Note 46. A claim on a lease is never written by another builder.
 A new claim takes the next number, so claims form a chain. A holder that slept finds a higher number, and its
 own sign of life does no harm.
 
-Note 47. Time is the store's.
+Note 47. Only the store's clock counts.
 To find out whether a claim is old, a builder writes an object and compares the times that the store gives for
 both. The clocks of machines may be wrong by days.
 """
@@ -44,28 +44,28 @@ _NOTICE_SECONDS = 5.0  # how long to wait without a message
 
 class _Claim(NamedTuple):
     number: int
-    holder: str  # for people
+    holder: str  # a description of the process, for messages
     is_given_up: bool
-    deleter: int  # the last claim, this or one before it, whose holder may yet delete what it has seen; or 0
+    deleter: int  # the last claim up to this one whose holder may still delete what it has listed; or 0
     beat: str  # changes with every sign of life
     written: float | None  # by the store's clock
 
 
 class Lease:
-    """The right to do some work, held in a `with` statement; waits while another process holds it.
+    """The right to do some work, held within a `with` statement; waits while another process holds it.
 
     Args:
         remote: the store.
-        folder: of the claims.
+        folder: the folder of the claims.
         what: the work, for messages.
         seconds: a holder that shows no sign of life for this long counts as dead.
         timeout: seconds to wait for other holders.
-        deletes: the work deletes what it finds.
+        deletes: the work deletes files that it has listed.
 
     Attributes:
-        number: of its claim.
-        deleter: the last claim before it whose holder was taken over, and may yet delete what it has seen; 0
-            if there is none.
+        number: the number of its claim.
+        deleter: the last claim before it whose holder was taken over, and may still delete what it has
+            listed; 0 if there is none.
 
     Raises:
         BusyError: another process still held it after `timeout`; says which, and since when.
@@ -108,7 +108,7 @@ class Lease:
         if self._life is not None:
             self._life.join(self._seconds)
         if isinstance(error, RemoteError):
-            # A request to delete that was given up may arrive yet.
+            # A request to delete that was given up may still arrive.
             self.deleter = self.number if self._deletes else self.deleter
         if not self._is_lost:
             try:
@@ -128,7 +128,7 @@ class Lease:
 
     @property
     def may_be_deleted(self) -> bool:
-        """True if what lay there when the work began may be deleted at any time."""
+        """True if files that existed when the work began may be deleted at any time."""
         return self.deleter > 0
 
     def is_another_deleting(self) -> bool:
@@ -137,7 +137,7 @@ class Lease:
         return claim is not None and claim.deleter > self.number
 
     def again(self) -> Lease:
-        """The same work, once others that have taken over are done."""
+        """A lease for the same work, to be taken once others that have taken over are done."""
         self._is_lost = True
         return Lease(self._remote, self._folder, self._what, self._seconds, self._timeout)
 
@@ -190,7 +190,7 @@ class Lease:
             return False
         self._remote.check_conditional(name, text)
         self.number = number
-        # Somebody whose look was old may have created a number that had been tidied away.
+        # A builder that listed the claims earlier may have created a number that has been deleted since.
         if max(self._claims(), default=0) > number:
             self._remote.delete([self._name(number)])
             return False
@@ -235,13 +235,13 @@ class Lease:
             content = json.loads(self._remote.read(name, _LARGEST))
             holder, beat = str(content["holder"])[:200], str(content["beat"])[:100]
             is_given_up = content["given_up"] is True
-            deleter = content.get("deleter", 0 if is_given_up else number)  # older ones do not say
+            deleter = content.get("deleter", 0 if is_given_up else number)  # older claims have none
             if type(deleter) is not int or not 0 <= deleter <= number:
                 raise ValueError
             written = found.written if found else None
             return _Claim(number, holder, is_given_up, deleter, beat, written)
         except FileNotFoundError:
-            return _Claim(number, "nobody", True, 0, "", None)  # tidied away: a later one is there
+            return _Claim(number, "nobody", True, 0, "", None)  # deleted: there is a later one
         except (ValueError, KeyError, TypeError, RecursionError):
-            holder = f"somebody ({self._remote.where(name)} is damaged)"
+            holder = f"an unknown process ({self._remote.where(name)} is damaged)"
             return _Claim(number, holder, False, number, "damaged", None)

@@ -44,7 +44,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Store(Versions):
     """The versions under one root directory. Reading takes no locks and writes nothing.
 
-    Links below the root are read through, and nothing is written or deleted through them.
+    Links below the root are followed for reading; nothing is written or deleted through them.
 
     Args:
         root: the directory; a `Root` if users other than its owner may write, or may not read.
@@ -162,7 +162,7 @@ class Store(Versions):
                 lock = self._lock_at(name)
             except filelock.Timeout:
                 waited = time.monotonic() - started
-                holder = self._told(f"{name}.holder") or "another process"
+                holder = self._holder_of(f"{name}.holder") or "another process"
                 if 0 <= timeout <= waited:
                     raise BusyError(
                         f"{id!r} {version!r} is still being built by {holder} after {waited:.0f} s; "
@@ -174,10 +174,10 @@ class Store(Versions):
                 notice = min(2 * notice, 60.0)
         _HELD.add(here)
         try:
-            told = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
+            holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.ctime()}"
             # A full disk must not prevent `remove`.
             with contextlib.suppress(OSError), self._root.create_anew(f"{name}.holder") as file:
-                file.write(told.encode())
+                file.write(holder.encode())
             yield
         finally:
             _HELD.discard(here)
@@ -195,7 +195,7 @@ class Store(Versions):
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _told(self, name: str) -> str:
+    def _holder_of(self, name: str) -> str:
         try:
             return self._root.read(name, 10_000).decode(errors="replace")[:200]
         except (OSError, YogaError):
@@ -210,7 +210,7 @@ class Store(Versions):
         return None if found is None else Seen(found.build)
 
     def stage(self, id: str, version: str, replaces: Seen | None = None) -> Staging:
-        """A place to build a version in, with what an interrupted build has left. Hold the lock."""
+        """A place to build a version in, with the files that an interrupted build has left. Hold the lock."""
         staging = Staging(self._root.at(f".staging/{_folder(id, version)}"))
         staging.root.make()
         return staging
@@ -231,8 +231,8 @@ class Store(Versions):
             self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
-        self._root.at(folder).sync_way()  # it may be new too
-        # Files of the version before, or of an interrupted publication: nothing names them any more.
+        self._root.at(folder).sync_way()  # the folder may be new, too
+        # Files of the version before, or of an interrupted publication: no manifest names them any more.
         with contextlib.suppress(OSError):
             self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
         staging.clear()
@@ -296,7 +296,8 @@ class Store(Versions):
                 with self.lock(id, version, timeout=0):
                     forgotten = self._forgotten(id, version, before)
                     if forgotten:
-                        self._root.sync(_folder(id, version))  # with the manifest that does not name them
+                        # First the manifest that does not name them has to be on the disk.
+                        self._root.sync(_folder(id, version))
                     for name in forgotten:
                         if self._root.unlink(name):
                             removed.append(name)
@@ -325,7 +326,7 @@ class Store(Versions):
                     self._root.rmdir(outer.name)
 
     def _clean_locks(self, before: float) -> None:
-        """Deletes the locks of versions that are gone, unless they are held."""
+        """Deletes the locks of versions that do not exist, unless they are held."""
         for outer in self._listed(".locks"):
             id = decoded(outer.name)
             if not outer.is_folder or id is None:
@@ -342,7 +343,7 @@ class Store(Versions):
                 self._root.rmdir(f".locks/{outer.name}")
 
     def _drop_lock(self, id: str, version: str) -> None:
-        """Deletes the lock, held by this process, of a version that is gone."""
+        """Deletes the lock, held by this process, of a version that does not exist."""
         if not self._is_there(id, version):
             # A process that waits for it sees that it is gone, and makes another.
             for suffix in (".holder", ".lock"):
@@ -376,8 +377,9 @@ class Store(Versions):
 
     def _is_forgotten(self, name: str, before: float) -> bool:
         """True if nothing in the folder of a build was written since a time."""
-        there = self._root.find(name)
-        return there is not None and all(entry.written < before for entry in [there, *self._root.scan(name)])
+        folder = self._root.find(name)
+        entries = [] if folder is None else [folder, *self._root.scan(name)]
+        return bool(entries) and all(entry.written < before for entry in entries)
 
     def _forgotten(self, id: str, version: str, before: float) -> list[str]:
         """Our old files in the folder of a version that its manifest does not name."""
@@ -395,7 +397,7 @@ class Store(Versions):
             return []
         try:
             manifest = self.find(id, version)
-        except CorruptError:  # there is no way to know which files belong to it
+        except CorruptError:  # it is unknown which files belong to it
             return []
         named = {file.name for file in manifest.files} if manifest is not None else set()
         return [f"{folder}/{entry.name}" for entry in old if entry.name not in named]

@@ -1,7 +1,7 @@
 """A folder behind a URL: bytes under names, by fsspec; every call is bounded in time and retried.
 
 Note 50. Options of a store are pickled only for a process that is being started.
-multiprocessing shows when that is; a checkpoint never holds them.
+multiprocessing shows when that happens; a checkpoint never holds them.
 
 Note 51. Retries are in one place.
 s3fs, botocore and aiohttp each retry what the layer below has already retried, 50 times in all; their retries
@@ -44,14 +44,14 @@ T = TypeVar("T")
 Info: TypeAlias = Mapping[str, Any]  # of an object, as its filesystem describes it
 _log = logging.getLogger("torchyoga")
 _TRIES = 6
-_BUSY_TRIES = 20  # of a server that answers that it is busy
+_BUSY_TRIES = 20  # for a server that answers that it is busy
 _BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
 _PATIENCE = 60.0  # seconds that any call may take, besides its bytes
 _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
 _DELETIONS = 8  # at once
 _ALL_PAGES = 100_000  # of a thousand names each; a longer listing is taken for an endless one
-_MOST_PAGES = 5  # of those, to find some similar names
+_MOST_PAGES = 5  # pages that are read to find some similar names
 _PIECE = 2**20  # bytes
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _EXTRAS = {
@@ -218,7 +218,7 @@ class Remote:
     def read_tagged(self, name: str, limit: int) -> tuple[bytes, str | None]:
         """All bytes under a name, and a tag by which the store tells them from later contents.
 
-        The tag is None for a store that has none, or cannot replace by it; see `replace`.
+        The tag is None for a store that has none, or cannot replace an object by its tag; see `replace`.
 
         Raises:
             FileNotFoundError: nothing has that name.
@@ -263,9 +263,9 @@ class Remote:
 
         Raises:
             FileNotFoundError: nothing has that name.
-            RemoteError: it cannot be read, or the answers stay shorter than what was asked for.
+            RemoteError: it cannot be read, or the answers stay shorter than what was requested.
 
-        A server that does not support ranges sends everything; then that is the only run.
+            A server that does not support ranges sends everything; then that is the only run.
         """
         total = sum(stop - start for start, stop in bounds)
 
@@ -304,7 +304,7 @@ class Remote:
 
         Args:
             name: what to read.
-            sink: takes the pieces; starts over if the server sends the whole object, whatever was asked for.
+            sink: takes the pieces; starts over if the server sends the whole object, whatever was requested.
             nbytes: of the whole object.
 
         Raises:
@@ -360,7 +360,7 @@ class Remote:
         try:
             if self._is_s3:
                 _, paths = self._listed(folder, "/", _MOST_PAGES)
-            elif "//" in self.url.partition("://")[2]:  # such names some filesystems' `ls` leaves out
+            elif "//" in self.url.partition("://")[2]:  # the `ls` of some filesystems leaves out such names
                 return sorted({name.split("/")[0] for name in self.find(folder) if "/" in name})
             else:
                 paths = self._tried(f"list {self.where(folder)}", find)
@@ -380,8 +380,8 @@ class Remote:
     ) -> tuple[dict[str, Info], list[str]]:
         """Objects and folders below a folder in S3: all, or those in some pages of a thousand.
 
-        One request a page, each retried by itself: s3fs would ask a second time where nothing exists, start
-        over where one page fails, and leave out empty names.
+        One request for each page, retried by itself: s3fs would make a second request if nothing exists,
+        start over if one page fails, and leave out empty names.
         """
         bucket, _, prefix = self._at(folder)[1].partition("/")
         asked: dict[str, Any] = {
@@ -424,7 +424,7 @@ class Remote:
     def create(self, name: str, data: bytes) -> None:
         """Puts bytes under a new name, in one step where `is_conditional`.
 
-        Pass data that no other writer would write: so a lost reply can be told from a lost race.
+        Pass data that no other writer would write: this shows whether a reply or a race was lost.
 
         Raises:
             FileExistsError: something else has that name.
@@ -454,8 +454,8 @@ class Remote:
         """Puts bytes under a name, in place of the contents that `read_tagged` gave and of no others.
 
         In one step if there is a tag; without one, `is_seen` is called before each try, and another writer
-        may come in between. Pass data that no other writer would write: so a lost reply can be told from a
-        lost race.
+        may come in between. Pass data that no other writer would write: this shows whether a reply or a race
+        was lost.
 
         Raises:
             FileExistsError: something else has that name, or nothing has.
@@ -477,7 +477,7 @@ class Remote:
             fs, path = self._at(name)
             seconds = _seconds(len(data))
             if self._is_s3 and tag is not None:
-                # In one piece, for only such a write can be conditional.
+                # In one piece, because only such a write can be conditional.
                 self._run(fs, "pipe_file", path, data, seconds=seconds, IfMatch=tag, chunksize=2**30)
             elif self.protocol in ("gs", "gcs") and tag is not None:
                 self._awaited(fs, _put_into_gcs(fs, path, data, tag), seconds)
@@ -499,17 +499,17 @@ class Remote:
                 raise
 
     def _holds(self, name: str, data: bytes) -> bool:
-        """Whether a name holds these bytes; they may be replaced or removed at any time."""
+        """True if a name holds these bytes now; they may be replaced or removed at any time."""
         try:
             return self.read(name, len(data)) == data
         except (FileNotFoundError, CorruptError):
             return False
 
     def check_conditional(self, name: str, data: bytes) -> None:
-        """Finds out whether the store honours conditions, by creating what exists already."""
+        """Finds out whether the store respects conditions, by creating an object that exists already."""
         if self.is_conditional and not self._refuses(name, data):
-            # The object is gone if other builders took its owner for dead and tidied up; so try again, with
-            # a name that no other process uses.
+            # The object may be missing because its owner counted as dead and other builders cleaned up; so
+            # try again, with a name that no other process uses.
             own = _own_name()
             self.write(own, b"")
             try:
@@ -518,7 +518,7 @@ class Remote:
                 self.delete([own])
 
     def _refuses(self, name: str, data: bytes) -> bool:
-        """Whether the store refuses to create what exists."""
+        """True if the store refuses to create an object that exists."""
 
         def create() -> bool:
             fs, path = self._at(name)
@@ -541,7 +541,7 @@ class Remote:
         self._tried(f"write {self.where(name)}", write)
 
     def put(self, path: str, name: str) -> None:
-        """Sends a file of this machine to a name; the caller checks what arrived.
+        """Sends a file of this machine to a name; the caller checks whether it has arrived.
 
         Raises:
             RemoteError: that cannot be done.
@@ -549,8 +549,8 @@ class Remote:
         nbytes = os.stat(path).st_size
 
         def put() -> None:
-            fs, there = self._at(name)
-            self._run(fs, "put_file", path, there, seconds=_seconds(nbytes))
+            fs, target = self._at(name)
+            self._run(fs, "put_file", path, target, seconds=_seconds(nbytes))
 
         self._prepare(name)
         self._tried(f"write {self.where(name)}", put)
@@ -568,7 +568,7 @@ class Remote:
         raise RemoteError(f"cannot write {self.where(name)}: {arrived} arrived, {_TRIES} times; try again")
 
     def now(self) -> float | None:
-        """The store's own clock, in seconds since 1970; None if it does not tell."""
+        """The time of the store's own clock, in seconds since 1970; None if the store does not say."""
         name = _own_name()
         self.write(name, b"")
         try:
@@ -615,7 +615,7 @@ class Remote:
                 delete()
             except Exception as error:
                 if _statuses(error) & {"412", "PreconditionFailed"}:
-                    return  # there is a newer object by now, which stays
+                    return  # there is a newer object by now, and it stays
                 if refused or not (self._is_s3 and tag is not None) or not _is_unknown(error):
                     raise
                 refused.append(True)  # not every client and server supports conditions on deletions
@@ -735,20 +735,22 @@ class Remote:
                 if _is_final(error):
                     is_missing = isinstance(error, FileNotFoundError)
                     if is_missing and (what.startswith("write") or _names_bucket(error)):
-                        raise RemoteError(f"cannot {what}: {_told(error)}. Does the bucket exist?") from error
+                        raise RemoteError(
+                            f"cannot {what}: {_described(error)}. Does the bucket exist?"
+                        ) from error
                     if isinstance(error, (FileNotFoundError, FileExistsError, ImportError)):
                         raise
-                    raise RemoteError(f"cannot {what}: {_told(error)}{_hint(error)}") from error
+                    raise RemoteError(f"cannot {what}: {_described(error)}{_hint(error)}") from error
                 most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
                 if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
                     is_busy = most == _BUSY_TRIES
                     hint = "It is busy." if is_busy else "Is the store running, and its endpoint right?"
                     raise RemoteError(
-                        f"cannot {what}: {_told(error)} (tried {tries} times). {hint} Try again; what has "
-                        "been done so far is kept"
+                        f"cannot {what}: {_described(error)} (tried {tries} times). {hint} Try again; what "
+                        "has been done so far is kept"
                     ) from error
                 pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
-                _log.info("%s: %s; trying again in %.1f s", what, _told(error), pause)
+                _log.info("%s: %s; trying again in %.1f s", what, _described(error), pause)
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
@@ -767,7 +769,7 @@ async def _streamed(fs: AbstractFileSystem, path: str, sink: Sink) -> None:
 
 
 async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
-    """At most so many bytes of an object, and its ETag."""
+    """At most `most` bytes of an object, and its ETag."""
     bucket, key, _ = fs.split_path(path)
     found = await fs._call_s3("get_object", Bucket=bucket, Key=key)
     async with found["Body"] as body:
@@ -775,9 +777,9 @@ async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[by
 
 
 async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generation: str) -> None:
-    """Replaces an object of that generation only."""
+    """Replaces an object only if it is of that generation."""
     bucket, key, _ = fs.split_path(path)
-    # Two parts, for some servers ignore conditions on an upload of a single part.
+    # Two parts, because some servers ignore conditions on an upload of a single part.
     boundary = secrets.token_hex(16)
     head = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': key})}\r\n"
     head += f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
@@ -894,9 +896,11 @@ def _statuses(error: BaseException) -> set[str]:
 
 
 def _is_beyond(error: Exception) -> bool:
-    """True if no byte was within the range that was asked for."""
-    is_told = isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error.args[-1])
-    return is_told or bool(_statuses(error) & {"416", "InvalidRange"})
+    """True if no byte was within the requested range."""
+    is_reported = (
+        isinstance(error, OSError) and error.errno == errno.EINVAL and "range" in str(error.args[-1])
+    )
+    return is_reported or bool(_statuses(error) & {"416", "InvalidRange"})
 
 
 def _is_unknown(error: Exception) -> bool:
@@ -909,7 +913,7 @@ def _names_bucket(error: Exception) -> bool:
     return bool(_statuses(error) & {"NoSuchBucket", "ContainerNotFound"})
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 

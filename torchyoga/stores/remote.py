@@ -4,12 +4,12 @@
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
 
-Note 45. A lost answer is told from a lost race by reading back.
+Note 45. Reading back shows whether an answer or a race was lost.
 A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
-the answer that what they have just created exists.
+the answer that the object that they have just created exists already.
 
-Note 63. `clean` knows from the listing what has nothing to remove.
-If there are files of one build only, older than the manifest, they are that manifest's. An empty dataset,
+Note 63. `clean` sees in the listing which versions have nothing to remove.
+If there are files of one build only, older than the manifest, they belong to that manifest. An empty dataset,
 which has no files, leaves an object with the name of no build next to the files that it replaces.
 """
 
@@ -46,7 +46,7 @@ __all__ = ["Mirror"]
 
 _log = logging.getLogger("torchyoga")
 _UPLOADS = 4  # files at once
-_PUTS = 5  # of a version whose files others delete while it is published
+_PUTS = 5  # tries to publish a version whose files others delete meanwhile
 _FOREVER = 2.0**31  # seconds
 _MANIFESTS = (MANIFEST, beside(MANIFEST))
 _OF_LEASES = re.compile(r"[0-9]{8}\.json|clock-[0-9a-f]{16}")
@@ -58,8 +58,8 @@ class Mirror(Versions):
 
     Args:
         remote: the store.
-        cache: where this machine keeps what it has read and what it builds.
-        lease_seconds: a builder without a sign of life for this long counts as dead.
+        cache: where this machine keeps the files that it has read and those that it builds.
+        lease_seconds: a builder that gives no sign of life for this long counts as dead.
     """
 
     def __init__(self, remote: Remote, cache: Cache, lease_seconds: float) -> None:
@@ -93,7 +93,7 @@ class Mirror(Versions):
             return None
 
     def files(self, manifest: Manifest) -> Downloads:
-        """The files of a version, downloaded when they are wanted."""
+        """The files of a version, downloaded when they are needed."""
         return Downloads(
             self._remote, self._folder(manifest.id, manifest.version), self._cache, manifest.schema
         )
@@ -147,9 +147,9 @@ class Mirror(Versions):
                 found[entry.name] = self._remote.find_one(f"{folder}/{entry.name}")
         known = {entry.name: entry.nbytes for entry in manifest.files}
         return {
-            name: known.get(name, 0) if there.nbytes is None else there.nbytes
-            for name, there in found.items()
-            if there is not None and name not in _MANIFESTS and not name.startswith(".")
+            name: known.get(name, 0) if one.nbytes is None else one.nbytes
+            for name, one in found.items()
+            if one is not None and name not in _MANIFESTS and not name.startswith(".")
         }
 
     # -- writing
@@ -202,7 +202,7 @@ class Mirror(Versions):
         assert staging.replaces is None or isinstance(staging.replaces, Seen)
         published = self._put(manifest, Folder(str(staging.path)).held, staging.replaces, progress)
         files = self.files(published)
-        # A file that was built here need not be downloaded.
+        # Files that were built here need not be downloaded.
         for built, file in zip(manifest.files, published.files, strict=True):
             with contextlib.suppress(OSError, YogaError):
                 self._cache.adopt(files.key(file), f"{staging.root.within}/{built.name}")
@@ -233,14 +233,14 @@ class Mirror(Versions):
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
         named = manifest.named_anew(build)
         folder = self._folder(id, version)
-        there = self._remote.find(folder)
-        self.refuse_foreign(id, version, there)
+        present = self._remote.find(folder)
+        self.refuse_foreign(id, version, present)
         with transfer_bar(manifest, f"uploading to {self.name}", progress) as bar:
-            entries = tuple(self._uploaded(folder, manifest.files, named.files, opened, there, bar))
+            entries = tuple(self._uploaded(folder, manifest.files, named.files, opened, present, bar))
         self._check_arrived(folder, manifest.files, named.files, opened)
         published = replace(named, files=entries)
         name, text = f"{folder}/{MANIFEST}", sealed(published)
-        if not manifest.files and any(map(is_data_file, there)):
+        if not manifest.files and any(map(is_data_file, present)):
             # `clean` takes files of a single build for those of the manifest, but these are not.
             self._remote.write(f"{folder}/{_OTHER_BUILD}", b"")
         if lease.is_another_deleting():
@@ -259,16 +259,16 @@ class Mirror(Versions):
         return published
 
     def _is_seen(self, id: str, version: str, expected: Seen) -> bool:
-        """True if the version to replace is the one that was seen, as far as that shows without a tag."""
+        """True if the version to replace is still the one that was seen, as far as its build shows."""
         return self.seen(id, version) == expected
 
     def _put_again(
         self, manifest: Manifest, held: Held, published: Manifest, progress: bool | None, tries: int
     ) -> Manifest:
-        """Publishes a version once more if others, who took its builder for dead, delete its files.
+        """Publishes a version once more if others, for which its builder counted as dead, delete its files.
 
-        Whoever claims the work after it was published sees its manifest, and spares them. It is not taken
-        back, because what it has replaced would be gone.
+        A process that claims the work after the publication sees its manifest, and spares them. The manifest
+        is not taken back, because the version that it has replaced would be lost.
         """
         id, version = manifest.id, manifest.version
         lease = self._leases[id, version]
@@ -281,7 +281,7 @@ class Mirror(Versions):
             if not tries:
                 raise LostError(
                     f"files of {id!r} {version!r} were removed from {self.name} each time it was published, "
-                    "by clean or by remove; submit it again with overwrite=True when nobody does that"
+                    "by clean or by remove; submit it again with overwrite=True when no process does that"
                 )
             _log.warning(
                 "%s: files were removed while it was published; sending them again", self.where(id, version)
@@ -295,8 +295,8 @@ class Mirror(Versions):
     def _is_torn(self, manifest: Manifest) -> bool:
         """True if a file of a version is missing."""
         folder = self._folder(manifest.id, manifest.version)
-        there = self._remote.find(folder) if manifest.files else {}
-        missing = [file.name for file in manifest.files if file.name not in there]
+        present = self._remote.find(folder) if manifest.files else {}
+        missing = [file.name for file in manifest.files if file.name not in present]
         return bool(missing) and self._remote.find_one(f"{folder}/{missing[0]}") is None
 
     def _uploaded(
@@ -305,7 +305,7 @@ class Mirror(Versions):
         files: Sequence[FileEntry],
         named: Sequence[FileEntry],
         held: Held,
-        there: dict[str, Found],
+        present: dict[str, Found],
         bar: Bar,
     ) -> Iterator[FileEntry]:
         """Uploads the files, several at once; returns each entry as named in the store, with its CRC-32."""
@@ -313,7 +313,7 @@ class Mirror(Versions):
         waiting: deque[Future[FileEntry]] = deque()
         try:
             for entry, name in zip(files, (file.name for file in named), strict=True):
-                waiting.append(pool.submit(self._upload, folder, entry, name, held, there, bar))
+                waiting.append(pool.submit(self._upload, folder, entry, name, held, present, bar))
                 if len(waiting) >= 2 * _UPLOADS:
                     yield waiting.popleft().result()
             while waiting:
@@ -322,14 +322,14 @@ class Mirror(Versions):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _upload(
-        self, folder: str, entry: FileEntry, name: str, held: Held, there: dict[str, Found], bar: Bar
+        self, folder: str, entry: FileEntry, name: str, held: Held, present: dict[str, Found], bar: Bar
     ) -> FileEntry:
         with held(entry) as path:
             with open(path, "rb") as file:
                 crc, _ = crc32_of(file)
             if entry.crc not in (None, crc):
                 raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {entry.crc:08x}")
-            found = there.get(name)
+            found = present.get(name)
             if found is None or found.nbytes != entry.nbytes:  # no other build uses its name
                 self._remote.put(path, f"{folder}/{name}")
         bar.update(entry.nbytes)
@@ -339,9 +339,9 @@ class Mirror(Versions):
         self, folder: str, files: Sequence[FileEntry], named: Sequence[FileEntry], held: Held
     ) -> None:
         """Uploads again files that are incomplete: one listing, rather than a request for each file."""
-        there = self._remote.find(folder) if files else {}
+        present = self._remote.find(folder) if files else {}
         for entry, name in zip(files, (file.name for file in named), strict=True):
-            found = there.get(name)
+            found = present.get(name)
             if found is None or found.nbytes not in (None, entry.nbytes):
                 with held(entry) as path:
                     self._remote.upload(path, f"{folder}/{name}")
@@ -353,7 +353,7 @@ class Mirror(Versions):
             seen = self.seen(id, version)
             if seen is None:
                 self.manifest(id, version)  # its error lists what is published
-                seen = self.seen(id, version)  # it was published at this moment
+                seen = self.seen(id, version)  # it was published just now
             names = self._remote.find(folder)
             self.refuse_foreign(id, version, names)
             lease.check()  # a builder that takes over from now on uses other names than those listed
@@ -367,22 +367,23 @@ class Mirror(Versions):
             self._local.stage(id, version).clear()
 
     def clean(self, grace: float) -> list[str]:
-        """Removes what builds and uploads have left, and files that were replaced, unless one is running."""
+        """Removes files that builds and uploads have left, and files that were replaced, unless a build is
+        running."""
         now = self._remote.now()
         if now is None:
             raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
-        for name, there in self._remote.find().items():
+        for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
-            folders.setdefault(folder, {})[file] = there
+            folders.setdefault(folder, {})[file] = one
         removed = []
         silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
         for folder, names in folders.items():
-            claims = {name: there for name, there in names.items() if _OF_LEASES.fullmatch(name)}
+            claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
             if folder.partition("/")[0] == ".leases":
-                if all(_is_before(there, silent) for there in claims.values()):
-                    # The last claim stays: its holder must not find its number given to another one.
+                if all(_is_before(one, silent) for one in claims.values()):
+                    # The last claim stays: no other builder may get its number.
                     last = max((name for name in claims if not name.startswith("clock")), default="")
                     removed += [f"{folder}/{name}" for name in claims if name != last]
             elif self._forgotten(folder, names, before):
@@ -403,15 +404,15 @@ class Mirror(Versions):
         except RemoteError:
             raise
         except YogaError:
-            return []  # a builder has begun
+            return []  # a builder has begun meanwhile
 
     def _forgotten(self, folder: str, names: dict[str, Found], before: float) -> list[str]:
         """Files in the folder of a version that its manifest does not name, if both are old enough."""
         parts = [decoded(part) for part in folder.split("/")]
         if len(parts) != 2 or parts[0] is None or parts[1] is None:
             return []
-        data = {name: there for name, there in names.items() if is_data_file(name)}
-        old = {name for name, there in data.items() if _is_before(there, before)}
+        data = {name: one for name, one in names.items() if is_data_file(name)}
+        old = {name for name, one in data.items() if _is_before(one, before)}
         if old and MANIFEST in names:
             if not _is_before(names[MANIFEST], before):
                 return []  # readers that have the manifest before this one may still be reading
@@ -441,7 +442,8 @@ def _is_before(found: Found, time: float) -> bool:
 
 
 def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
-    """True for the files of one build, none missing, and a manifest written after them: it names them.
+    """True for the files of one build, none missing, and a manifest that was written after them and so names
+    them.
 
     So `clean` need not read all the manifests of a store to find the few with other files next to them.
     """
@@ -450,7 +452,7 @@ def _is_one_build(data: dict[str, Found], manifest: Found) -> bool:
         len({name[:16] for name in data}) == 1
         and numbers == list(range(len(numbers)))
         and manifest.written is not None
-        and not any(there.written is None or there.written > manifest.written for there in data.values())
+        and not any(one.written is None or one.written > manifest.written for one in data.values())
     )
 
 

@@ -22,7 +22,7 @@ def plain(info: object) -> Json:
 
     Raises:
         TypeError: it is not a dict with text as keys, or holds something that JSON does not have; says where.
-        ValueError: it nests too deep or is too long; or JSON does not have a number or a text of it.
+        ValueError: it nests too deep or is too long; or it has a number or a text that JSON cannot express.
 
     Example:
         >>> plain({"classes": ("cat", "dog"), "mean": 0.5})
@@ -36,7 +36,7 @@ def plain(info: object) -> Json:
 
 
 class _Copy:
-    """A copy under way."""
+    """Makes one copy, and counts its size."""
 
     def __init__(self) -> None:
         self._left = MOST_BYTES
@@ -68,7 +68,7 @@ class _Copy:
                 f"{where} is an array of {array.dtype}, which JSON does not have; keep it as text"
             )
         nbytes = 2 * math.prod(max(1, extent) for extent in array.shape)
-        if nbytes > self._left:  # before there is a list of it
+        if nbytes > self._left:  # before a list is made of it
             self._pay(nbytes, where)
         return array.tolist()
 
@@ -101,6 +101,6 @@ class _Copy:
         self._left -= nbytes
         if self._left < 0:
             raise ValueError(
-                f"info is longer than {MOST_BYTES} bytes of JSON, at {where:.80}; keep what is large as a "
+                f"info is longer than {MOST_BYTES} bytes of JSON, at {where:.80}; keep large data as a "
                 "dataset"
             )

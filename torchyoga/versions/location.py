@@ -24,7 +24,7 @@ MANIFEST = "manifest.json"
 
 
 def is_foreign(name: str) -> bool:
-    """True for a name in the folder of a version that torchyoga never gives.
+    """True for a name in the folder of a version that torchyoga never uses.
 
     Hidden files do not count: systems and file servers leave some, and they do no harm.
     """
@@ -39,7 +39,7 @@ class Files(Protocol):
         """Where they are, for messages."""
 
     @property
-    def is_far(self) -> bool:
+    def is_remote(self) -> bool:
         """True if a file has to be downloaded before it can be opened."""
 
     @property
@@ -65,21 +65,21 @@ class Files(Protocol):
         """True if this process downloaded the file, and compared the whole of it with its checksum."""
 
     def begin(self, entries: Iterable[FileEntry]) -> None:
-        """Begins to download files that will be wanted, and returns."""
+        """Begins to download files that will be needed, and returns."""
 
     def note_use(self, entries: Iterable[FileEntry]) -> None:
-        """Notes that open files are being read: to make room, others should be deleted first."""
+        """Records that open files are being read: to make room, others should be deleted first."""
 
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
-        """Downloads files some time before they are wanted, in place of an order that was followed before.
+        """Downloads files some time before they are needed, in place of an order that was followed before.
 
         Args:
             entries: the files of the version.
-            order: for each row that will be wanted, the number of its file; some rows at a time.
-            progress: gives how many rows have been delivered by now; None at the end.
+            order: for each row that will be read, the number of its file; some rows at a time.
+            progress: returns how many rows have been delivered by now; None at the end.
         """
 
-    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+    def download_all(self, manifest: Manifest, progress: bool | None) -> None:
         """Downloads every file of a version, with a progress bar."""
 
 
@@ -88,7 +88,7 @@ class Folder:
     """The files of a version in a directory of this machine."""
 
     name: str
-    is_far = False
+    is_remote = False
     ahead_bytes: None = None
 
     def manifest(self) -> bytes:
@@ -129,5 +129,5 @@ class Folder:
     def follow(self, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress) -> None:
         """Does nothing: the files are local."""
 
-    def bring_all(self, manifest: Manifest, progress: bool | None) -> None:
+    def download_all(self, manifest: Manifest, progress: bool | None) -> None:
         """Does nothing: the files are local."""

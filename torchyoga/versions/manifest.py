@@ -2,7 +2,7 @@
 
 Note 69. The fingerprint binds the schema to the rows.
 It is made of both, so opening the manifest shows whether a type or a shape was changed. The CRCs of all files
-are combined at once, one digit of the lengths that follow at a time.
+are combined together, one digit of the lengths that follow at a time.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ _ANY_ELEMENTS, _ELEMENT_BYTES = 2**16, 4
 _TEXTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-# For files of the formats; for one being written; for what a store keeps in place of replaced files.
+# For files of the formats; for a file being written; for the object that a store keeps next to replaced
+# files.
 _FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.(mdb|h5|part|replaced)", re.ASCII)
-# Keys are sorted, so this is how every text of `to_bytes` begins, and what a cut leaves longest.
+# Keys are sorted, so every text of `to_bytes` begins like this, also if it was cut.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
 
 
@@ -60,7 +61,8 @@ class FileEntry:
         format: the name of the format that wrote it, as in `torchyoga.formats.contract`.
         rows: how many rows it holds; `nbytes`: its size.
         index: where the format keeps its table of blocks.
-        checks: for each part of each column, bytes and CRC-32 of all rows of the file, whatever the blocks.
+        checks: for each part of each column, the number of bytes and the CRC-32 of all rows of the file,
+            whatever the blocks are.
         crc: CRC-32 of the whole file, to check downloads; None if it was not recorded.
     """
 
@@ -107,7 +109,7 @@ class FunctionEntry:
 
     Attributes:
         code: a digest of its source; None if there was no source.
-        salt: goes into the digests of arguments, so that those of two versions cannot be compared.
+        salt: is hashed with each argument, so that the digests of two versions cannot be compared.
         arguments: a digest of each argument that does not choose the version, by name.
     """
 
@@ -130,7 +132,7 @@ class FunctionEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A published version. `build` is a random token that tells apart two builds of the same version."""
+    """A published version. `build` is a random token, different in each build of the same version."""
 
     id: str
     version: str
@@ -162,7 +164,7 @@ class Manifest:
         return is_data_file(name) and not name.startswith(f"{self.build}-")
 
     def named_anew(self, build: str) -> Manifest:
-        """This version with new names of its files, those of another build."""
+        """This version as another build, with new names for its files."""
         files = (replace(file, name=build + file.name[len(self.build) :]) for file in self.files)
         return replace(self, build=build, files=tuple(files))
 
@@ -245,9 +247,11 @@ def is_token(build: object) -> bool:
 
 
 def _plain_data(text: bytes) -> object:
-    """The data of a JSON text; ValueError if a key appears twice, it is too much, or it is not JSON."""
+    """The data of a JSON text; ValueError if a key appears twice, there are too many elements, or it is not
+    JSON."""
     most = max(_ANY_ELEMENTS, len(text) // _ELEMENT_BYTES)
-    # What is inside texts does not count; they are only removed if there seem to be too many elements.
+    # Commas and brackets inside texts do not count; texts are removed only if there seem to be too many
+    # elements.
     if _elements(text) > most and (elements := _elements(_TEXTS.sub(b"", text))) > most:
         raise ValueError(f"it has {elements} elements in {len(text)} bytes")
     return json.loads(text.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
@@ -295,7 +299,7 @@ def _refuse_other_sizes(schema: Schema, files: Sequence[FileEntry]) -> None:
 
 
 def is_data_file(name: str) -> bool:
-    """True for a name that builds give to data files; such a name never leads out of its folder."""
+    """True for a name that data files have; such a name never leads out of its folder."""
     return bool(_FILE_NAME.fullmatch(name))
 
 
@@ -311,7 +315,7 @@ def digest(content: object) -> str:
 
 
 def fingerprint_of(schema: Schema | None, files: Sequence[FileEntry]) -> str:
-    """A name of the content, equal for equal rows, whatever the files, blocks and format."""
+    """A name for the content, equal for equal rows, whatever the files, blocks and format are."""
     found = _checks_of(files, schema.num_parts if schema else 0)
     crcs = crc32_of_all(found[:, :, 1].astype(np.uint32), found[:, :, 0])
     checks = list(zip(found[:, :, 0].sum(axis=0).tolist(), crcs.tolist(), strict=True)) if files else []

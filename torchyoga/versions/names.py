@@ -31,7 +31,7 @@ def encoded(what: str, text: str) -> str:
 
 
 def decoded(name: str) -> str | None:
-    """The id or version of a name; None for foreign names, and for our own folders."""
+    """The id or version that a name stands for; None for foreign names, and for our own folders."""
     try:
         found = unquote(name)
         return found if encoded("name", found) == name else None

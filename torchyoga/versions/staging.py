@@ -1,4 +1,4 @@
-"""A build under way: its files, and the list of those that are finished."""
+"""An unfinished build: its files, and the list of those that are finished."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .manifest import FileEntry, digest, is_data_file
 __all__ = ["Staging"]
 
 _PROGRESS = "progress.json"
-_LARGEST = 256 * 2**20  # bytes of the note
+_LARGEST = 256 * 2**20  # bytes of the progress note
 
 
 @dataclass(frozen=True)
 class Staging:
-    """The files of a build under way, and the list of those that are finished.
+    """The files of an unfinished build, and the list of those that are finished.
 
     Foreign files next to them stay.
 
@@ -44,10 +44,10 @@ class Staging:
         return self.root.path
 
     def load(self) -> Json:
-        """The last progress that `save` recorded, with the files added since; empty if there is none.
+        """The progress that `save` recorded last, with the files added since; empty if there is none.
 
         Raises:
-            CorruptError: something other than a file has the note's name.
+            CorruptError: something other than a file has the name of the note.
         """
         try:
             text = self.root.read(_PROGRESS, _LARGEST)
@@ -58,7 +58,7 @@ class Staging:
         for line in lines:
             added = _unsealed(line)
             if "file" not in added or not isinstance(found.get("files"), list):
-                break  # it was being written when the build ended
+                break  # the line was being written when the build ended
             found["files"].append(added["file"])
         return found
 
@@ -69,7 +69,7 @@ class Staging:
         self.root.write(_PROGRESS, _sealed(progress))
 
     def add(self, file: Json) -> None:
-        """Records one more finished, synced file after those of `save`, at the same cost for each."""
+        """Records one more finished, synced file after those of `save`; each costs the same."""
         self.root.sync()
         with self.root.reopen(_PROGRESS) as note:
             note.write(b"\n" + _sealed({"file": file}))
@@ -89,7 +89,7 @@ class Staging:
             return crc32_of(file)[0]
 
     def keep_only(self, files: Sequence[FileEntry]) -> None:
-        """Deletes what earlier builds have written, except these files and the note."""
+        """Deletes files that earlier builds have written, except these and the note."""
         named = {file.name for file in files} | {_PROGRESS}
         for entry in self.root.scan():
             if entry.name not in named and _is_own(entry.name):
@@ -100,7 +100,7 @@ class Staging:
         return shutil.disk_usage(self.path).free
 
     def clear(self) -> None:
-        """Deletes what builds have written, and the folder if it is then empty."""
+        """Deletes files that builds have written, and the folder if it is then empty."""
         with contextlib.suppress(OSError, YogaError):  # behind a link, it is not ours
             for entry in self.root.scan():
                 if _is_own(entry.name):
@@ -114,7 +114,7 @@ def _sealed(content: Json) -> bytes:
 
 
 def _unsealed(line: bytes) -> Json:
-    """What `_sealed` wrote; empty if it is cut or changed."""
+    """The content that `_sealed` wrote; empty if it is cut or changed."""
     try:
         found = json.loads(line)
         sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)

@@ -1,8 +1,8 @@
-"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef; torch's subsets are such.
+"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef, as in torch's subsets.
 
 Note 53. torch's subsets become row numbers, in one step however they are nested.
-So a batch is one read of each source. What the subsets were made of is compared when an epoch begins, because
-people change `subset.indices`; a list of the same ints is compared by identity, at 5 ns a row.
+So a batch is one read of each source. The parts of the subsets are compared when an epoch begins, because
+people change `subset.indices`; a list of the same ints is compared by identity, at 5 ns for each row.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .row_map import RowMap
 __all__ = ["MappedRef", "flattened", "info_of"]
 
 Ints = npt.NDArray[np.int64]
-_ASKED = ("classes", "class_to_idx", "features")  # what scripts ask of a dataset
+_ASKED = ("classes", "class_to_idx", "features")  # attributes that scripts read from a dataset
 
 
 class MappedRef(DataRef):
     """Rows of some DataRefs, in any order; each batch is read from each of them at once.
 
     Args:
-        sources: what the rows come from.
+        sources: the DataRefs that the rows come from.
         rows: the rows, as numbers of the rows of all sources laid end to end.
     """
 
@@ -77,7 +77,8 @@ class MappedRef(DataRef):
         return listed
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
-        """For each source that has some of these rows: where among them those are, and its own numbers."""
+        """For each source that has some of these rows: the places of its rows among them, and their numbers
+        in the source."""
         for index, places, wanted in _dealt(self.rows.rows(rows), self._starts):
             yield self.sources[index], places, wanted
 
@@ -92,7 +93,7 @@ class MappedRef(DataRef):
 
     @cached_property
     def readahead(self) -> ReadAhead | None:
-        """The sources', each for its own rows; None if they have none."""
+        """A ReadAhead over those of the sources, each for its own rows; None if they have none."""
         ahead = [source.readahead for source in self.sources]
         prefetches = [None if one is None else one.prefetch for one in ahead]
         if all(prefetch is None for prefetch in prefetches):
@@ -111,7 +112,8 @@ class MappedRef(DataRef):
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """A name for the content, made of the sources' and the row numbers; None if a source has none."""
+        """A name for the content, made of the names of the sources and the row numbers; None if a source has
+        none."""
         found = hashlib.blake2b(digest_size=16)
         for source in self.sources:
             fingerprint = source.fingerprint
@@ -129,7 +131,7 @@ class MappedRef(DataRef):
 
     @property
     def info(self) -> Json:
-        """What is the same in all sources' info."""
+        """The entries that are the same in the info of all sources."""
         return _agreed([info_of(source) for source in self.sources])
 
     def __repr__(self) -> str:
@@ -137,7 +139,8 @@ class MappedRef(DataRef):
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
-    """For each source that has some of these rows: its index, where among them they are, its own numbers.
+    """For each source that has some of these rows: its index, the places of its rows among them, their
+    numbers in it.
 
     Args:
         numbers: row numbers in all sources laid end to end.
@@ -153,7 +156,7 @@ def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
 
 
 class _Prefetches:
-    """Makes rows of several sources ready, each by its own; None for those whose rows are in memory."""
+    """The prefetches of several sources, as one; None for sources whose rows are in memory."""
 
     def __init__(self, rows: RowMap, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
         self._rows = rows
@@ -209,13 +212,13 @@ class _InTurn(Iterator[Ints]):
 
 
 class _Part:
-    """The rows start..stop-1 of an order, numbered from 0, and how many of them have been given by now."""
+    """The rows start..stop-1 of an order, numbered from 0, and how many of them have been delivered."""
 
     def __init__(self, order: Iterable[Ints], start: int, stop: int, progress: Progress) -> None:
         self._order = order
         self._start, self._stop = start, stop
         self._progress = progress
-        self._given = 0  # rows given before the places kept
+        self._given = 0  # rows delivered before the places kept
         self._places: deque[Ints] = deque()  # places in the whole order
 
     def __iter__(self) -> Iterator[Ints]:
@@ -228,7 +231,7 @@ class _Part:
             before += len(numbers)
 
     def progress(self) -> int | None:
-        """How many rows of the part have been given; None when the iteration is over."""
+        """How many rows of the part have been delivered; None when the iteration is over."""
         reached = self._progress()
         if reached is None:
             return None
@@ -240,9 +243,9 @@ class _Part:
 def flattened(dataset: object) -> DataRef | None:
     """A dataset as one DataRef: a DataRef itself, or torch's Subset and ConcatDataset over DataRefs.
 
-    What `random_split` gives is a Subset. They may be nested. The rows are read by blocks then, and not one
-    after the other. A subclass keeps its own way to make rows: for it this is None, as for all else, and
-    for indices that are not plain numbers of existing rows: torch decides what they give.
+    `random_split` returns Subsets. They may be nested. The rows are then read by blocks, and not one after
+    the other. The result is None for anything else: for a subclass, which may make rows in its own way, and
+    for indices that are not plain numbers of existing rows, because torch decides what they give.
 
     Example:
         >>> from torch.utils.data import ConcatDataset, Subset
@@ -265,11 +268,12 @@ def flattened(dataset: object) -> DataRef | None:
 
 
 def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
-    """What a dataset says of itself, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features`.
+    """Info about a dataset, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features` of any
+    other.
 
-    For torch's Subset it is that of the dataset inside; for a ConcatDataset what all its parts have alike.
-    What JSON does not have, and what cannot be read, is left out; `left_out` is given the reasons, by name.
-    `features` is what its `to_dict` gives.
+    For torch's Subset it is that of the dataset inside; for a ConcatDataset the entries that all its parts
+    have in common. Values that JSON cannot express, or that cannot be read, are left out; the reasons are
+    added to `left_out`, by name. `features` is the result of its `to_dict`.
     """
     reasons: dict[str, str] = {} if left_out is None else left_out
     if type(dataset) is Subset:
@@ -300,7 +304,7 @@ def _plain_or_nothing(name: str, info: object, reasons: dict[str, str]) -> Json:
 
 
 def _agreed(infos: Sequence[Json]) -> Json:
-    """What all of them have alike."""
+    """The entries that all of them have in common."""
     first, *others = infos or [{}]
     return {
         name: value
@@ -309,12 +313,12 @@ def _agreed(infos: Sequence[Json]) -> Json:
     }
 
 
-# What was made of which datasets and parts of them: indices are costly to read, and may change.
+# The DataRef made of a dataset, and the parts it was made of: indices are costly to read, and may change.
 _known: weakref.WeakKeyDictionary[object, tuple[list[object], DataRef | None]] = weakref.WeakKeyDictionary()
 
 
 def _made_of(dataset: object) -> list[object] | None:
-    """All that decides which rows a dataset has; None if it is not made of DataRefs alone."""
+    """Everything that decides which rows a dataset has; None if it is not made of DataRefs alone."""
     if type(dataset) is Subset:
         inner = _made_of(dataset.dataset)
         return None if inner is None else [dataset.indices, *inner]
@@ -338,7 +342,7 @@ def _is_taken(ref: DataRef) -> bool:
 def _kept(part: object) -> object:
     """A part as it is now, even if it changes later."""
     if isinstance(part, (list, np.ndarray)):
-        return part.copy()  # of a list not the numbers themselves, so comparing it is quick
+        return part.copy()  # the numbers of a list are not copied, so comparing them is quick
     return part.clone() if isinstance(part, torch.Tensor) else part
 
 
@@ -357,8 +361,8 @@ def _is_same(kept: object, now: object) -> bool:
 
 
 def _flattened(dataset: object) -> DataRef | None:
-    """What `flattened` returns, made anew."""
-    sources: dict[int, tuple[DataRef, int]] = {}  # by identity: where its rows begin
+    """The result of `flattened`, made anew."""
+    sources: dict[int, tuple[DataRef, int]] = {}  # by identity: the source, and where its rows begin
     rows = _row_map(dataset, sources)
     if rows is None:
         return None

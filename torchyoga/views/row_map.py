@@ -1,4 +1,4 @@
-"""Row numbers of a view -> row numbers of what it is over."""
+"""Row numbers of a view -> row numbers of the dataset below it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Ints = npt.NDArray[np.int64]
 Piece = range | Ints
 
 _CHUNK = 65536  # rows handled at once, so that a pass over all of them takes no memory
-_LONG_RUN = 16  # rows of a file that come one after the other: fewer are not worth it
+_LONG_RUN = 16  # rows of a file that come one after the other; shorter runs are not worth it
 
 
 class RowMap:
-    """Which rows a view has: some pieces, end to end, each a range or a list of rows.
+    """The rows of a view: pieces, end to end, each a range or a list of rows.
 
     A piece whose rows are equally far apart is kept as a range, and pieces that continue each other are one.
 
@@ -48,7 +48,8 @@ class RowMap:
                     kept[-1] = both
                     continue
             kept.append(piece)
-        self._starts = np.cumsum([0, *map(len, kept)], dtype=np.int64)  # of the pieces, and the length
+        # The start of each piece, and the length.
+        self._starts = np.cumsum([0, *map(len, kept)], dtype=np.int64)
         # A row of a range is `first + step * place`; of a list, the same is its place in all lists together.
         lists = [piece for piece in kept if not isinstance(piece, range)]
         self._listed = lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int64), *lists])
@@ -71,7 +72,7 @@ class RowMap:
         return int(self._starts[-1])
 
     def rows(self, numbers: Ints) -> Ints:
-        """The rows (B,) that the view's rows of these numbers (each in 0..len - 1) are."""
+        """The rows (B,) behind the view's rows of these numbers (each in 0..len - 1)."""
         if len(self.pieces) == 1:
             (piece,) = self.pieces
             if isinstance(piece, range):
@@ -117,8 +118,8 @@ class RowMap:
         Args:
             file_starts: (files + 1,) the row at which each file begins, and the number of rows.
 
-        Where the rows of the files are mixed, so that hardly two of one file come after each other, there are
-        no files to heed: then runs of 4096 rows.
+        If the rows of the files are mixed, so that hardly two of one file come after each other, files do not
+            matter: then the runs have 4096 rows.
         """
         found = [np.zeros(0, np.int64)]
         for start, piece in zip(self._starts.tolist(), self.pieces, strict=False):

@@ -1,4 +1,4 @@
-"""Serves a folder over plain HTTP, read-only, with listings, and perhaps ranges; prints its port."""
+"""Serves a folder over plain HTTP, read-only, with listings, and ranges if asked; prints its port."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leash import leash
 
 
 class Files(SimpleHTTPRequestHandler):
-    """The standard library's handler knows no ranges; all else is its own."""
+    """The standard library's handler, with ranges, which it does not support."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -45,7 +45,7 @@ class Files(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 leash()

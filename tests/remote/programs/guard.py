@@ -1,7 +1,8 @@
-"""Runs a command in a session of its own, and kills all of it as soon as the one who asked is gone.
+"""Runs a command in a session of its own, and kills the whole session as soon as the process that asked is
+gone.
 
-guard.py STDOUT STDERR COMMAND...: says the command's process id, and its exit code at the end. Standard input
-is the leash: the kernel closes it however the other end dies.
+guard.py STDOUT STDERR COMMAND...: prints the command's process id, and its exit code at the end. Standard
+input is the leash: the kernel closes it, however the other end dies.
 """
 
 import contextlib
@@ -28,6 +29,6 @@ threading.Thread(target=watch, daemon=True).start()
 code = child.wait()
 with contextlib.suppress(BrokenPipeError):
     print(code, flush=True)
-# What the command has left in its session goes with it, also while the other end still lives.
+# Processes that the command has left in its session are killed with it, also while the other end still lives.
 with contextlib.suppress(ProcessLookupError):
     os.killpg(child.pid, signal.SIGKILL)

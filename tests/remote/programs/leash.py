@@ -1,4 +1,4 @@
-"""Ends this process when its standard input does: the one who started it is gone, or done with it."""
+"""Ends this process when its standard input ends: its starter is gone, or needs it no more."""
 
 from __future__ import annotations
 

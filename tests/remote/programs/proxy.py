@@ -1,7 +1,7 @@
-"""An HTTP proxy in front of one server, that does it harm as told.
+"""An HTTP proxy in front of one server, which disturbs requests as ordered.
 
 proxy.py ENDPOINT: prints its port. Then each line of standard input is an order in JSON, answered by a line:
-what `servers.Proxy` has as properties and methods. It ends with its standard input.
+orders are the properties and methods of `servers.Proxy`. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Proxy:
         self.chances = random.Random(0)
         self.requests: list[dict[str, Any]] = []
         self.clients: set[asyncio.StreamWriter] = set()
-        # Holds the port while nothing listens at it, lest another process takes it.
+        # Holds the port while nothing listens on it, so that no other process takes it.
         self.place = self.socket(0)
         self.server: asyncio.Server | None = None
 
@@ -71,7 +71,7 @@ class Proxy:
             writer.close()
 
     async def exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; whether the connection can serve another."""
+        """Serves one request; returns whether the connection can serve another."""
         start, headers = await head(reader)
         method, target, _ = start.decode("latin-1").split(" ")
         path, _, query = target.partition("?")
@@ -94,7 +94,7 @@ class Proxy:
         return await self.forward(start, headers, body, writer, fault, seen)
 
     def fault(self, method: str, target: str) -> Fault | None:
-        """The first that is meant and not used up."""
+        """The first fault that matches and is not used up."""
         for fault in self.faults:
             meant = fault["method"] in (None, method) and re.search(fault["path"], unquote(target))
             if not meant or fault["times"] == 0 or (method == "HEAD" and fault["kind"] in IN_BODY):
@@ -113,7 +113,8 @@ class Proxy:
     async def body(
         self, reader: asyncio.StreamReader, headers: Headers, seen: dict[str, Any], limit: int | None
     ) -> bytes:
-        """As it came: in chunks if so sent. No more than the limit, at which the connection is cut."""
+        """The body as it came, in chunks if it was sent in chunks; up to the limit, at which the connection
+        is cut."""
         parts = []
         async for part in content(reader, headers):
             parts.append(part)
@@ -174,7 +175,7 @@ class Proxy:
             block = block[:at] + bytes([block[at] ^ 1]) + block[at + 1 :]
         if fault and kind == "cut body":
             block = block[: fault["bytes"] - sent]
-        # A tenth of a second's bytes at a time; the others in one go.
+        # The bytes of a tenth of a second at a time; without a limit all at once.
         step = max(1, fault["bytes"] // 10) if fault and kind == "slow" else len(block) or 1
         for at in range(0, len(block), step):
             client.write(block[at : at + step])
@@ -183,7 +184,8 @@ class Proxy:
             if kind == "slow":
                 await asyncio.sleep(0.1)
         if fault and kind == "cut body" and seen["sent"] >= fault["bytes"]:
-            # What was written is to arrive: closed in order, but before its length was reached.
+            # Everything written must arrive: the connection is closed properly, but before the announced
+            # length.
             client.close()
             await client.wait_closed()
             raise Cut

@@ -10,7 +10,8 @@ from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
 leash()
-# Moto looks at a condition and then writes, and two threads may both look first. Stores do it in one step.
+# Moto checks a condition and then writes, and two threads may both check first. Real stores do both in one
+# step.
 LOCK, put_object = threading.Lock(), S3Response.put_object
 
 
@@ -20,7 +21,7 @@ def put_in_one_step(self: S3Response) -> Any:
 
 
 S3Response.put_object = put_in_one_step
-# As real stores do, and several times as fast for small requests: a connection serves more than one.
+# A connection serves several requests, as with real stores; this is several times as fast for small ones.
 WSGIRequestHandler.protocol_version = "HTTP/1.1"
 WSGIRequestHandler.disable_nagle_algorithm = True
 logging.getLogger("werkzeug").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Loops that hold a batch which they have not trained on yet: they count their steps."""
+"""Loops that hold a batch that they have not trained on yet, and count their steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TASK = task_of()
 
 
 class Prefetcher:
-    """Asks for the next batch before it gives one, as timm's PrefetchLoader does."""
+    """Asks for the next batch before it yields one, as timm's PrefetchLoader does."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader

@@ -1,4 +1,4 @@
-"""What the training programs share: the task, the data, the model and the log."""
+"""The task, the data, the model and the log that the training programs share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, default_collate
 
 import torchyoga as yoga
 
-faulthandler.dump_traceback_later(270)  # where it hangs, before the harness's patience ends
+faulthandler.dump_traceback_later(270)  # shows where it hangs, before the harness gives up
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -29,7 +29,7 @@ class Task:
     folder: str
     run: int = 0
     epochs: int = 2
-    stop_after: int | None = None  # batches of this run, that every rank has; 0: before the first
+    stop_after: int | None = None  # batches of this run, on every rank; 0: before the first
     resume: bool = False
     length: int = 42
     batch_size: int = 4  # per rank
@@ -48,14 +48,14 @@ class Task:
     noise: bool = True
     uneven: bool = False  # some rows take longer than others
     ours: bool = True  # False: torch's DataLoader over a sampler of ours
-    loop: str = ""  # of those that are a batch ahead
+    loop: str = ""  # for loops that are a batch ahead
 
     @property
     def checkpoint(self) -> Path:
         return Path(self.folder) / "checkpoint"
 
     def torch_arguments(self) -> dict[str, Any]:
-        """What any loader of torch's kind takes."""
+        """The arguments of any loader like torch's."""
         found: dict[str, Any] = {"batch_size": self.batch_size, "num_workers": self.workers}
         if self.workers:
             found["multiprocessing_context"] = self.start_method
@@ -114,7 +114,7 @@ class Log:
 
     @property
     def due(self) -> bool:
-        """It is time to save a checkpoint and leave."""
+        """True if it is time to save a checkpoint and leave."""
         return self.count == self.task.stop_after
 
     def step(self, epoch: int, rows: torch.Tensor, loss: float) -> None:
@@ -136,7 +136,7 @@ def task_of() -> Task:
 
 
 def make_loader(task: Task, shuffle: bool = True) -> Any:
-    """A loader of ours."""
+    """One of our loaders."""
     return yoga.DataLoader(
         Rows(task.length, task.noise, task.uneven),
         shuffle=shuffle,
@@ -147,10 +147,10 @@ def make_loader(task: Task, shuffle: bool = True) -> Any:
 
 
 def leave() -> NoReturn:
-    """Ends the process at once: as a preempted job after its checkpoint, and where there were ranks.
+    """Ends the process at once: like a preempted job after its checkpoint, and if there were ranks.
 
-    Torch waits for ever if what DDP holds of a process group is the last to go while a thread of gloo wants
-    the GIL (seen in 2.13; pytorch #190489): a process that ends at once takes nothing apart.
+    Torch waits for ever if DDP holds the last reference to a process group while a thread of gloo wants the
+    GIL (seen in 2.13; pytorch #190489). A process that ends at once destroys no objects.
     """
     if dist.is_initialized():
         dist.barrier()

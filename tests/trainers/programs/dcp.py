@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Trained(Stateful):
-    """Model and optimizer, as the tutorial has it."""
+    """Model and optimizer, as in the tutorial."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer

@@ -39,7 +39,7 @@ def main() -> None:
     while (epoch := loader.state_dict()["epoch"]) < task.epochs:
         if task.set_epoch:
             loader.set_epoch(epoch)
-        # Ranks may have a batch more or less than others.
+        # Ranks may have one batch more or less than others.
         uneven = isinstance(model, DistributedDataParallel) and task.remainder == "keep"
         with Join([model]) if uneven else contextlib.nullcontext():  # type: ignore[list-item]
             for batch in loader:
@@ -50,7 +50,7 @@ def main() -> None:
                 log.step(epoch, batch["row"], loss.item())
                 if log.due:
                     stop()
-        proof = loader.prove()  # of all ranks
+        proof = loader.prove()  # over all ranks
         assert proof, str(proof)
         loader.check_ranks()
     if task.evaluate:

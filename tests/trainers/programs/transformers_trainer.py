@@ -1,4 +1,4 @@
-"""transformers.Trainer with a loader of ours."""
+"""transformers.Trainer with our loader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Stop(TrainerCallback):
 def main() -> None:
     log = Log(TASK, RANK)
     if log.due:
-        os._exit(0)  # there is nothing that it could save yet
+        os._exit(0)  # nothing can be saved yet
     arguments = TrainingArguments(
         output_dir=TASK.folder,
         use_cpu=True,

@@ -1,4 +1,4 @@
-"""The loop of PyTorch's DDP tutorial: it looks at a batch, says which epoch it is, and then iterates."""
+"""The loop of PyTorch's DDP tutorial: it looks at a batch, calls set_epoch, and then iterates."""
 
 from __future__ import annotations
 
