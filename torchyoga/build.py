@@ -26,7 +26,8 @@ from .files.checksum import combine_crc32, crc32
 from .formats.contract import Writer, format_named
 from .process.progress import Bar, progress_bar
 from .reading.reader import Reader
-from .rows.block import Block, Collector, Rows, equal_blocks
+from .rows.block import Block, Rows, equal_blocks
+from .rows.collector import Collector
 from .rows.schema import Schema
 from .rows.types import Json, Row
 from .stores.contract import Seen, Versions

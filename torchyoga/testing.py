@@ -28,7 +28,8 @@ from .formats.contract import Format
 from .reading.dataref import DataRef
 from .reading.reader import Reader
 from .reading.stream import Stream
-from .rows.block import Block, Collector, Rows, plain_row
+from .rows.block import Block, Rows, plain_row
+from .rows.collector import Collector
 from .rows.schema import Schema
 from .rows.types import Batch, Json, Row
 from .storage import Storage

@@ -15,7 +15,8 @@ from torchyoga import DataRef
 from torchyoga.errors import CorruptError
 from torchyoga.reading.readahead import ReadAhead, batches_per_read
 from torchyoga.reading.stream import windows_of
-from torchyoga.rows.block import Collector, Rows
+from torchyoga.rows.block import Rows
+from torchyoga.rows.collector import Collector
 
 
 class Table:

@@ -23,7 +23,8 @@ from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS, Extent, format_named
 from torchyoga.mapped.items import Numbering
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Collector, Data, Rows
+from torchyoga.rows.block import Block, Data, Rows
+from torchyoga.rows.collector import Collector
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.location import Folder
 from torchyoga.versions.manifest import FileEntry

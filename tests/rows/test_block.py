@@ -20,7 +20,8 @@ from hypothesis.extra import numpy as hnp
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, SchemaError
-from torchyoga.rows.block import Block, Collector, Rows, equal_blocks, interleaved, joined
+from torchyoga.rows.block import Block, Rows, equal_blocks, interleaved, joined
+from torchyoga.rows.collector import Collector
 from torchyoga.rows.leaf import MOST_DIMENSIONS
 from torchyoga.rows.schema import Node, Schema
 from torchyoga.testing import assert_rows_equal

@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS
-from torchyoga.rows.block import Collector, Rows
+from torchyoga.rows.block import Rows
+from torchyoga.rows.collector import Collector
 
 LENGTHS = st.lists(st.integers(0, 6), min_size=1, max_size=9)
 

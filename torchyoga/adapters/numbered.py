@@ -13,8 +13,9 @@ from ..order.by_file import AnyOrder
 from ..order.place import Place, positions
 from ..order.shard import Shard
 from ..reading.stream import RandomAccess
-from ..rows.block import Block, Data, block_of
+from ..rows.block import Block, Data
 from ..rows.collate import fill_value
+from ..rows.collector import block_of
 from ..rows.schema import Column, Node, Schema
 from ..rows.types import Array, Batch
 

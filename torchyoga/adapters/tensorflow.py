@@ -28,7 +28,8 @@ from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..reading.dataref import DataRef
 from ..reading.stream import Stream, windows_of
-from ..rows.block import Block, Data, block_of, joined
+from ..rows.block import Block, Data, joined
+from ..rows.collector import block_of
 from ..rows.schema import Column, Node, Schema, path_name
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building

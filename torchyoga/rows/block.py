@@ -1,9 +1,5 @@
 """Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets.
 
-Note 6. A column that varies within the first block is ragged.
-If it varies only in a later block, that is an error which says how to pass a schema; guessing again would
-mean writing everything again.
-
 Note 26. Ragged values stay where they lie until somebody wants them.
 Byte strings, packed and padded batches are then made by one copy.
 """
@@ -21,14 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import SchemaError
 from ..process.buffers import fresh
 from . import leaf as leaves
-from .leaf import Leaf
-from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
+from .schema import Column, Node, Schema
 from .types import Array, Row
 
-__all__ = ["Block", "Collector", "Data", "Rows", "block_of", "interleaved", "joined"]
+__all__ = ["Block", "Data", "Rows", "interleaved", "joined"]
 
 
 class Runs(Protocol):
@@ -366,136 +360,6 @@ def _assemble(node: Node, values: Iterator[Row], marked: bool = False) -> Row:
         return RowList(children) if marked else children
     cls = _named_row_type(node.row_type) if marked else node.row_type
     return tuple.__new__(cls, children)
-
-
-class Collector:
-    """Gathers rows into a block; learns the schema from the first rows unless it is given.
-
-    A column is ragged if the rows of the first block differ in shape.
-    """
-
-    def __init__(self, schema: Schema | None = None) -> None:
-        self.schema = schema
-        self.nbytes = 0
-        self._tree = schema.tree if schema else None
-        self._rows: list[list[Leaf]] = []
-        self._first: list[Leaf] | None = None
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, row: Row, number: int) -> None:
-        """Takes a copy of a row.
-
-        Raises:
-            SchemaError: it does not fit; names the row by `number`, the column, what was expected and found.
-        """
-        try:
-            if self._tree is None:
-                self._tree, found = split(row)
-            else:
-                found = leaves_like(self._tree, row)
-            if self.schema is not None:
-                for column, leaf in zip(self.schema.columns, found, strict=True):
-                    _check_fits(column, leaf)
-            elif self._first is not None:
-                for index, (expected, leaf) in enumerate(zip(self._first, found, strict=True)):
-                    if (expected.kind, expected.dtype) != (leaf.kind, leaf.dtype):
-                        name = _nth_name(self._tree, index)
-                        _refuse(name, f"{expected.kind} {expected.dtype}", f"{leaf.kind} {leaf.dtype}")
-        except SchemaError as error:
-            raise SchemaError(f"row {number} does not fit: {error}") from None
-        self._first = self._first or found
-        self._rows.append(found)
-        self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
-
-    def take(self) -> Block:
-        """The block of all rows added since the last call; at least one."""
-        if self.schema is None:
-            assert self._tree is not None
-            self.schema = _learn(self._tree, self._rows)
-        columns = zip(self.schema.columns, zip(*self._rows, strict=True), strict=True)
-        data = tuple(_data(column, [leaf.array for leaf in leaves_]) for column, leaves_ in columns)
-        block = Block(self.schema, len(self._rows), data)
-        self._rows, self.nbytes = [], 0
-        return block
-
-
-def _nth_name(tree: Node, index: int) -> str:
-    from_tree = _paths(tree, ())
-    return path_name(from_tree[index])
-
-
-def _paths(node: Node, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-    if node.kind == "leaf":
-        return [path]
-    keys = node.keys or range(len(node.children))
-    return [
-        found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))
-    ]
-
-
-def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
-    columns = []
-    for path, leaves_ in zip(_paths(tree, ()), zip(*rows, strict=True), strict=True):
-        first = leaves_[0]
-        column = column_of(
-            path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_)
-        )
-        if column.is_ragged:
-            dims = {leaf.array.ndim for leaf in leaves_}
-            ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
-            column = Column(column.name, column.kind, column.dtype, None, ndim)
-        columns.append(column)
-    return Schema(tree, tuple(columns))
-
-
-def _check_fits(column: Column, leaf: Leaf) -> None:
-    shape, ndim = leaf.array.shape, leaf.array.ndim
-    if (leaf.kind, leaf.dtype) != (column.kind, column.dtype):
-        _refuse(column.name, f"{column.kind} {column.dtype}", f"{leaf.kind} {leaf.dtype}")
-    if column.shape is not None and shape != column.shape:
-        advice = (
-            ""
-            if column.kind not in ("ndarray", "tensor")
-            else (f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])")
-        )
-        _refuse(column.name, f"shape {column.shape}", f"shape {shape}{advice}")
-    if column.shape is None and (ndim != 1 if column.ndim == 1 else ndim > column.ndim):
-        expected = "1 dimension" if column.ndim == 1 else f"at most {column.ndim} dimensions"
-        _refuse(column.name, expected, f"shape {shape}")
-
-
-def _refuse(name: str, expected: str, found: str) -> None:
-    raise SchemaError(f"column {name!r}: expected {expected}, found {found}")
-
-
-def _data(column: Column, arrays: list[Array]) -> Data:
-    if column.shape is not None:
-        return Data(np.stack(arrays).astype(column.storage, copy=False))
-    offsets = np.zeros(len(arrays) + 1, "<i8")
-    np.cumsum([array.size for array in arrays], out=offsets[1:])
-    values = np.concatenate([array.reshape(-1) for array in arrays]).astype(column.storage, copy=False)
-    if column.ndim == 1:
-        return Data(values, offsets)
-    shapes = np.full((len(arrays), column.ndim), -1, "<i8")
-    for i, array in enumerate(arrays):
-        shapes[i, : array.ndim] = array.shape
-    return Data(values, offsets, shapes)
-
-
-def block_of(rows: Sequence[Row], schema: Schema | None = None) -> Block:
-    """Rows as a block, with `schema` or the one that they show.
-
-    Raises:
-        SchemaError: a row does not fit; the message gives its index.
-    """
-    if isinstance(rows, Rows):
-        return rows.block
-    collector = Collector(schema)
-    for number, row in enumerate(rows):
-        collector.add(row, number)
-    return collector.take()
 
 
 def joined(blocks: Sequence[Block]) -> Block:

@@ -15,7 +15,8 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .block import ROW_TYPES, Block, Collector, Data, Rows, leaf_values, plain_row
+from .block import ROW_TYPES, Block, Data, Rows, leaf_values, plain_row
+from .collector import Collector
 from .schema import Column, Node, Schema, split
 from .types import Array, Batch, Row
 

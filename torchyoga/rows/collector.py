@@ -1,0 +1,346 @@
+"""Rows, one after the other, into a block: their schema is learned from the first ones.
+
+Note 6. A column that varies within the first block is ragged.
+If it varies only in a later block, that is an error which says how to pass a schema; guessing again would
+mean writing everything again.
+
+Note 81. Values of the types that a schema says are taken by functions made for it.
+Each value is compared with what its column holds, and kept as a number or as bytes; arrays are made once, of
+a whole block. Any row that is not as expected goes the long way, which converts it or says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from ..errors import SchemaError
+from .block import Block, Data, Rows
+from .leaf import Leaf, encode
+from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
+from .types import Array, Row
+
+__all__ = ["Collector", "block_of"]
+
+# Keeps a value and returns its bytes; or keeps nothing and returns -1.
+Put: TypeAlias = Callable[[Row], int]
+_NUMBERS = {"int", "float", "bool", "complex", "scalar"}
+_WORTH_NO_COPY = 2**16  # bytes
+_PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
+
+
+class Collector:
+    """Gathers rows into a block; learns the schema from the first rows unless it is given.
+
+    A column is ragged if the rows of the first block differ in shape.
+    """
+
+    def __init__(self, schema: Schema | None = None) -> None:
+        self.schema = schema
+        self.nbytes = 0
+        self._tree = schema.tree if schema else None
+        self._first: list[list[Leaf]] = []  # the rows before there is a schema
+        self._columns = [_Values(column) for column in schema.columns] if schema else []
+        self._count = 0  # of rows in the columns; what they hold beyond that is of a row that did not fit
+        self._row_type: type | None = (
+            None  # of rows that nest as expected, if they can be taken apart quickly
+        )
+        self._puts: list[tuple[str | int, Put]] = []
+
+    def __len__(self) -> int:
+        return self._count + len(self._first)
+
+    def add(self, row: Row, number: int) -> None:
+        """Takes a copy of a row.
+
+        Raises:
+            SchemaError: it does not fit; names the row by `number`, the column, what was expected and found.
+        """
+        if type(row) is self._row_type and self._add_quickly(row):
+            return
+        try:
+            if self._tree is None:
+                self._tree, found = split(row)
+            else:
+                found = leaves_like(self._tree, row)
+            if self.schema is not None:
+                for column, leaf in zip(self.schema.columns, found, strict=True):
+                    _check_fits(column, leaf)
+            elif self._first:
+                for index, (expected, leaf) in enumerate(zip(self._first[0], found, strict=True)):
+                    if (expected.kind, expected.dtype) != (leaf.kind, leaf.dtype):
+                        name = _nth_name(self._tree, index)
+                        _refuse(name, f"{expected.kind} {expected.dtype}", f"{leaf.kind} {leaf.dtype}")
+        except SchemaError as error:
+            raise SchemaError(f"row {number} does not fit: {error}") from None
+        self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
+        if self.schema is None:
+            self._first.append(found)
+            return
+        self._keep(found)
+        self._prepare(row)
+
+    def _keep(self, leaves: Sequence[Leaf]) -> None:
+        for values, leaf in zip(self._columns, leaves, strict=True):
+            values.keep(leaf, self._count)
+        self._count += 1
+
+    def _prepare(self, row: Row) -> None:
+        """From now on rows of this row's type are taken quickly, unless they nest more deeply."""
+        tree = self._tree
+        assert tree is not None
+        if self._row_type is None and tree.children and all(child.kind == "leaf" for child in tree.children):
+            keys: Sequence[str | int] = tree.keys if tree.kind == "dict" else range(len(tree.children))
+            self._puts = [(key, values.put) for key, values in zip(keys, self._columns, strict=True)]
+            self._row_type = type(row)
+
+    def _add_quickly(self, row: Row) -> bool:
+        """Takes a row if all its values are as expected."""
+        if len(row) != len(self._puts):
+            return False
+        nbytes = 8 * len(self._puts)
+        try:
+            for key, put in self._puts:
+                found = put(row[key])
+                if found < 0:
+                    break
+                nbytes += found
+            else:
+                self._count += 1
+                self.nbytes += nbytes
+                return True
+        except (KeyError, SchemaError):
+            pass  # the long way says what is wrong
+        self._forget_rest()
+        return False
+
+    def _forget_rest(self) -> None:
+        for values in self._columns:
+            values.cut(self._count)
+
+    def take(self) -> Block:
+        """The block of all rows added since the last call; at least one."""
+        if self.schema is None:
+            assert self._tree is not None
+            self.schema = _learn(self._tree, self._first)
+            self._columns = [_Values(column) for column in self.schema.columns]
+            for leaves in self._first:
+                self._keep(leaves)
+            self._first = []
+        self._forget_rest()  # of a row at which the program was interrupted
+        block = Block(self.schema, self._count, tuple(values.taken() for values in self._columns))
+        self._count = self.nbytes = 0
+        return block
+
+
+class _Values:
+    """The values of a column in the making: numbers as they are, all else as bytes.
+
+    Attributes:
+        put: keeps a copy of a value that is exactly of the type, dtype and shape of the column.
+    """
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self._are_numbers = column.kind in _NUMBERS and column.shape == ()
+        self._items: list[Row] = []
+        self._shapes: list[tuple[int, ...]] | None = None
+        if column.shape is None and column.ndim != 1:
+            self._shapes = []
+        self.put = self._putter()
+
+    def keep(self, leaf: Leaf, place: int) -> None:
+        """Puts a leaf that fits into this place, the next one."""
+        self.cut(place)
+        self._items.append(leaf.array[()] if self._are_numbers else _bytes_of(leaf.array))
+        if self._shapes is not None:
+            self._shapes.append(leaf.array.shape)
+
+    def cut(self, count: int) -> None:
+        """Leaves the first `count` values."""
+        del self._items[count:]
+        if self._shapes is not None:
+            del self._shapes[count:]
+
+    def taken(self) -> Data:
+        """All values as one array; from now on there are none."""
+        column, items = self.column, self._items
+        storage, count = column.storage, len(items)
+        if self._are_numbers:
+            values: Array = np.array(items, storage)
+        else:
+            joined = bytearray().join(items)
+            values = np.frombuffer(joined, storage) if joined else np.empty(0, storage)
+        if column.shape is not None:
+            data = Data(values.reshape(count, *column.shape))
+        else:
+            offsets = np.zeros(count + 1, "<i8")
+            np.cumsum([len(item) for item in items], out=offsets[1:])
+            offsets //= storage.itemsize
+            data = Data(values, offsets, self._shape_table())
+        self.cut(0)
+        return data
+
+    def _shape_table(self) -> Array | None:
+        if self._shapes is None:
+            return None
+        table = np.full((len(self._shapes), self.column.ndim), -1, "<i8")
+        for row, shape in zip(table, self._shapes, strict=True):
+            row[: len(shape)] = shape
+        return table
+
+    # -- the quick ways
+
+    def _putter(self) -> Put:
+        kind, is_fixed = self.column.kind, self.column.shape is not None
+        if kind in _PYTHON_TYPES and is_fixed:
+            return self._putter_of_numbers(_PYTHON_TYPES[kind], self.column.storage.itemsize)
+        if kind == "ndarray" and (is_fixed or self.column.ndim == 1):
+            return self._putter_of_arrays()
+        if kind == "tensor" and (is_fixed or self.column.ndim == 1):
+            return self._putter_of_tensors()
+        if kind == "bytes":
+            return self._put_bytes
+        if kind == "str":
+            return self._put_text
+        return self._put_slowly
+
+    def _putter_of_numbers(self, wanted: type, nbytes: int) -> Put:
+        items = self._items
+
+        def put(value: Row) -> int:
+            if type(value) is not wanted:
+                return -1
+            items.append(value)
+            return nbytes
+
+        def put_int(value: Row) -> int:
+            if type(value) is not int or not -(2**63) <= value < 2**63:
+                return -1
+            items.append(value)
+            return 8
+
+        return put_int if wanted is int else put
+
+    def _putter_of_arrays(self) -> Put:
+        items, dtype, shape = self._items, self.column.storage, self.column.shape
+
+        def put(value: Row) -> int:
+            if type(value) is not np.ndarray or value.dtype != dtype:
+                return -1
+            if value.shape != shape if shape is not None else value.ndim != 1:
+                return -1
+            data = value.tobytes()
+            items.append(data)
+            return len(data)
+
+        return put
+
+    def _putter_of_tensors(self) -> Put:
+        items, shape = self._items, self.column.shape
+        dtype = getattr(torch, self.column.dtype)
+
+        def put(value: Row) -> int:
+            if type(value) is not torch.Tensor or value.dtype is not dtype or value.is_nested:
+                return -1
+            if value.shape != shape if shape is not None else value.ndim != 1:
+                return -1
+            found = encode(value).array
+            items.append(_bytes_of(found))
+            return found.nbytes
+
+        return put
+
+    def _put_bytes(self, value: Row) -> int:
+        if type(value) is not bytes:
+            return -1
+        self._items.append(value)
+        return len(value)
+
+    def _put_text(self, value: Row) -> int:
+        if type(value) is not str:
+            return -1
+        data = value.encode("utf-8", "surrogatepass")
+        self._items.append(data)
+        return len(data)
+
+    def _put_slowly(self, value: Row) -> int:
+        """Keeps a value by its leaf; none that cannot be kept, or that does not fit."""
+        try:
+            leaf = encode(value)
+            _check_fits(self.column, leaf)
+        except SchemaError:
+            return -1
+        self.keep(leaf, len(self._items))
+        return leaf.array.nbytes
+
+
+def _bytes_of(array: Array) -> bytes | memoryview:
+    """The bytes of an array that nobody else changes; copied only if that takes no time."""
+    return array.tobytes() if array.nbytes < _WORTH_NO_COPY else array.reshape(-1).view(np.uint8).data
+
+
+def _nth_name(tree: Node, index: int) -> str:
+    from_tree = _paths(tree, ())
+    return path_name(from_tree[index])
+
+
+def _paths(node: Node, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+    if node.kind == "leaf":
+        return [path]
+    keys = node.keys or range(len(node.children))
+    return [
+        found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))
+    ]
+
+
+def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
+    columns = []
+    for path, leaves_ in zip(_paths(tree, ()), zip(*rows, strict=True), strict=True):
+        first = leaves_[0]
+        column = column_of(
+            path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_)
+        )
+        if column.is_ragged:
+            dims = {leaf.array.ndim for leaf in leaves_}
+            ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
+            column = Column(column.name, column.kind, column.dtype, None, ndim)
+        columns.append(column)
+    return Schema(tree, tuple(columns))
+
+
+def _check_fits(column: Column, leaf: Leaf) -> None:
+    shape, ndim = leaf.array.shape, leaf.array.ndim
+    if (leaf.kind, leaf.dtype) != (column.kind, column.dtype):
+        _refuse(column.name, f"{column.kind} {column.dtype}", f"{leaf.kind} {leaf.dtype}")
+    if column.shape is not None and shape != column.shape:
+        advice = (
+            ""
+            if column.kind not in ("ndarray", "tensor")
+            else (f"; if its shape varies, pass schema=Schema.of(row, ragged=[{column.name!r}])")
+        )
+        _refuse(column.name, f"shape {column.shape}", f"shape {shape}{advice}")
+    if column.shape is None and (ndim != 1 if column.ndim == 1 else ndim > column.ndim):
+        expected = "1 dimension" if column.ndim == 1 else f"at most {column.ndim} dimensions"
+        _refuse(column.name, expected, f"shape {shape}")
+
+
+def _refuse(name: str, expected: str, found: str) -> None:
+    raise SchemaError(f"column {name!r}: expected {expected}, found {found}")
+
+
+def block_of(rows: Sequence[Row], schema: Schema | None = None) -> Block:
+    """Rows as a block, with `schema` or the one that they show.
+
+    Raises:
+        SchemaError: a row does not fit; the message gives its index.
+    """
+    if isinstance(rows, Rows):
+        return rows.block
+    collector = Collector(schema)
+    for number, row in enumerate(rows):
+        collector.add(row, number)
+    return collector.take()
