@@ -15,7 +15,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 import torchyoga as yoga
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.torch import IterableSource, source_of
-from torchyoga.rows.block import Collector, Rows
+from torchyoga.rows.block import Rows
+from torchyoga.rows.collector import Collector
 from torchyoga.testing import assert_rows_equal
 
 

@@ -24,7 +24,8 @@ from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.files.checksum import combine_crc32
 from torchyoga.formats import contract as formats
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Collector, Data, Rows
+from torchyoga.rows.block import Block, Data, Rows
+from torchyoga.rows.collector import Collector
 from torchyoga.rows.schema import Column, Node, Schema
 from torchyoga.testing import assert_rows_equal, check_format
 from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of

@@ -29,7 +29,8 @@ from torchyoga.build import BlockSource, BuildOptions, RowSource, build
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.dataref import VersionRef
-from torchyoga.rows.block import Block, Data, Rows, block_of, joined
+from torchyoga.rows.block import Block, Data, Rows, joined
+from torchyoga.rows.collector import block_of
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store
 from torchyoga.testing import assert_rows_equal

@@ -13,7 +13,7 @@ from disks import SmallDisk, small_disk
 
 import torchyoga as yoga
 from torchyoga.formats.contract import FORMATS, format_named
-from torchyoga.rows.block import block_of
+from torchyoga.rows.collector import block_of
 
 OLD = [{"x": np.full(1000, i), "s": "old" * i} for i in range(40)]
 NEW = [{"x": np.full(1000, -i), "s": "new" * i} for i in range(60)]
