@@ -27,18 +27,21 @@ settings.load_profile("torchyoga")
 multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Checks every version that the test has left under its `tmp_path`, as `Storage.check` does.
-
-    A file asks for it for all its tests with `pytest.mark.usefixtures`; tests that damage one on purpose
-    are marked `damages`.
-    """
-    if "tmp_path" not in request.fixturenames or request.node.get_closest_marker("damages"):
+    """Checks every version that a test has left under its `tmp_path`, unless it is marked `damages`."""
+    marker = request.node.get_closest_marker("damages")
+    assert marker is None or marker.args, "say why the test damages versions: @pytest.mark.damages(reason)"
+    if "tmp_path" not in request.fixturenames or marker:
         yield
         return
     folder: Path = request.getfixturevalue("tmp_path")  # asked for here, so that it is there to the end
     yield
+    check_versions(folder)
+
+
+def check_versions(folder: Path) -> None:
+    """Checks every version in a folder as `Storage.check` does; fails the test if one is damaged."""
     for id, version, root in versions_under(folder):
         try:
             check(Store(root), id, version)
@@ -53,6 +56,7 @@ def versions_under(folder: Path) -> Iterator[tuple[str, str, Path]]:
         path = Path(outer)
         id, version = decoded(path.parent.name), decoded(path.name)
         if MANIFEST in names and id is not None and version is not None:
+            folders.clear()  # no version is within another
             manifest = path / MANIFEST
             if manifest.is_file() and is_like_manifest(manifest.read_bytes()):
                 yield id, version, path.parent.parent

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import versions_under
+from conftest import check_versions, versions_under
 
 import torchyoga
-from torchyoga.errors import CorruptError
-from torchyoga.stores.checking import check
-from torchyoga.stores.local import Store
 
 
-@pytest.mark.damages
+@pytest.mark.damages("to see that it is found")
 def test_every_version_that_a_test_has_left_is_found(tmp_path: Path) -> None:
     for name in ("one", "two/below"):
         torchyoga.Storage(tmp_path / name).submit([1, 2], "a/b", "1")
@@ -22,5 +19,5 @@ def test_every_version_that_a_test_has_left_is_found(tmp_path: Path) -> None:
     found = sorted(versions_under(tmp_path))
     assert found == [("a/b", "1", tmp_path / "one"), ("a/b", "1", tmp_path / "two" / "below")]
     next((tmp_path / "one").rglob("*.mdb")).unlink()
-    with pytest.raises(CorruptError, match="is missing"):
-        check(Store(tmp_path / "one"), "a/b", "1")
+    with pytest.raises(pytest.fail.Exception, match=r"damaged version, and is not marked.* is missing"):
+        check_versions(tmp_path)
