@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import check_versions, versions_under
+from sound import check_versions, versions_under
 
 import torchyoga
 

@@ -183,6 +183,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
+@pytest.mark.damages("a file of somebody else lies beside the version")
 def test_what_was_replaced_is_cleaned_after_a_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +294,7 @@ def broken_after(rows: int) -> Iterator[int]:
     raise RuntimeError("rows were read")
 
 
+@pytest.mark.damages("manifests without content are put beside the version")
 def test_a_missing_version_names_a_few_like_it(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
     storage.submit([1], "digits", "v1.0")
@@ -563,6 +565,7 @@ def test_all_at_once(machine: Machine, tmp_path: Path, small_files: None) -> Non
         small.fetch("a", "1", download=True)
 
 
+@pytest.mark.damages("the copied version is changed afterwards")
 def test_copies(machine: Machine, tmp_path: Path, small_files: None) -> None:
     local, other = yoga.Storage(tmp_path / "local"), yoga.Storage(tmp_path / "other")
     store = machine("here")
@@ -754,6 +757,7 @@ def test_what_is_no_file_in_the_cache_is_said(kind: str, tmp_path: Path) -> None
     assert storage.fetch("a", "1")[0] == 1
 
 
+@pytest.mark.damages("a file that no manifest names is left")
 def test_another_s_file_of_that_name_in_the_cache_is_not_taken(machine: Machine, tmp_path: Path) -> None:
     """Two stores may have files of one name, with other content."""
     first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")
