@@ -151,6 +151,7 @@ print(*outcomes)
 """
 
 
+@pytest.mark.damages("its manifests are forged")
 def test_reading_by_a_forged_one_gives_rows_or_an_error_and_crashes_nothing(tmp_path: Path) -> None:
     # The version as it is on disk, read by what each forged manifest says of it.
     version = tmp_path / "version"
