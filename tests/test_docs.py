@@ -22,7 +22,6 @@ from docs import (
     run_examples,
 )
 
-
 BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
