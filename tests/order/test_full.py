@@ -56,6 +56,7 @@ def test_an_empty_dataset_has_nothing_for_anybody() -> None:
     for policy in POLICIES:
         assert list(chunks(Order(0), Shard(3, 1, policy), Place(0, 0))) == []  # type: ignore[arg-type]
         assert Shard(3, 1, policy).end(0) == 0  # type: ignore[arg-type]
+    assert Order(0).rows(0, [0, 3]).tolist() == [0, 3]  # there is no front to wrap around to
 
 
 @pytest.mark.parametrize("length", [*range(70), 1000, 65_537, 200_000])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order.full import Order
-from torchyoga.order.place import Place, batches, chunks, first_positions, positions, skipped, taken
+from torchyoga.order.place import Place, after, batches, chunks, first_positions, positions, skipped, taken
 from torchyoga.order.shard import Shard
 
 
@@ -127,3 +127,18 @@ def test_what_one_rank_has_left_is_its_own(rank: int) -> None:
     place, shard = Place(0, 8, left, (rank, 2)), Shard(2, rank)
     assert flat(taken(place, shard, 20, 0, 6)) == model(place, shard, 20)
     assert flat(taken(place, shard, 20, 0, 6)) == [n + rank for n in (4, 6, 12, 14, 16, 18)]
+    for rows in range(7):
+        assert flat(taken(after(place, shard, 20, rows), shard, 20, 0, 6 - rows)) == [
+            n + rank for n in (4, 6, 12, 14, 16, 18)[rows:]
+        ]
+
+
+@given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 20))
+def test_after_some_rows_the_others_are_left(
+    found: tuple[Place, int], world: int, remainder: Any, rows: int
+) -> None:
+    for place in (found[0], found[0]._replace(left=())):
+        for rank in range(world):
+            shard = Shard(world, rank, remainder)
+            then = after(place, shard, found[1], rows)
+            assert model(then, shard, found[1]) == model(place, shard, found[1])[rows:]
