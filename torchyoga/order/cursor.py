@@ -76,8 +76,7 @@ class Cursor:
         self._last: Iteration | None = None  # the one that has delivered last
         self._running = False  # an iteration has left self._place behind its beginning
         self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
-        self._just_loaded = False  # a state, and no set_epoch since
-        self._loaded_epoch = 0
+        self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._has_forgotten = False  # a look at a first batch
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
         self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
@@ -411,16 +410,16 @@ class Cursor:
         wanted = as_int("epoch", epoch, low=0) + self._rebase
         self._forget_look(wanted)
         if self._is_under_way(wanted):
-            self._just_loaded = False
+            self._loaded_epoch = None
         # A trainer that has saved its count before the end of the epoch may be one behind.
-        if self._just_loaded and wanted < self.epoch <= self._loaded_epoch + 1:
+        if self._loaded_epoch is not None and wanted < self.epoch <= self._loaded_epoch + 1:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
             warn_user(
                 f"set_epoch({epoch}) came after loading a state, in epoch {wanted}: the trainer counts its "
                 f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on"
             )
-        self._just_loaded = False
+        self._loaded_epoch = None
         iteration = self._last
         if wanted == self.epoch:
             self._bound = True
@@ -587,7 +586,7 @@ class Cursor:
         self._place = self._origin = place
         self._steps, self._entry, self._last = entry.steps, entry, None
         self._running = self._bound = False
-        self._just_loaded, self._loaded_epoch = True, place.epoch
+        self._loaded_epoch = place.epoch
         self._rebase = 0
         self._seen.clear()
         self._left_out, self._left = saved.left_out, None

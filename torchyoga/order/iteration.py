@@ -67,11 +67,15 @@ class Iteration:
         reported: rows over all ranks that the cursor knows of.
         asked: batches that torch has asked for, and not delivered, where rows are counted.
         is_over: True if whoever holds it has seen the end.
-        came_from: where the cursor stood.
+        follows_peek: True if a first batch was looked at before; the cursor says so when it has made it.
+        came_from: where the cursor stood; it says so, too.
         is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
             whoever began it leaves it early on purpose.
         source: where its indices come from, for whoever has begun it.
     """
+
+    follows_peek: bool
+    came_from: tuple[Place, Entry, int | None]
 
     def __init__(
         self,
@@ -85,8 +89,6 @@ class Iteration:
         self.cursor = cursor
         self.start, self.entry, self.generation = start, entry, cursor.generation
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.follows_peek = False
-        self.came_from: tuple[Place, Entry, int | None] = (start, entry, None)
         self.shard = cursor.shard
         self.steps_before = entry.steps if start == entry.place else 0
         self.again, self.peeked, self.reported = entry.again, 0, 0
