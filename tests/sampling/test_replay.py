@@ -652,6 +652,8 @@ def test_states_of_something_else_are_refused() -> None:
     refused({**state, "version": 9}, loader_of("weighted"), "version 9")
     refused({**state, "left": [[5, 1]]}, loader_of("weighted"), "left")
     refused({"epoch": 0}, loader_of("weighted"), "expected a state with the keys")
+    for damage in ({"generators": [1]}, {"kept": [1]}, {"kept_at": -1}, {"kept_at": "1"}):
+        refused({**state, **damage}, loader_of("weighted"), "generators, kept or kept_at are damaged")
     refused({**state, "generators": {"generator": {}}}, loader_of("weighted"), "has generators")
     own = loader_of("a generator").state_dict()
     refused(state | {"sampler": "RandomSampler", "batch_size": 5}, loader_of("a generator"), "has generators")
@@ -815,6 +817,11 @@ def test_on_several_ranks_torchs_own_draw_apart_and_others_are_warned_of() -> No
     state = loader.state_dict()
     with pytest.raises(StateError, match="the state is of rank 1 alone, this is rank 0"):
         loader_of("a generator", num_replicas=2, rank=0).load_state_dict(state)
+    # Where ranks keep nothing of their own, one state is for all of them.
+    state = loader_of("by length", num_replicas=2, rank=1, seed=3).state_dict()
+    loader_of("by length", num_replicas=2, rank=0, seed=3).load_state_dict(state)
+    assert "rank" not in state
+    assert "rank" not in loader_of("a generator").state_dict()
 
 
 def test_a_loader_pickles_and_goes_on() -> None:
