@@ -985,3 +985,26 @@ def test_a_state_that_was_loaded_needs_no_seed_to_be_drawn_before_an_iteration_b
     assert (one.state_dict()["seed"], drawn) == (9, [])
     one.fix_seed()
     assert (one.state_dict()["seed"], drawn) == (9, [5])
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_look_within_an_epoch_that_is_named_again_goes_back_to_where_it_stood(world: int) -> None:
+    receipts = []
+    for rank in range(world):
+        one = cursor(40, num_replicas=world, rank=rank)
+        run = start(one, in_order=False)
+        for step in (0, 2, 3):
+            run.deliver(step)
+            run.report()
+        one.set_epoch(0)
+        deliver(start(one, in_order=False), 1)
+        one.set_epoch(0)
+        run = start(one, in_order=False)
+        assert (run.start.position, run.steps_before, one.steps_under_way(2, False)) == (
+            6 * world,
+            3,
+            20 // world,
+        )
+        deliver(run, run.num_steps)
+        receipts.append(one.receipt())
+    assert prove(receipts) == Proof(0, 40, 40, since=6 * world)

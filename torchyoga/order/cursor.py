@@ -197,10 +197,16 @@ class Cursor:
                 "rows; another batch size would give the ranks unequal shares. Found "
                 f"batch_size={batch_size}; change it when the epoch is over"
             )
-        begun = Iteration(self, start, entry, batch_size, drop_last, in_order)
+        begun = Iteration(self, entry, batch_size, drop_last, in_order)
         begun.follows_peek = self.has_looked or self._has_forgotten
-        begun.came_from = self._place, self._entry, self._steps
+        begun.came_from = self._here()
         return begun
+
+    def _here(self) -> Entry:
+        """What is known of the epoch where this stands, as a state that was saved now would say."""
+        if self._place == self._entry.place:
+            return self._entry
+        return self._state_at(self._place, self._steps, None).entry
 
     def entry_of(self, start: Place) -> Entry:
         """What is known of an epoch where an iteration starts."""
@@ -445,7 +451,8 @@ class Cursor:
         if iteration is None or iteration.is_held or not self.has_looked:
             return
         if self.num_begun == 1 or epoch == iteration.start.epoch:
-            self._place, self._entry, self._steps = iteration.came_from
+            self._entry = iteration.came_from
+            self._place, self._steps = self._entry.place, self._entry.steps
             self._running, self._has_forgotten = False, True
 
     # -- the state
@@ -533,14 +540,13 @@ class Cursor:
             "left_out": list(self._left_out.written),
         }
 
-    def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
-        """The rows, and their weight, that this rank accounts for of what was delivered before a start."""
-        if start.share[1] > 1:
+    def share_before(self, entry: Entry) -> tuple[int, int]:
+        """The rows, and their weight, that this rank accounts for of what was delivered before an entry."""
+        if entry.place.share[1] > 1:
             return entry.share
-        fault = entry.fault if start == entry.place else 0
         if self.shard.rank:
-            return 0, fault
-        return start.position, (weight_until(self.order.seed, start) + fault) % PRIME
+            return 0, entry.fault
+        return entry.place.position, (weight_until(self.order.seed, entry.place) + entry.fault) % PRIME
 
     def _fault(self, place: Place, iteration: Iteration | None = None) -> int:
         """The weight of what came too often up to a place, less that of what was lost."""
