@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,13 @@ def test_batches_of_all_ranks_in_runs_are_the_global_order_end_to_end() -> None:
         laid = [row for step in zip(*ranks, strict=True) for batch in step for row in batch.tolist()]
         assert laid == whole[: len(laid)]
         assert length <= len(laid) < length + world
+
+
+def test_batches_of_any_size_are_whole_but_the_last() -> None:
+    for size in (1, 3, 1000, 1025, 70_000):
+        made = list(batches(Order(75_000, shuffle=False), Shard(), Place(0, 5), size, False))
+        assert np.concatenate(made).tolist() == list(range(5, 75_000))
+        assert {len(batch) for batch in made[:-1]} == {size}
 
 
 @st.composite

@@ -434,6 +434,18 @@ def test_the_state_of_an_iterator_is_its_own() -> None:
     assert (rows.state_dict()["epoch"], rows.state_dict()["position"]) == (2, 3)
 
 
+def test_what_an_iterator_had_delivered_when_its_state_was_taken_was_no_look() -> None:
+    for taken, batched in itertools.product((False, True), repeat=2):
+        sampler = ResumableSampler(10, seed=1)
+        iterator: Any = iter(ResumableBatchSampler(sampler, 1) if batched else sampler)
+        next(iterator)
+        if taken:
+            iterator.state_dict()
+        del iterator
+        sampler.indices.settle()
+        assert sampler.indices.cursor.begin().epoch == (1 if taken else 0)
+
+
 def test_a_state_of_another_seed_is_refused_by_an_iterator_too() -> None:
     iterator: Any = iter(ResumableSampler(10, seed=1))
     with pytest.raises(StateError, match="the state has seed 2, but here it is 1"):

@@ -80,9 +80,9 @@ class Iteration:
         self,
         cursor: Account,
         entry: Entry,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        in_order: bool = True,
+        batch_size: int,
+        drop_last: bool,
+        in_order: bool,
     ) -> None:
         self.cursor = cursor
         self.start, self.entry, self.generation = entry.place, entry, cursor.generation
