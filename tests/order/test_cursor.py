@@ -19,7 +19,7 @@ from torchyoga.order.iteration import Iteration
 from torchyoga.order.place import Place, taken
 from torchyoga.order.proof import Proof, prove, weight
 from torchyoga.order.shard import Shard
-from torchyoga.order.state import State
+from torchyoga.order.state import State, written
 
 
 def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
@@ -193,6 +193,14 @@ def test_a_state_keeps_what_a_loader_adds_apart() -> None:
     state = State.from_dict({**known, "row_seeds": 1})
     assert state.extra == {"row_seeds": 1}
     assert state.to_dict() == {**known, "row_seeds": 1}
+
+
+def test_ranges_are_written_as_few() -> None:
+    assert written((range(2), range(2, 4), range(6, 10, 2), range(10, 12, 2), range(12, 13))) == [
+        [0, 4],
+        [6, 12, 2],
+        [12, 13],
+    ]
 
 
 def test_a_state_with_more_ranges_than_a_loader_could_leave_is_refused() -> None:
@@ -805,6 +813,9 @@ def test_steps_ahead_are_counted_from_the_epoch_that_was_named() -> None:
     assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
     assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
     assert one.state_at(one.ahead(0, 4))["steps"] is None  # nobody has counted
+    assert one.ahead(1)[:2] == (5, 9)
+    with pytest.raises(ValueError, match="an epoch has no batch of 20 rows; use a smaller batch_size"):
+        one.ahead(1, 20, drop_last=True)
 
 
 def test_an_iteration_from_before_a_load_reports_nothing() -> None:
@@ -879,6 +890,10 @@ def test_a_row_that_comes_again_is_counted() -> None:
     one.set_epoch(0)
     run = start(one, 1)
     assert (run.again, run.peeked) == (1, 0)
+    one = cursor(20)
+    deliver(start(one, 1), 1)
+    run = start(one, 1)
+    assert (run.again, run.peeked) == (0, 1)
 
 
 def test_what_no_batch_would_have_had_is_not_left_out() -> None:
@@ -887,6 +902,26 @@ def test_what_no_batch_would_have_had_is_not_left_out() -> None:
     deliver(start(one, 4), 2)
     deliver(start(one, 4, drop_last=True), 1)
     assert one.state_dict()["left_out"] == [4, 0]  # of epoch 1 two rows less than a batch were left
+
+
+def test_the_rest_of_an_epoch_is_left_out_once() -> None:
+    one = cursor(20)
+    for epoch in (0, 1, 0, 1):
+        one.set_epoch(epoch)
+        deliver(start(one), 3 if epoch == 0 else 10)
+    assert one.state_dict()["left_out"] == [14, 0]
+    # The first rows of an order without shuffle come again with the next epoch: seeing them takes nothing.
+    one = Cursor(Order(20, shuffle=False), Shard())
+    for steps in (10, 1, 1):
+        deliver(start(one), steps)
+    assert (one.epoch, "left_out" in one.state_dict()) == (2, False)
+
+
+def test_an_epoch_may_get_its_length_later() -> None:
+    one = Cursor(Order(UNKNOWN, shuffle=False), Shard())
+    deliver(start(one, 1), 3)
+    one.resize(7)
+    assert (one.length, one.state_dict()["length"], one.steps(1, False)) == (7, 7, 7)
 
 
 @pytest.mark.parametrize(

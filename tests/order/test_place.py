@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order.full import Order
-from torchyoga.order.place import Place, after, batches, chunks, first_positions, positions, skipped, taken
+from torchyoga.order.place import (
+    Place,
+    after,
+    batches,
+    chunks,
+    first_positions,
+    num_steps_left,
+    positions,
+    skipped,
+    taken,
+)
 from torchyoga.order.shard import Shard
 
 
@@ -71,6 +81,19 @@ def test_batches_of_any_size_are_whole_but_the_last() -> None:
         made = list(batches(Order(75_000, shuffle=False), Shard(), Place(0, 5), size, False))
         assert np.concatenate(made).tolist() == list(range(5, 75_000))
         assert {len(batch) for batch in made[:-1]} == {size}
+
+
+def test_a_rank_counts_the_batches_that_any_rank_has_left() -> None:
+    for length, world, size, drop_last in itertools.product(
+        range(1, 20), (1, 2, 3), (1, 2, 3), (False, True)
+    ):
+        shards = [Shard(world, rank) for rank in range(world)]
+        steps = [shard.steps(length, 0, size, drop_last) for shard in shards]
+        for rank, shard in enumerate(shards):
+            for done in range(steps[rank] + 1):
+                rows = min(done * size, shard.count(length))
+                place = Place(0, rows * world, (), (rank, world))
+                assert num_steps_left(place, shard, length, rows, size, drop_last) == max(steps) - done
 
 
 @st.composite

@@ -256,7 +256,7 @@ class Cursor:
         )
         self._bound = False
         self._place, self._running = rolled, rolled == place
-        self._steps = iteration.steps if self._running else 0
+        self._steps = iteration.steps
         self._entry = iteration.entry if self._running else Entry(rolled)
         self._last = iteration
         self._note_seen(place)
