@@ -272,6 +272,10 @@ def test_without_shuffle_rows_come_in_order_and_once_means_epoch_zero() -> None:
     once = Order(50, 1, reshuffle=False)
     assert once.rows(7, np.arange(50)).tolist() == Order(50, 1).rows(0, np.arange(50)).tolist()
     assert once.positions(7, once.rows(7, [3])).tolist() == [3]
+    kinds = [
+        order.pins(0)["shuffle"] for order in (once, Order(50), Order(50, shuffle=False, reshuffle=False))
+    ]
+    assert kinds == ["once", True, False]
 
 
 @pytest.mark.parametrize(
