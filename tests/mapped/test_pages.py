@@ -324,6 +324,7 @@ for name in ("cut", "removed", "overwritten"):
 
 @linux
 @pytest.mark.parametrize("kind", ["lmdb", "hdf5", "hdf5 of others"])
+@pytest.mark.damages("files are cut, and one is removed")
 def test_a_file_that_is_cut_on_a_network_mount_is_an_error_and_kills_no_process(
     kind: str, tmp_path: Path
 ) -> None:
