@@ -64,6 +64,13 @@ class Program:
         assert self._process.pid is not None
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """True until it has ended."""
+        if isinstance(self._process, subprocess.Popen):
+            return self._process.poll() is None
+        return self._process.is_alive()
+
     def kill(self) -> None:
         """SIGKILL to this process alone, not to those that it has started; returns when it is gone."""
         self._process.kill()

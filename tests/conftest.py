@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from sound import check_versions
 from torch.utils.data import Dataset
-
-from torchyoga.errors import CorruptError
-from torchyoga.stores.checking import check
-from torchyoga.stores.local import Store
-from torchyoga.versions.location import MANIFEST
-from torchyoga.versions.manifest import is_like_manifest
-from torchyoga.versions.names import decoded
 
 settings.register_profile("torchyoga", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("torchyoga")
@@ -27,35 +20,17 @@ settings.load_profile("torchyoga")
 multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Checks every version that the test has left under its `tmp_path`, as `Storage.check` does.
-
-    A file uses it for all its tests with `pytest.mark.usefixtures`; tests that damage a version on purpose
-    are marked `damages`.
-    """
-    if "tmp_path" not in request.fixturenames or request.node.get_closest_marker("damages"):
+    """Checks every version that a test has left under its `tmp_path`, unless it is marked `damages`."""
+    marker = request.node.get_closest_marker("damages")
+    assert marker is None or marker.args, "say why the test damages versions: @pytest.mark.damages(reason)"
+    if "tmp_path" not in request.fixturenames or marker:
         yield
         return
     folder: Path = request.getfixturevalue("tmp_path")  # requested here, so that it exists until the end
     yield
-    for id, version, root in versions_under(folder):
-        try:
-            check(Store(root), id, version)
-        except CorruptError as error:
-            pytest.fail(f"the test has left a damaged version, and is not marked `damages`: {error}", False)
-
-
-def versions_under(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """The id, the version and the root of each manifest in a folder; links are not followed."""
-    for outer, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        path = Path(outer)
-        id, version = decoded(path.parent.name), decoded(path.name)
-        if MANIFEST in names and id is not None and version is not None:
-            manifest = path / MANIFEST
-            if manifest.is_file() and is_like_manifest(manifest.read_bytes()):
-                yield id, version, path.parent.parent
+    check_versions(folder)
 
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"

@@ -22,8 +22,13 @@ from docs import (
     run_examples,
 )
 
+BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[BESIDE] * (page.name == "storage.md"), id=page.name) for page in PAGES],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
-from conftest import versions_under
+from sound import check_stored, check_versions, versions_under
 
 import torchyoga
-from torchyoga.errors import CorruptError
-from torchyoga.stores.checking import check
-from torchyoga.stores.local import Store
+from torchyoga.stores.objects import Remote
 
 
-@pytest.mark.damages
+@pytest.mark.damages("to see that it is found")
 def test_every_version_that_a_test_has_left_is_found(tmp_path: Path) -> None:
     for name in ("one", "two/below"):
         torchyoga.Storage(tmp_path / name).submit([1, 2], "a/b", "1")
@@ -22,5 +21,17 @@ def test_every_version_that_a_test_has_left_is_found(tmp_path: Path) -> None:
     found = sorted(versions_under(tmp_path))
     assert found == [("a/b", "1", tmp_path / "one"), ("a/b", "1", tmp_path / "two" / "below")]
     next((tmp_path / "one").rglob("*.mdb")).unlink()
-    with pytest.raises(CorruptError, match="is missing"):
-        check(Store(tmp_path / "one"), "a/b", "1")
+    with pytest.raises(pytest.fail.Exception, match=r"damaged version, and is not marked.* is missing"):
+        check_versions(tmp_path)
+
+
+def test_every_version_that_a_test_has_left_in_a_store_is_found(tmp_path: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    for prefix in ("", "/two/below"):
+        torchyoga.Storage(url + prefix, cache_dir=tmp_path / "cache").submit([1, 2], "a/b", "1")
+    check_stored(url, {}, tmp_path / "checks")
+    remote = Remote(f"{url}/two/below")
+    (name,) = (name for name in remote.find() if name.endswith(".mdb"))
+    remote.delete([name])
+    with pytest.raises(pytest.fail.Exception, match=r"damaged version, and is not marked.* is missing"):
+        check_stored(url, {}, tmp_path / "checks")

@@ -543,7 +543,7 @@ BROKEN_STORES: list[tuple[type[Store], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "said"), BROKEN_STORES, ids=[kind.__name__ for kind, _ in BROKEN_STORES])
-@pytest.mark.damages
+@pytest.mark.damages("the stores break rules")
 def test_a_store_that_breaks_a_rule_is_found(kind: type[Store], said: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=said):
         check_store(lambda: kind(tmp_path / "root"), tmp_path / "else")

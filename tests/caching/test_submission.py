@@ -16,8 +16,6 @@ import torch
 
 import torchyoga as yoga
 
-pytestmark = pytest.mark.usefixtures("versions_are_sound")
-
 
 @pytest.fixture
 def storage(tmp_path: Path) -> yoga.Storage:

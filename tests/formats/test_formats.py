@@ -154,6 +154,7 @@ for root in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("version", ["1", *HDF5_GOLDEN])
+@pytest.mark.damages("manifests are forged")
 def test_hostile_manifests_are_refused_and_never_crash(version: str, tmp_path: Path) -> None:
     source = GOLDEN / "golden" / version
     roots = []
@@ -603,6 +604,7 @@ print(json.dumps(outcomes))
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("version", HDF5_GOLDEN)
+@pytest.mark.damages("tables of chunks are forged")
 def test_hostile_tables_of_chunks_never_crash(version: str, every: int, tmp_path: Path) -> None:
     directory = GOLDEN / "golden" / version
     arguments = [str(directory), str(tmp_path), str(GOLDEN.parents[1]), str(every)]

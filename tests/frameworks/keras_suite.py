@@ -6,10 +6,9 @@ import contextlib
 import copy
 import functools
 import json
+import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,6 +19,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from children import run_program, started
+from keras_fits import BATCH, TRAIN, network, train
 
 import torchyoga as yoga
 from torchyoga.adapters.keras import Checkpoint, KerasDataset, as_dataref, make_keras_dataset
@@ -27,13 +28,15 @@ from torchyoga.adapters.tensorflow import make_tf_dataset
 from torchyoga.errors import CorruptError, SchemaError, StateError
 from torchyoga.testing import assert_rows_equal, check_export, check_source
 
-# After the imports, as in users' programs: no import may fix TensorFlow's devices.
+# Processes that are killed are forked from a server that has imported Keras, and used nothing of it.
+multiprocessing.set_forkserver_preload(["torchyoga.adapters.keras"])
+# After the imports, as users do: no import may fix TensorFlow's devices.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
-N, BATCH = 22, 4
+N = 22
 X = np.random.default_rng(0).random((N, 3), np.float32)
 Y = np.arange(N, dtype=np.float32)
 
@@ -375,40 +378,6 @@ def test_it_resumes_at_every_step_and_once_more(ref: yoga.DataRef, stop: int) ->
         assert found == whole
 
 
-def network(dropout: float = 0.3) -> Any:
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [keras.Input((3,)), keras.layers.Dense(8), keras.layers.Dropout(dropout), keras.layers.Dense(1)]
-    )
-    model.compile("adam", "mse")
-    return model
-
-
-class Losses(keras.callbacks.Callback):
-    """Writes the loss of each batch, and kills the process at a given step."""
-
-    def __init__(self, path: Path, die_after: int = -1) -> None:
-        super().__init__()
-        self.path, self.left = path, die_after
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.model.reset_metrics()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        with self.path.open("a") as file:
-            file.write(f"{int(self.model.optimizer.iterations)}:{float(logs['loss']).hex()}\n")
-        self.left -= 1
-        if self.left == 0:
-            os._exit(9)
-
-
-def train(folder: Path, die_after: int = -1) -> None:
-    ref = yoga.Storage(folder.parent / "storage").fetch("points", "1")
-    dataset = make_keras_dataset(ref, BATCH, shuffle=True, seed=3, fields=("x", "y"))
-    checkpoint = Checkpoint(folder / "run", dataset, every=1)
-    checkpoint.fit(network(), epochs=3, verbose=0, callbacks=[Losses(folder / "losses", die_after)])
-
-
 def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef, tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     train(tmp_path / "whole")
@@ -419,8 +388,7 @@ def test_a_fit_that_is_killed_and_resumed_has_the_same_losses(ref: yoga.DataRef,
     # In the first epoch, with one batch left of it, and in the second; steps that were not saved are done
     # again.
     for die_after, done in [(3, 3), (4, 6), (4, 9)]:
-        command = [sys.executable, __file__, str(folder), str(die_after)]
-        assert subprocess.run(command, timeout=300, check=False, stdout=subprocess.DEVNULL).returncode == 9
+        assert run_program(TRAIN, str(folder), str(die_after)).returncode == 9
         assert losses(folder) == whole[:done]
     train(folder)
     assert losses(folder) == whole
@@ -457,13 +425,12 @@ def test_a_checkpoint_is_whole_if_training_is_killed_at_any_moment(ref: yoga.Dat
     folder = tmp_path / "killed"
     folder.mkdir()
     for wait in (0.0, 0.013, 0.031):
-        victim = subprocess.Popen([sys.executable, __file__, str(folder), "-1"], stdout=subprocess.DEVNULL)
-        deadline, lines = time.monotonic() + 120, count_lines(folder)
-        while count_lines(folder) == lines and victim.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(wait)  # wait until it trains and saves
-        victim.kill()
-        victim.wait()
+        with started(TRAIN, str(folder), "-1") as victim:
+            deadline, lines = time.monotonic() + 120, count_lines(folder)
+            while count_lines(folder) == lines and victim.is_running and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(wait)  # it trains and saves
+            victim.kill()
     train(folder)
     assert losses(folder) == whole
     assert len(list((folder / "run").iterdir())) == 2
@@ -746,7 +713,3 @@ def test_a_fit_is_not_cut_short_silently(ref: yoga.DataRef) -> None:
     assert steps.sums == means_of(ref, 2)[4:]
     endless = make().repeat()
     model.fit(endless, steps_per_epoch=4, epochs=2, shuffle=False, verbose=0)
-
-
-if __name__ == "__main__":
-    train(Path(sys.argv[1]), int(sys.argv[2]))

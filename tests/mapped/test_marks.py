@@ -39,6 +39,17 @@ def test_another_file_of_a_name_has_no_marks() -> None:
     assert marks.first_cell(0, ("a", 1)) >= 0
 
 
+def test_files_that_are_too_large_have_no_marks() -> None:
+    """A forged manifest may say any size; and it must cost no memory."""
+    for sizes in ([2**61], [2**62] * 3, [2**43, 2**43, 1]):
+        marks = Marks(sizes)
+        assert len(marks.cells) < 100
+        assert {marks.first_cell(file, ("a",)) for file in range(len(sizes))} == {-1}
+    marks = Marks([2**43, 2**43])  # only what is written takes memory
+    first = marks.first_cell(1, ("a",))
+    marks.cells[first + 2**43 // CELL - 1] = 1
+
+
 def test_a_copy_in_the_same_process_begins_anew() -> None:
     marks = Marks([CELL])
     marks.cells[:] = 1

@@ -98,6 +98,18 @@ def test_shards_are_runs_of_whole_files_the_same_in_every_epoch() -> None:
     assert whole(BlockOrder(starts_of(sizes), 5, False, shards=1)) == list(range(31))
 
 
+def test_units_are_the_files_of_each_shard_and_how_many_of_them_are_mixed() -> None:
+    sizes = (3, 1, 4, 1, 5, 9, 2, 6)
+    for world, window in itertools.product((1, 3), (2, 5)):
+        order = BlockOrder(starts_of(sizes), 5, "block", window=window, shards=world)
+        found = [(some.tolist(), mixed) for some, mixed in order.units(1)]
+        assert [sum(some) for some, _ in found] == [len(range(r, 31, world)) for r in range(world)]
+        assert [mixed for _, mixed in found] == [min(window, len(some)) for some, _ in found]
+        for rank, (some, _) in enumerate(found):
+            files = np.searchsorted(order.starts, whole(order, 1)[rank::world], "right").tolist()
+            assert sorted(some) == sorted(Counter(files).values())
+
+
 def order_of_files(order: BlockOrder, world: int) -> list[int]:
     """A row of each file, in the order in which the files are laid out."""
     seen: dict[int, int] = {}
@@ -344,6 +356,14 @@ def test_files_are_those_of_the_dataset_or_runs_of_rows() -> None:
     assert whole(copy) == whole(make(InFiles()))
 
 
+def test_numbers_to_permute_are_left_as_they_are() -> None:
+    for seed in range(20):  # every other one exchanges 0 and 1
+        plan, numbers = BlockOrder([0, 4], seed)._plan(0), np.arange(4)
+        assert plan.in_units is not None
+        plan.in_units.turned(numbers, np.zeros(4, np.int64), forward=True)
+        assert numbers.tolist() == [0, 1, 2, 3]
+
+
 def make(source: Any, shuffle: Any = "block", window: Any = 8, locality: Any = "global") -> Any:
     return OrderOptions(shuffle, 0, True, window, locality, Shard(2)).order_of(source)
 
@@ -372,6 +392,9 @@ class Sized:
         (lambda: make(Sized([0, 1], [2, 10])), "must be row numbers"),
         (lambda: make(Sized()), "file_starts must"),
         (lambda: BlockOrder(starts_of([5])).positions(0, [5]), r"rows must be in 0\.\.4, found 5"),
+        (lambda: BlockOrder([0, 5], seed=1.5), "seed must be an int, found 1.5"),
+        (lambda: BlockOrder([0, 5], shards=0), r"shards must be in 1\.\.1048576, found 0"),
+        (lambda: BlockOrder([0, 5], held=(0, 2**20 + 1)), r"shards must be in 1\.\.1048576, found 1048577"),
     ],
 )
 def test_arguments_out_of_range_are_refused(wrong: Any, message: str) -> None:

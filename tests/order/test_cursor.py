@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import pickle
+import re
+import warnings
 from typing import Any
 
 import pytest
 
 from torchyoga.errors import StateError
 from torchyoga.order.by_file import BlockOrder
-from torchyoga.order.cursor import Cursor
+from torchyoga.order.cursor import UNKNOWN, Cursor
 from torchyoga.order.full import Order
 from torchyoga.order.iteration import Iteration
-from torchyoga.order.proof import prove
+from torchyoga.order.place import Place, taken
+from torchyoga.order.proof import Proof, prove, weight
 from torchyoga.order.shard import Shard
+from torchyoga.order.state import State, written
 
 
 def cursor(length: int = 10, offset: int = 0, fingerprint: str | None = "f", **shard: Any) -> Cursor:
@@ -169,6 +175,42 @@ def test_a_value_that_is_not_a_state_is_refused() -> None:
     for damaged in ({}, {"epoch": 1}, [], None, "state"):
         with pytest.raises(StateError, match="expected a state with the keys"):
             cursor().load_state_dict(damaged)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match="is of the sampler Mine, which decided which rows came"):
+        cursor().load_state_dict({"sampler": "Mine", "steps": 3})
+
+
+def test_states_of_version_1_without_a_fingerprint_are_of_any_dataset() -> None:
+    one = cursor()
+    state = {**one.state_dict(), "version": 1, "position": 3, "proof": None}
+    one.load_state_dict({**state, "fingerprint": None})
+    assert begin(one) == (0, 3)
+    with pytest.raises(StateError, match="fingerprint 'g', but here it is 'f'"):
+        one.load_state_dict({**state, "fingerprint": "g"})
+
+
+def test_a_state_keeps_what_a_loader_adds_apart() -> None:
+    known = {**cursor().state_dict(), "position": 3, "again": 2, "left_out": [4, 0]}
+    state = State.from_dict({**known, "row_seeds": 1})
+    assert state.extra == {"row_seeds": 1}
+    assert state.to_dict() == {**known, "row_seeds": 1}
+
+
+def test_ranges_are_written_as_few() -> None:
+    assert written((range(2), range(2, 4), range(6, 10, 2), range(10, 12, 2), range(12, 13))) == [
+        [0, 4],
+        [6, 12, 2],
+        [12, 13],
+    ]
+
+
+def test_a_state_with_more_ranges_than_a_loader_could_leave_is_refused() -> None:
+    left = [[2 * i, 2 * i + 1] for i in range(2**16 + 1)]
+    big = cursor(2**18)
+    state = {**big.state_dict(), "position": 2**17, "proof": None}
+    with pytest.raises(StateError, match="left, share or proof are damaged"):
+        big.load_state_dict({**state, "left": left})
+    big.load_state_dict({**state, "left": left[1:]})
+    assert len(big.begin().left) == 2**16
 
 
 def test_with_strict_false_epoch_and_position_are_taken() -> None:
@@ -347,6 +389,11 @@ def test_iterators_used_at_once_are_not_taken_for_looks() -> None:
     deliver(one.iteration(2, made=made), 1)
     assert one.begin(2, made=made)[:2] == (1, 0)  # made before the first had moved: zip(loader, loader)
     assert one.begin(2, made=one.num_begun)[:2] == (0, 0)
+    one, holder = cursor(20), Held()
+    deliver(start(one, holder=holder), 1)
+    assert begin(one, 2) == (1, 0)  # the first may go on
+    del holder
+    assert begin(one, 2) == (0, 0)
 
 
 def test_set_epoch_with_the_current_epoch_goes_back_to_where_this_process_began_it() -> None:
@@ -370,6 +417,7 @@ def test_an_epoch_of_one_batch_ends_even_if_set_epoch_names_it_late() -> None:
     run = start(one, holder=holder)
     deliver(run, 1)
     one.set_epoch(0)  # as Lightning does, after its first batch
+    assert (one.epoch, one.position, begin(one)) == (0, 2, (0, 0))
     assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
     one.finished(run)
     assert begin(one) == (1, 0)
@@ -380,12 +428,13 @@ def test_an_epoch_of_one_batch_ends_even_if_set_epoch_names_it_late() -> None:
 def test_an_epoch_without_steps_left_is_empty_if_set_epoch_names_it() -> None:
     # 24 of 25 rows were delivered on 4 ranks; nothing is left for 8, if rows that they cannot share are
     # dropped.
-    state = {**cursor(100).state_dict(), "position": 96}
+    state = {**cursor(100).state_dict(), "position": 96, "steps": 24}
     for named in (False, True):
         one = cursor(100, num_replicas=8, rank=3, remainder="drop")
         one.load_state_dict(state)
         if named:
             one.set_epoch(0)
+        assert one.steps_under_way(1, False) == (state["steps"] if named else 12)
         run = start(one, 1)
         assert run.num_steps == (0 if named else 12)
         assert run.start.epoch == (0 if named else 1)
@@ -765,6 +814,9 @@ def test_steps_ahead_are_counted_from_the_epoch_that_set_epoch_names() -> None:
     assert [one.ahead(steps, 4, drop_last=True)[:2] for steps in (0, 1)] == [(6, 0), (6, 4)]
     assert one.state_at(one.ahead(0, 4, drop_last=True))["steps"] == 0  # of an epoch that has not begun
     assert one.state_at(one.ahead(0, 4))["steps"] is None  # steps were not counted
+    assert one.ahead(1)[:2] == (5, 9)
+    with pytest.raises(ValueError, match="an epoch has no batch of 20 rows; use a smaller batch_size"):
+        one.ahead(1, 20, drop_last=True)
 
 
 def test_an_iteration_from_before_a_load_reports_nothing() -> None:
@@ -807,3 +859,188 @@ def test_a_seed_is_kept_once_rows_were_delivered_with_it() -> None:
             deliver(start(one), 1)
         one.take_seed(0)
         assert one.seed == (7 if began else 0)
+
+
+def test_a_batch_that_was_left_out_is_told_however_often_a_state_is_loaded() -> None:
+    for in_order in (True, False):
+        one = cursor(20)
+        run = start(one, in_order=in_order)
+        deliver(run, 1)
+        run.lose(1)
+        deliver(run, 1)
+        for _ in range(4):
+            assert not prove([one.receipt()])
+            state, one = one.state_dict(), cursor(20)
+            came = [range(2), range(4, state["position"])]
+            assert int(state["proof"], 16) == weight(1, 0, came)
+            one.load_state_dict(state)
+            run = start(one, in_order=in_order)
+            assert not prove([one.receipt()])
+            deliver(run, 1)
+        deliver(run, 3)
+        assert not prove([one.receipt()])
+        assert begin(one) == (1, 0)
+        deliver(start(one), 10)
+        assert prove([one.receipt()]) == Proof(1, 20, 20)
+
+
+def test_a_row_that_comes_again_is_counted() -> None:
+    one = cursor(20)
+    deliver(start(one, 1), 1)
+    one.state_dict()  # so it was not just looked at
+    one.set_epoch(0)
+    run = start(one, 1)
+    assert (run.again, run.peeked) == (1, 0)
+    one = cursor(20)
+    deliver(start(one, 1), 1)
+    run = start(one, 1)
+    assert (run.again, run.peeked) == (0, 1)
+
+
+def test_what_no_batch_would_have_had_is_not_left_out() -> None:
+    one = cursor(10)
+    deliver(start(one, 2), 3)
+    deliver(start(one, 4), 2)
+    deliver(start(one, 4, drop_last=True), 1)
+    assert one.state_dict()["left_out"] == [4, 0]  # of epoch 1 two rows less than a batch were left
+
+
+def test_the_rest_of_an_epoch_is_left_out_once() -> None:
+    one = cursor(20)
+    for epoch in (0, 1, 0, 1):
+        one.set_epoch(epoch)
+        deliver(start(one), 3 if epoch == 0 else 10)
+    assert one.state_dict()["left_out"] == [14, 0]
+    # The first rows of an order without shuffle come again with the next epoch: seeing them takes nothing.
+    one = Cursor(Order(20, shuffle=False), Shard())
+    for steps in (10, 1, 1):
+        deliver(start(one), steps)
+    assert (one.epoch, "left_out" in one.state_dict()) == (2, False)
+
+
+def test_an_epoch_may_get_its_length_later() -> None:
+    one = Cursor(Order(UNKNOWN, shuffle=False), Shard())
+    deliver(start(one, 1), 3)
+    one.resize(7)
+    assert (one.length, one.state_dict()["length"], one.steps(1, False)) == (7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("one", "steps", "message"),
+    [
+        (
+            cursor(),
+            2,
+            "left after 4 of 10 rows of epoch 0; this one begins epoch 1, so the other 6 rows are left out,",
+        ),
+        (
+            Cursor(Order(UNKNOWN, shuffle=False), Shard(), unit="batches"),
+            150,
+            "left after 300 batches of epoch 0; this one begins epoch 1, so the other batches are left out,",
+        ),
+    ],
+)
+def test_a_loop_that_is_left_early_is_warned_once(one: Cursor, steps: int, message: str) -> None:
+    def epoch() -> None:
+        run = one.iteration(2)
+        one.warn_of_rows_left_out(run)
+        one.begun(run)
+        deliver(run, steps)
+        assert one.position == 2 * steps
+
+    epoch()
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        epoch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        epoch()
+
+
+def test_what_a_cursor_keeps_does_not_grow_with_the_epochs() -> None:
+    one, sizes = cursor(4), []
+    for _ in range(100):
+        run = start(one)
+        deliver(run, 2)
+        one.finished(run)
+        sizes.append(len(pickle.dumps(one)))
+    assert len(set(sizes[50:])) == 1
+
+
+def test_the_rows_of_the_last_batches_are_those_of_the_dataset() -> None:
+    for length, world, size, position in itertools.product(range(1, 14), (1, 2, 3), (1, 2, 4), (0, 3)):
+        for remainder, drop_last in itertools.product(("drop", "pad"), (False, True)):
+            shards = [Shard(world, rank, remainder) for rank in range(world)]  # type: ignore[arg-type]
+            first, before = Place(0, min(position, length - 1)), 0
+            for shard in shards:
+                one = Cursor(Order(length, 1), shard)
+                one.load_state_dict({**one.state_dict(), "position": first.position, "proof": None})
+                one.set_epoch(0)
+                run = one.iteration(size, drop_last)
+                if not run.num_steps:
+                    continue
+                before = (run.num_steps - 1) * size
+                stop = min(before + size, shard.count(length, first.position))
+                last = [taken(first, other, length, before, stop) for other in shards]
+                rows = [row for ranges in last for some in ranges for row in some if row < length]
+                assert run.rows_in_last_step == len(rows)
+
+
+def test_progress_is_what_was_delivered_or_handed_to_workers() -> None:
+    run = cursor(40).iteration(4)
+    rows = run.progress
+    assert rows() == 0
+    run.taken = 2
+    assert rows() == 8
+    run.handed = 5
+    assert rows() == 20
+    del run
+    assert rows() is None
+
+
+def test_receipts_of_ranks_that_deliver_in_any_order_add_up() -> None:
+    for remainder, length in itertools.product(("keep", "drop", "pad"), (3, 4, 5)):
+        shards = [Shard(2, rank, remainder) for rank in (0, 1)]  # type: ignore[arg-type]
+        orders = [itertools.permutations(range(shard.steps(length, 0, 1, False))) for shard in shards]
+        for came in itertools.product(*orders):
+            cursors = [Cursor(Order(length, 1), shard) for shard in shards]
+            runs = [start(one, 1, in_order=False) for one in cursors]
+            for step in range(3):
+                for run, steps in zip(runs, came, strict=True):
+                    for number in steps[step : step + 1]:
+                        run.deliver(number)
+                        run.report()
+                proof = prove([one.receipt() for one in cursors])
+                assert proof, (came, step, str(proof))
+
+
+def test_a_state_that_was_loaded_needs_no_seed_to_be_drawn_before_an_iteration_begins() -> None:
+    drawn: list[int] = []
+    one = Cursor(Order(10, shuffle=False), Shard(), 0, "f", draw=lambda: drawn.append(5) or 5)
+    one.load_state_dict({**one.state_dict(), "seed": 9})
+    one.needs_seed = True  # a loader that seeds rows has taken the sampler
+    assert (one.state_dict()["seed"], drawn) == (9, [])
+    one.fix_seed()
+    assert (one.state_dict()["seed"], drawn) == (9, [5])
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_look_within_an_epoch_that_is_named_again_goes_back_to_where_it_stood(world: int) -> None:
+    receipts = []
+    for rank in range(world):
+        one = cursor(40, num_replicas=world, rank=rank)
+        run = start(one, in_order=False)
+        for step in (0, 2, 3):
+            run.deliver(step)
+            run.report()
+        one.set_epoch(0)
+        deliver(start(one, in_order=False), 1)
+        one.set_epoch(0)
+        run = start(one, in_order=False)
+        assert (run.start.position, run.steps_before, one.steps_under_way(2, False)) == (
+            6 * world,
+            3,
+            20 // world,
+        )
+        deliver(run, run.num_steps)
+        receipts.append(one.receipt())
+    assert prove(receipts) == Proof(0, 40, 40, since=6 * world)

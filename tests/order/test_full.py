@@ -56,6 +56,7 @@ def test_an_empty_dataset_gives_no_rank_any_rows() -> None:
     for policy in POLICIES:
         assert list(chunks(Order(0), Shard(3, 1, policy), Place(0, 0))) == []  # type: ignore[arg-type]
         assert Shard(3, 1, policy).end(0) == 0  # type: ignore[arg-type]
+    assert Order(0).rows(0, [0, 3]).tolist() == [0, 3]  # there is no front to wrap around to
 
 
 @pytest.mark.parametrize("length", [*range(70), 1000, 65_537, 200_000])
@@ -271,6 +272,10 @@ def test_without_shuffle_rows_come_in_order_and_once_means_epoch_zero() -> None:
     once = Order(50, 1, reshuffle=False)
     assert once.rows(7, np.arange(50)).tolist() == Order(50, 1).rows(0, np.arange(50)).tolist()
     assert once.positions(7, once.rows(7, [3])).tolist() == [3]
+    kinds = [
+        order.pins(0)["shuffle"] for order in (once, Order(50), Order(50, shuffle=False, reshuffle=False))
+    ]
+    assert kinds == ["once", True, False]
 
 
 @pytest.mark.parametrize(

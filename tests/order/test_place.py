@@ -5,12 +5,23 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyoga.order.full import Order
-from torchyoga.order.place import Place, batches, chunks, first_positions, positions, skipped, taken
+from torchyoga.order.place import (
+    Place,
+    after,
+    batches,
+    chunks,
+    first_positions,
+    num_steps_left,
+    positions,
+    skipped,
+    taken,
+)
 from torchyoga.order.shard import Shard
 
 
@@ -65,6 +76,26 @@ def test_batches_of_all_ranks_in_runs_are_the_global_order_end_to_end() -> None:
         laid = [row for step in zip(*ranks, strict=True) for batch in step for row in batch.tolist()]
         assert laid == whole[: len(laid)]
         assert length <= len(laid) < length + world
+
+
+def test_batches_of_any_size_are_whole_but_the_last() -> None:
+    for size in (1, 3, 1000, 1025, 70_000):
+        made = list(batches(Order(75_000, shuffle=False), Shard(), Place(0, 5), size, False))
+        assert np.concatenate(made).tolist() == list(range(5, 75_000))
+        assert {len(batch) for batch in made[:-1]} == {size}
+
+
+def test_a_rank_counts_the_batches_that_any_rank_has_left() -> None:
+    for length, world, size, drop_last in itertools.product(
+        range(1, 20), (1, 2, 3), (1, 2, 3), (False, True)
+    ):
+        shards = [Shard(world, rank) for rank in range(world)]
+        steps = [shard.steps(length, 0, size, drop_last) for shard in shards]
+        for rank, shard in enumerate(shards):
+            for done in range(steps[rank] + 1):
+                rows = min(done * size, shard.count(length))
+                place = Place(0, rows * world, (), (rank, world))
+                assert num_steps_left(place, shard, length, rows, size, drop_last) == max(steps) - done
 
 
 @st.composite
@@ -131,3 +162,18 @@ def test_positions_that_one_rank_has_left_stay_with_it(rank: int) -> None:
     place, shard = Place(0, 8, left, (rank, 2)), Shard(2, rank)
     assert flat(taken(place, shard, 20, 0, 6)) == model(place, shard, 20)
     assert flat(taken(place, shard, 20, 0, 6)) == [n + rank for n in (4, 6, 12, 14, 16, 18)]
+    for rows in range(7):
+        assert flat(taken(after(place, shard, 20, rows), shard, 20, 0, 6 - rows)) == [
+            n + rank for n in (4, 6, 12, 14, 16, 18)[rows:]
+        ]
+
+
+@given(places(), st.integers(1, 4), st.sampled_from(["keep", "drop", "pad"]), st.integers(0, 20))
+def test_after_some_rows_the_others_are_left(
+    found: tuple[Place, int], world: int, remainder: Any, rows: int
+) -> None:
+    for place in (found[0], found[0]._replace(left=())):
+        for rank in range(world):
+            shard = Shard(world, rank, remainder)
+            then = after(place, shard, found[1], rows)
+            assert model(then, shard, found[1]) == model(place, shard, found[1])[rows:]

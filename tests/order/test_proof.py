@@ -52,6 +52,10 @@ def test_different_epochs_and_seeds_have_different_hashes() -> None:
     assert len(weights) == 25
 
 
+def test_steps_after_which_weights_repeat() -> None:
+    assert weight(5, 1, [range(0, PRIME, PRIME - 1)]) == one_by_one([0, PRIME - 1]) == 2
+
+
 def test_it_costs_the_same_for_any_number_of_rows() -> None:
     started = time.process_time()
     for _ in range(100):
@@ -240,8 +244,8 @@ def test_a_value_that_is_not_a_receipt_is_refused() -> None:
         ([], "no receipts"),
         (good[:1], r"expected the receipts of ranks 0 to 1, one of each, found those of \[0\]"),
         ([good[0], good[0]], r"found those of \[0, 0\]"),
-        ([good[0], {**good[1], "epoch": 1}], "epoch"),
-        ([good[0], {**good[1], "seed": 6}], "has seed 6"),
+        ([good[0], {**good[1], "epoch": 1}], "has epoch 1, .*; take them on all ranks after the same step"),
+        ([good[0], {**good[1], "seed": 6}], "has seed 6, rank 0's has 7; give all the same seed="),
         ([good[0], {**good[1], "fingerprint": "f"}], "has fingerprint 'f', rank 0's has None"),
         ([good[0], {**good[1], "length": LENGTH + 1}], "has length 24, rank 0's has 23"),
         ([good[0], {**good[1], "version": 1}], "has version 1, rank 0's has 2"),
@@ -265,6 +269,10 @@ def test_a_value_that_is_not_a_receipt_is_refused() -> None:
         {"num_replicas": 10**30},
         {"seed": [1]},
         {"seed": 10**5000},
+        {"seed": 2**4096},
+        {"shuffle": [True]},
+        {"fingerprint": ["f"]},
+        {"files": {}},
         {"epoch": {}},
         {"length": "10"},
         {"rows": 10**30},
@@ -276,3 +284,4 @@ def test_a_value_that_is_not_a_receipt_is_refused() -> None:
 def test_forged_receipts_are_refused(change: Any) -> None:
     with pytest.raises(StateError):
         prove([{**delivered(loader(0, 1), 2), **change}])
+    assert not prove([{**delivered(loader(0, 1), 2), "seed": 2**4096 - 1}])  # of another seed, but a receipt

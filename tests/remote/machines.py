@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import multiprocessing
 import os
 import select
 import signal
@@ -10,8 +12,14 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
+from typing import Protocol
 
 from waiting import PATIENCE
 
@@ -19,12 +27,87 @@ __all__ = ["Machine", "machine", "running"]
 
 ROOT = Path(__file__).parents[2]
 GUARD = Path(__file__).with_name("programs") / "guard.py"
+_HAS_SERVER = "forkserver" in multiprocessing.get_all_start_methods()
+
+
+class _Guard(Protocol):
+    """The process that starts a machine's first one, and kills all of it when it is let go."""
+
+    def is_running(self) -> bool:
+        """True until the machine's first process has ended."""
+
+    def wait(self, timeout: float) -> None:
+        """Returns when that has ended; TimeoutError if it takes longer."""
+
+    def number(self) -> int | None:
+        """The number of that process; at the second call, its exit code. None if there is none."""
+
+    def let_go(self) -> None:
+        """Ends it."""
+
+
+class _StartedGuard:
+    """A guard that is a program, for any command."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._leash, self._heard = process, process.stdin, process.stdout
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, timeout: float) -> None:
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+
+    def number(self) -> int | None:
+        ready, _, _ = select.select([self._heard], [], [], PATIENCE)
+        line = self._heard.readline() if ready else ""
+        return int(line) if line else None
+
+    def let_go(self) -> None:
+        self._leash.close()
+        with contextlib.suppress(TimeoutError):
+            self.wait(5)
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        self._heard.close()
+
+
+class _ForkedGuard:
+    """A guard that is a child of the fork server, for Python programs."""
+
+    def __init__(self, process: BaseProcess, leash: Connection, heard: Connection) -> None:
+        self._process, self._leash, self._heard = process, leash, heard
+
+    def is_running(self) -> bool:
+        return self._process.is_alive()
+
+    def wait(self, timeout: float) -> None:
+        self._process.join(timeout)
+        if self._process.is_alive():
+            raise TimeoutError
+
+    def number(self) -> int | None:
+        with contextlib.suppress(EOFError):
+            return int(self._heard.recv()) if self._heard.poll(PATIENCE) else None
+        return None
+
+    def let_go(self) -> None:
+        self._leash.close()
+        self._process.join(5)
+        self._process.kill()
+        self._process.join(PATIENCE)
+        self._heard.close()
 
 
 class Machine:
     """A running command; made by `machine` or `running`."""
 
-    def __init__(self, guard: subprocess.Popen[str], pid: int, folder: Path, names: Sequence[Path]) -> None:
+    def __init__(self, guard: _Guard, pid: int, folder: Path, names: Sequence[Path]) -> None:
         self._guard = guard
         self.pid = pid
         self.folder = folder
@@ -33,8 +116,8 @@ class Machine:
 
     @property
     def is_running(self) -> bool:
-        """True if the command itself is running, not only processes that it has started."""
-        return self._guard.poll() is None
+        """Whether the command itself is, not what it has started."""
+        return self._guard.is_running()
 
     @property
     def stdout(self) -> str:
@@ -54,12 +137,12 @@ class Machine:
         """
         try:
             self._guard.wait(timeout)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             self.kill()
             raise AssertionError(f"a machine ran longer than {timeout} s:\n{self._tail()}") from None
         if self._code is None:
-            assert self._guard.stdout is not None
-            self._code = int(self._guard.stdout.readline())
+            self._code = self._guard.number()
+            assert self._code is not None
         return self._code
 
     def check(self, timeout: float = PATIENCE) -> str:
@@ -83,7 +166,7 @@ class Machine:
             if text in self.stdout:
                 return
             assert is_running, f"a machine ended before it said {text!r}:\n{self._tail()}"
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(TimeoutError):
                 self._guard.wait(0.02)
         raise AssertionError(f"a machine did not say {text!r} in {timeout} s:\n{self._tail()}")
 
@@ -119,49 +202,60 @@ def machine(
         folder: its working folder, home and (in `cache/`) cache.
         environment: added to this process's own; None takes a variable away.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    log = Path(tempfile.mkdtemp(prefix="log-", dir=folder))
-    names = [log / "stdout", log / "stderr"]
-    added = {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), **(environment or {})}
-    variables = {**os.environ, **added}
-    guard = subprocess.Popen(
+    names = _outputs(folder)
+    process = subprocess.Popen(
         [sys.executable, "-I", "-S", str(GUARD), *map(str, names), *command],
         cwd=folder,
-        env={name: value for name, value in variables.items() if value is not None},
+        env=_variables(folder, environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert guard.stdin is not None
-    assert guard.stdout is not None
+    with _guarded(_StartedGuard(process), command[0], folder, names) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _guarded(guard: _Guard, what: str, folder: Path, names: Sequence[Path]) -> Iterator[Machine]:
     try:
-        ready, _, _ = select.select([guard.stdout], [], [], PATIENCE)
-        line = guard.stdout.readline() if ready else ""
-        assert line, f"{command[0]} could not be started"
-        found = Machine(guard, int(line), folder, names)
+        pid = guard.number()
+        assert pid is not None, f"{what} could not be started"
+        found = Machine(guard, pid, folder, names)
         try:
             yield found
         finally:
             found.kill()
             found._signal(signal.SIGKILL)  # what was started while the first was on its way
     finally:
-        guard.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            guard.wait(5)
-        guard.kill()
-        guard.wait(PATIENCE)
-        guard.stdout.close()
+        guard.let_go()
+
+
+def _outputs(folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    log = Path(tempfile.mkdtemp(prefix="log-", dir=folder))
+    return [log / "stdout", log / "stderr"]
+
+
+def _variables(folder: Path, environment: Mapping[str, str | None] | None) -> dict[str, str]:
+    added = {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), **(environment or {})}
+    return {name: value for name, value in {**os.environ, **added}.items() if value is not None}
 
 
 @contextlib.contextmanager
 def running(
-    program: str, folder: Path, *arguments: str, environment: Mapping[str, str | None] | None = None
+    program: str,
+    folder: Path,
+    *arguments: str,
+    environment: Mapping[str, str | None] | None = None,
+    fresh: bool = False,
 ) -> Iterator[Machine]:
     """A Python program, given as text, on a machine of its own; it can import this package.
 
-    The text is a file there, so that its processes can be spawned as well as forked, given the usual
-    `if __name__ == "__main__":`.
+    Its first process is forked from one that has imported torch, this package and s3fs, and has no threads;
+    a fresh one is an interpreter of its own, for what imports, starts other processes in some way, or looks
+    at how an interpreter ends. The text is a file there, so that its processes can be spawned as well as
+    forked, given the usual `if __name__ == "__main__":`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "program.py"
@@ -173,5 +267,94 @@ def running(
         "OMP_NUM_THREADS": "1",
         **(environment or {}),
     }
-    with machine([sys.executable, str(path), *arguments], folder, added) as found:
+    if fresh or not _HAS_SERVER:
+        with machine([sys.executable, str(path), *arguments], folder, added) as found:
+            yield found
+        return
+    names = _outputs(folder)
+    context = multiprocessing.get_context("forkserver")
+    held, leash = context.Pipe(duplex=False)
+    heard, tell = context.Pipe(duplex=False)
+    variables = _variables(folder, added)
+    given = (path, arguments, folder, variables, names, held, tell)
+    process = context.Process(target=_guard_program, args=given)
+    process.start()
+    held.close()
+    tell.close()
+    with _guarded(_ForkedGuard(process, leash, heard), str(path), folder, names) as found:
         yield found
+
+
+def _guard_program(
+    path: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    names: Sequence[Path],
+    held: Connection,
+    tell: Connection,
+) -> None:
+    """Does in a child of the fork server what guard.py does, with a program that it forks."""
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        held.close()
+        tell.close()
+        _become(path, arguments, folder, variables, names, go)
+    os.close(go)
+    os.read(ready, 1)  # it leads its session now, so the whole of it can be killed
+    tell.send(child)
+
+    def watch() -> None:
+        held.poll(None)  # until the other end is closed, however that one dies
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with contextlib.suppress(BrokenPipeError):
+        tell.send(code)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def _become(
+    path: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    names: Sequence[Path],
+    go: int,
+) -> None:
+    """Becomes the program, and ends this process as it says."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        for number, name in enumerate([Path(os.devnull), *names]):
+            opened = os.open(name, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY)
+            os.dup2(opened, number)
+            os.close(opened)
+        os.close(go)
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
+        sys.stderr = io.TextIOWrapper(
+            io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
+        )
+        sys.argv = [str(path), *arguments]
+        sys.path[:0] = [str(folder), str(ROOT)]
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)  # as OMP_NUM_THREADS says to a fresh one
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        main.__file__ = str(path)
+        exec(compile(path.read_text(), path, "exec"), main.__dict__)
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -26,6 +26,7 @@ from machines import Machine, machine
 from waiting import PATIENCE
 
 __all__ = [
+    "BUCKETS",
     "Fault",
     "Files",
     "Gcs",
@@ -42,6 +43,8 @@ PROGRAMS = Path(__file__).with_name("programs")
 REGION = "eu-central-1"
 # Requests to loopback must not go through the machine's HTTP proxy, if it has one.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# URLs of buckets that this process has made, and the options of their servers.
+BUCKETS: list[tuple[str, dict[str, Any]]] = []
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class S3:
         scope = f"AWS4-HMAC-SHA256 Credential=testing/20200101/{REGION}/s3/aws4_request"
         signed = {"Authorization": f"{scope}, SignedHeaders=host, Signature=none", "Content-Type": "text/xml"}
         _send("PUT", f"{self.endpoint}/{name}", body, signed)
+        BUCKETS.append((f"s3://{name}", self.storage_options))
         return name
 
 
@@ -91,6 +95,7 @@ class Gcs:
             body,
             {"Content-Type": "application/json"},
         )
+        BUCKETS.append((f"gs://{name}", self.storage_options))
         return name
 
 

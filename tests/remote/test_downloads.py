@@ -7,7 +7,6 @@ import threading
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 from machines import running
 from servers import S3, Fault, Proxy, faulty, http_server
+from smallfiles import make_files_of
 from torch.utils.data import DataLoader
 from waiting import PATIENCE, eventually
 
@@ -26,22 +26,23 @@ ROWS, FILE_ROWS, ROW_BYTES = 1600, 25, 8000
 NUM_FILES = ROWS // FILE_ROWS
 
 
-@pytest.fixture
-def url(s3: S3, bucket: str, tmp_path: Path, files_of: Callable[[int], None]) -> str:
-    """The URL of a storage with 64 files of 25 rows."""
-    files_of(FILE_ROWS)
-    storage = yoga.Storage(
-        f"s3://{bucket}/p", storage_options=s3.storage_options, cache_dir=tmp_path / "builder"
-    )
+@pytest.fixture(scope="module")
+def url(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of a storage that holds 64 files of 25 rows; no test writes there."""
+    url, folder = f"s3://{s3.new_bucket()}/p", tmp_path_factory.mktemp("builder")
+    storage = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=folder)
     rows = ({"x": np.full(ROW_BYTES // 8, n), "n": n} for n in range(ROWS))
-    ref = storage.submit(rows, "a", "1")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        make_files_of(monkeypatch, FILE_ROWS)
+        ref = storage.submit(rows, "a", "1")
     assert len(ref.manifest.files) == NUM_FILES  # type: ignore[attr-defined]
-    return f"s3://{bucket}/p"
+    return url
 
 
 @pytest.fixture
-def fetch(url: str, proxy: Proxy, tmp_path: Path) -> Any:
-    """The dataset on a machine of that name, through the proxy, which counts requests."""
+def fetch(url: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The dataset on a machine of that name, through the proxy, which counts."""
+    monkeypatch.setattr("torchyoga.stores.downloads._WARNED", set())  # by other tests of the same version
 
     def on(name: str, cache_bytes: int | None = None) -> Any:
         options = proxy.storage_options
@@ -209,7 +210,7 @@ def test_workers_of_all_kinds(method: str, url: str, proxy: Proxy, tmp_path: Pat
         print("all rows")
     """
     proxy.clear()
-    with running(program, tmp_path / "machine", url, proxy.endpoint) as machine:
+    with running(program, tmp_path / "machine", url, proxy.endpoint, fresh=True) as machine:
         assert "all rows" in machine.check()
         assert machine.stderr == ""
     assert set(downloads(proxy).values()) == {1}

@@ -86,7 +86,7 @@ def test_threads_do_not_import_a_format_while_workers_are_forked(
     s3fs.S3FileSystem(**s3.storage_options).put(f"{tmp_path / 'here'}/", f"{bucket}/p/", recursive=True)
     arguments = (f"s3://{bucket}/p", repr(s3.storage_options))
     quiet = {"PYTHONWARNINGS": "ignore"}  # of more workers than cores
-    with running(LATE_FORMAT, tmp_path / "machine", *arguments, environment=quiet) as machine:
+    with running(LATE_FORMAT, tmp_path / "machine", *arguments, environment=quiet, fresh=True) as machine:
         assert "all rows" in machine.check()
         assert machine.stderr == ""
 
@@ -121,6 +121,6 @@ def test_a_rank_that_was_spawned_forks_its_workers(
     server: S3 | Gcs = request.getfixturevalue(store)
     url = f"{ {'s3': 's3', 'gcs': 'gs'}[store] }://{server.new_bucket()}/p"
     publish(url, server)
-    with running(TRAINING, tmp_path / "machine", url, repr(server.storage_options)) as machine:
+    with running(TRAINING, tmp_path / "machine", url, repr(server.storage_options), fresh=True) as machine:
         assert "all rows" in machine.check()
         assert machine.stderr == ""

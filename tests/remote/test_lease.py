@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -10,7 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from machines import running
+from machines import Machine, running
 from servers import S3
 from waiting import PATIENCE, eventually
 
@@ -217,17 +218,27 @@ print("ended", flush=True)
 """.replace("PATIENCE", str(PATIENCE))
 
 
-@pytest.mark.parametrize("skew", ["86400", "-86400"])
-def test_machines_whose_clocks_are_wrong(skew: str, s3: S3, bucket: str, tmp_path: Path) -> None:
-    """The holder is alive for longer than its lease, then killed; the waiter takes over only then."""
-    url = f"s3://{bucket}/p"
-    with running(HOLDER, tmp_path / "a", url, s3.endpoint, skew, "600") as one:
-        one.says("held")
-        with running(HOLDER, tmp_path / "b", url, s3.endpoint, "0", "0") as two:
-            # It logs that it waits after 5 s, and after 10.
-            eventually(lambda: not two.is_running or two.stderr.count("waiting for process") >= 2)
+def test_machines_whose_clocks_are_wrong(s3: S3, bucket: str, tmp_path: Path) -> None:
+    """The holder is alive for longer than its lease, then killed; whoever waits takes over only then.
+
+    With a clock that is a day ahead, and one that is a day behind: at once, for most of it is waiting.
+    """
+
+    def holder(name: str, skew: str, seconds: str) -> Machine:
+        url = f"s3://{bucket}/{name[:-2]}"
+        return stack.enter_context(running(HOLDER, tmp_path / name, url, s3.endpoint, skew, seconds))
+
+    with contextlib.ExitStack() as stack:
+        first = [holder("ahead-a", "86400", "600"), holder("behind-a", "-86400", "600")]
+        for one in first:
+            one.says("held")
+        second = [holder("ahead-b", "0", "0"), holder("behind-b", "0", "0")]
+        for one, two in zip(first, second, strict=True):
+            # It says so after 5 s of waiting, and after 10.
+            eventually(lambda two=two: not two.is_running or two.stderr.count("waiting for process") >= 2)
             assert two.is_running
             assert "held" not in two.stdout
             one.kill()
+        for two in second:
             assert two.check().split() == ["held", "ended"]
             assert "taking over from process" in two.stderr

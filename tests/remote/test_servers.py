@@ -249,16 +249,21 @@ def test_down_and_up_again(proxy: Proxy, bucket: str) -> None:
     assert filesystem.cat_file(f"{bucket}/a") == b"x"
 
 
-def test_the_output_and_the_exit_code_of_a_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [True, False])
+def test_the_output_and_the_exit_code_of_a_machine(fresh: bool, tmp_path: Path) -> None:
     program = """
         import os, sys
         print(sys.argv[1], os.environ["HOME"], os.environ["MORE"], "LESS" in os.environ)
         sys.exit(3)
     """
-    with running(program, tmp_path / "one", "first", environment={"MORE": "m", "LESS": None}) as one:
+    environment = {"MORE": "m", "LESS": None}
+    with running(program, tmp_path / "one", "first", environment=environment, fresh=fresh) as one:
         assert one.wait() == 3
         assert one.stdout.split() == ["first", str(tmp_path / "one"), "m", "False"]
-    with running("1 / 0", tmp_path / "two") as two, pytest.raises(AssertionError, match="ZeroDivision"):
+    with (
+        running("1 / 0", tmp_path / "two", fresh=fresh) as two,
+        pytest.raises(AssertionError, match="ZeroDivision"),
+    ):
         two.check()
 
 
@@ -278,8 +283,9 @@ def child_of(output: str) -> int:
     return int(output.split()[1])
 
 
-def test_a_machine_is_paused_and_killed_with_all_its_processes(tmp_path: Path) -> None:
-    with running(FAMILY, tmp_path) as one:
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_machine_is_paused_and_killed_with_all_its_processes(fresh: bool, tmp_path: Path) -> None:
+    with running(FAMILY, tmp_path, fresh=fresh) as one:
         one.says("tick")
         child = child_of(one.stdout)
         one.pause()
@@ -294,26 +300,30 @@ def test_a_machine_is_paused_and_killed_with_all_its_processes(tmp_path: Path) -
         eventually(lambda: not is_alive(child))
 
 
-def test_a_machine_that_takes_too_long_is_killed(tmp_path: Path) -> None:
-    with running(FAMILY, tmp_path) as one:
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_machine_that_takes_too_long_is_killed(fresh: bool, tmp_path: Path) -> None:
+    with running(FAMILY, tmp_path, fresh=fresh) as one:
         one.says("tick")
         with pytest.raises(AssertionError, match=r"ran longer than 0\.1 s"):
             one.wait(0.1)
         assert not one.is_running
 
 
-def test_servers_and_machines_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fresh", [True, False])
+def test_servers_and_machines_end_with_the_process_that_started_them(fresh: bool, tmp_path: Path) -> None:
     program = f"""
         import sys, time
         from pathlib import Path
         sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
         from machines import running
         from servers import faulty, gcs_server, s3_server
-        with s3_server() as s3, faulty(s3.endpoint) as proxy, gcs_server() as gcs:
-            with running({FAMILY!r}, Path({str(tmp_path / "inner")!r})) as one:
-                one.says("tick")
-                print("child", one.stdout.split()[1], s3.endpoint, proxy.endpoint, gcs.endpoint, flush=True)
-                time.sleep(60)
+        if __name__ == "__main__":
+            with s3_server() as s3, faulty(s3.endpoint) as proxy, gcs_server() as gcs:
+                with running({FAMILY!r}, Path({str(tmp_path / "inner")!r}), fresh={fresh}) as one:
+                    one.says("tick")
+                    endpoints = s3.endpoint, proxy.endpoint, gcs.endpoint
+                    print("child", one.stdout.split()[1], *endpoints, flush=True)
+                    time.sleep(60)
     """
     path = tmp_path / "program.py"
     path.write_text("\n".join(line[8:] for line in program.split("\n")))

@@ -74,6 +74,7 @@ def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: b"\0" + data])
+@pytest.mark.damages("a file is made longer or shorter")
 def test_an_object_of_another_size_is_named(
     change: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

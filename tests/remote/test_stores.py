@@ -183,6 +183,7 @@ def test_overwritten_and_removed_versions(machine: Machine, small_files: None) -
     assert same(whole)
 
 
+@pytest.mark.damages("a file of somebody else lies beside the version")
 def test_replaced_files_are_cleaned_after_the_grace(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +294,7 @@ def broken_after(rows: int) -> Iterator[int]:
     raise RuntimeError("rows were read")
 
 
+@pytest.mark.damages("manifests without content are put beside the version")
 def test_the_error_for_a_missing_version_names_similar_ones(
     proxy: Proxy, bucket: str, tmp_path: Path
 ) -> None:
@@ -565,6 +567,7 @@ def test_machines_that_do_everything_at_once(machine: Machine, tmp_path: Path, s
         small.fetch("a", "1", download=True)
 
 
+@pytest.mark.damages("the copied version is changed afterwards")
 def test_copies(machine: Machine, tmp_path: Path, small_files: None) -> None:
     local, other = yoga.Storage(tmp_path / "local"), yoga.Storage(tmp_path / "other")
     store = machine("here")
@@ -756,6 +759,7 @@ def test_something_in_the_cache_that_is_not_a_file_is_named(kind: str, tmp_path:
     assert storage.fetch("a", "1")[0] == 1
 
 
+@pytest.mark.damages("a file that no manifest names is left")
 def test_a_file_of_another_store_with_the_same_name_is_not_used(machine: Machine, tmp_path: Path) -> None:
     """Two stores may have files of the same name with different content."""
     first, second = machine("here"), yoga.Storage(f"memory://{uuid.uuid4().hex}", cache_dir=tmp_path / "here")

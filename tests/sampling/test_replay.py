@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
 import pickle
 import random
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
+from torchyoga.sampling.foreign import Foreign
+from torchyoga.sampling.ranks import Ranks
+from torchyoga.sampling.replay import Replay
 from torchyoga.testing import assert_rows_equal, check_resume
 
 ROWS = 23
@@ -435,6 +440,42 @@ def test_a_look_while_an_iteration_is_under_way() -> None:
         loader.peek()
 
 
+class ByEpoch(ByLength):
+    """Asks itself for each row which epoch it is; every epoch is longer than the one before."""
+
+    def __len__(self) -> int:
+        return 6 * (self.epoch + 1)
+
+    def __iter__(self) -> Iterator[int]:
+        for row in range(len(self)):
+            yield row * (self.epoch + 2) % ROWS
+
+
+def test_after_a_look_the_sampler_is_told_its_epoch_again() -> None:
+    expected = [plain(batch) for batch in yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)]
+    loader = yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)
+    iterator = iter(loader)
+    got = [plain(next(iterator)), plain(next(iterator))]
+    assert plain(loader.peek())[0] == [0, 3]  # of the next epoch
+    assert got + [plain(batch) for batch in iterator] == expected
+
+
+def test_a_look_after_a_loop_that_was_left_warns_of_nothing() -> None:
+    loader = loader_of("weighted", seed=3)
+    assert len(list(itertools.islice(loader, 2))) == 2
+    loader.peek()
+    with pytest.warns(UserWarning, match="left after 2 of 5 batches of epoch 0"):
+        next(iter(loader))
+
+
+def test_batches_that_a_trainer_skips_may_be_more_than_the_epoch_before_had() -> None:
+    loader = yoga.DataLoader(Noisy(), 2, sampler=ByEpoch(), seed=3)
+    assert len(list(loader)) == 3
+    rest: Any = iter(loader)
+    rest.skip(5)
+    assert [plain(batch)[0] for batch in rest] == [[30 % ROWS, 33 % ROWS]]
+
+
 @pytest.mark.parametrize("name", ["tasks", "lazily", "a state", "torchdata's"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_state_after_any_batch_later(name: str, workers: int) -> None:
@@ -652,6 +693,8 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     refused({**state, "version": 9}, loader_of("weighted"), "version 9")
     refused({**state, "left": [[5, 1]]}, loader_of("weighted"), "left")
     refused({"epoch": 0}, loader_of("weighted"), "expected a state with the keys")
+    for damage in ({"generators": [1]}, {"kept": [1]}, {"kept_at": -1}, {"kept_at": "1"}):
+        refused({**state, **damage}, loader_of("weighted"), "generators, kept or kept_at are damaged")
     refused({**state, "generators": {"generator": {}}}, loader_of("weighted"), "has generators")
     own = loader_of("a generator").state_dict()
     refused(state | {"sampler": "RandomSampler", "batch_size": 5}, loader_of("a generator"), "has generators")
@@ -735,6 +778,36 @@ def test_an_object_that_is_not_a_sampler_is_refused() -> None:
         next(iterator)
 
 
+def test_between_epochs_a_generator_may_be_seeded_anew() -> None:
+    loader, other = loader_of("a generator", seed=3), loader_of("a generator", seed=3)
+    list(loader)
+    loader.sampler.generator.manual_seed(9)
+    other.load_state_dict(loader.state_dict())
+    assert [plain(batch) for batch in other] == [plain(batch) for batch in loader]
+
+
+def test_ranks_that_were_awaited_and_did_not_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = loader_of("by length", num_replicas=2, rank=0, seed=3).state_dict()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for strict in (True, False):
+        loader = loader_of("by length", seed=3)
+        loader.load_state_dict(state, strict)  # torch.distributed may still be initialised
+        refused = pytest.raises(StateError, match="the state has num_replicas 2, but here it is 1")
+        with warnings.catch_warnings(), refused if strict else contextlib.nullcontext():
+            warnings.filterwarnings("ignore", "WORLD_SIZE is 2, but torch.distributed is not initialised")
+            next(iter(loader))
+
+
+def test_only_a_sampler_that_heeds_its_rank_is_dealt_to_several() -> None:
+    for sampler, world, is_dealt_by_nobody in (
+        (Tasks(), 2, True),
+        (Tasks(), 1, False),
+        (StatefulDistributedSampler(range(ROWS), 2, 1), 2, False),  # type: ignore[arg-type]
+    ):
+        replay = Replay(range(ROWS), Foreign(sampler, 3, False, False), 3, Ranks(world, 0, None))
+        assert replay.is_dealt_by_nobody is is_dealt_by_nobody
+
+
 def test_torchs_own_samplers_become_ours() -> None:
     expected = list(yoga.ResumableSampler(ROWS, 2, 1, seed=5, drop_last=True))
     theirs = DistributedSampler(Noisy(), 2, 1, seed=5, drop_last=True)
@@ -815,6 +888,11 @@ def test_on_several_ranks_torchs_samplers_draw_different_rows_and_others_give_a_
     state = loader.state_dict()
     with pytest.raises(StateError, match="the state is of rank 1 alone, this is rank 0"):
         loader_of("a generator", num_replicas=2, rank=0).load_state_dict(state)
+    # Where ranks keep nothing of their own, one state is for all of them.
+    state = loader_of("by length", num_replicas=2, rank=1, seed=3).state_dict()
+    loader_of("by length", num_replicas=2, rank=0, seed=3).load_state_dict(state)
+    assert "rank" not in state
+    assert "rank" not in loader_of("a generator").state_dict()
 
 
 def test_a_loader_pickles_and_goes_on() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import pickle
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -15,8 +17,9 @@ from infiles import InFiles
 from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from torchyoga import ResumableBatchSampler, ResumableSampler, prove
+from torchyoga import DataLoader, ResumableBatchSampler, ResumableSampler, prove
 from torchyoga.errors import StateError
+from torchyoga.reading.readahead import ReadAhead
 from torchyoga.sampling.ranks import check_same
 
 
@@ -294,6 +297,213 @@ def test_a_batch_iterator_from_before_a_load_raises() -> None:
         next(iterator)
 
 
+def test_the_state_after_so_many_steps_is_that_of_a_loop_that_stopped_there() -> None:
+    fresh = ResumableSampler(60, seed=7, num_replicas=2, rank=1)
+    state = {**fresh.state_dict(), "position": 12, "steps": 3, "proof": None}
+    for loaded, (size, drop_last) in itertools.product((False, True), ((4, False), (4, True), (7, False))):
+
+        def opened(loaded: bool = loaded) -> ResumableSampler:
+            sampler = ResumableSampler(60, seed=7, num_replicas=2, rank=1)
+            if loaded:
+                sampler.load_state_dict(state)
+            return sampler
+
+        sampler = opened()
+        iterator = iter(sampler)
+        handed = [next(iterator) for _ in range(18)]
+        most = 18 // size if drop_last else -(-18 // size)
+        for steps in range(most):
+            stopped = ResumableBatchSampler(opened(), size, drop_last)
+            batches = iter(stopped)
+            rows = [row for _ in range(steps) for row in next(batches)]
+            assert rows == handed[: len(rows)]
+            assert sampler.state_after(steps, size, drop_last) == stopped.state_dict()
+        for wrong in (-1, most + 1):
+            with pytest.raises(ValueError, match=rf"steps must be in 0\.\.{most}, .* found {wrong}"):
+                sampler.state_after(wrong, size, drop_last)
+        with pytest.raises(ValueError, match="batch_size must be at least 1, found 0"):
+            sampler.state_after(0, 0)
+        # An epoch that is named late is the same iteration; another one is not.
+        sampler.set_epoch(0)
+        assert sampler.state_after(most - 1, size)["epoch"] == 0
+        sampler.set_epoch(3)
+        with pytest.raises(StateError, match="no iteration of this sampler has begun since"):
+            sampler.state_after(0, size)
+
+
+def test_a_loaders_state_after_so_many_batches_is_that_of_then() -> None:
+    loader = DataLoader(range(20), 4, True, seed=1)
+    states = [loader.state_dict()]
+    for _ in loader:
+        states.append(loader.state_dict())
+    assert [loader.state_after(steps) for steps in range(5)] == states[:5]
+
+
+def test_without_a_seed_torchs_generator_decides() -> None:
+    def rows(seed: int, generator: torch.Generator | None = None) -> list[int]:
+        torch.manual_seed(seed)
+        sampler = ResumableSampler(50)
+        if generator is not None:
+            sampler.draws_from = generator
+        return list(sampler)
+
+    assert rows(1) == rows(1) != rows(2)
+    assert rows(1, torch.Generator().manual_seed(5)) == rows(2, torch.Generator().manual_seed(5)) != rows(1)
+
+
+def test_in_a_job_of_several_processes_the_seed_is_the_same_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = ResumableSampler(10, num_replicas=2, rank=1)
+    sampler.state_dict()  # this draws one, before the process knows of the others
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert list(sampler) == list(ResumableSampler(10, num_replicas=2, rank=1, seed=0))
+    assert sampler.seed == 0
+
+
+def test_an_iteration_draws_one_number_whether_a_state_was_loaded_or_not() -> None:
+    after = []
+    for loaded in (False, True):
+        sampler = ResumableSampler(10, shuffle=False)
+        if loaded:
+            sampler.load_state_dict(ResumableSampler(10, shuffle=False, start_offset=4, seed=3).state_dict())
+        loader = DataLoader(range(10), 2, sampler=sampler, seed_rows=True)
+        torch.manual_seed(1)
+        next(iter(loader))
+        after.append(float(torch.rand(())))
+    assert after[0] == after[1]
+
+
+def test_a_dataset_that_grows_is_noticed() -> None:
+    rows = list(range(9))
+    sampler = ResumableSampler(rows, seed=1)
+    list(sampler)
+    rows.append(9)
+    with pytest.raises(ValueError, match="had 9 rows when the order was made, and has 10 now"):
+        list(sampler)
+
+
+def test_a_sampler_says_what_it_is() -> None:
+    sampler = ResumableSampler(InFiles(), 2, 1, "block", 4, locality="shard", remainder="keep")
+    assert repr(sampler) == (
+        "ResumableSampler(23 rows of a InFiles, shuffle='block', locality='shard', seed=4, rank 1 of 2, "
+        "remainder='keep', at epoch 0, position 0)"
+    )
+    assert "(10 rows, shuffle=True, seed=1, " in repr(ResumableSampler(10, seed=1))
+    data = list(range(5))
+    assert ResumableSampler(data).data_source is data
+
+
+def test_torchs_sequential_sampler_stays_sequential() -> None:
+    batches = ResumableBatchSampler(torch.utils.data.SequentialSampler(range(5)), 2)
+    assert list(batches) == [[0, 1], [2, 3], [4]]
+
+
+def test_an_iterator_that_was_held_when_another_began_ran_beside_it() -> None:
+    sampler = ResumableSampler(10, seed=1)
+    first, second = iter(sampler), iter(sampler)
+    for iterator in (first, first, first, second):
+        next(iterator)
+    del first, iterator
+    assert "left_out" not in sampler.state_dict()
+
+
+def test_of_two_iterators_the_end_that_is_heard_of_last_counts() -> None:
+    sampler = ResumableSampler(10, seed=1)
+    first, second = iter(sampler), iter(sampler)
+    next(first)
+    for _ in range(10):
+        next(second)
+    assert len(list(first)) == 9
+    assert sampler.epoch == 1
+    assert list(second) == []
+    assert sampler.epoch == 2
+    assert sampler.indices.running == []
+
+
+def test_the_state_of_an_iterator_is_its_own() -> None:
+    sampler = ResumableSampler(20, seed=1)
+    batches = ResumableBatchSampler(sampler, 4)
+    first, second, unused = iter(batches), iter(batches), iter(batches)
+    for iterator in (first, first, second):
+        next(iterator)
+    places = [(one.state_dict()["epoch"], one.state_dict()["position"]) for one in (first, second, unused)]  # type: ignore[attr-defined]
+    assert places == [(0, 8), (1, 4), (1, 4)]
+    rows: Any = iter(sampler)
+    for _ in range(3):
+        next(rows)
+    sampler.load_state_dict({**sampler.state_dict(), "epoch": 5, "position": 10, "proof": None})
+    assert (rows.state_dict()["epoch"], rows.state_dict()["position"]) == (2, 3)
+
+
+def test_what_an_iterator_had_delivered_when_its_state_was_taken_was_no_look() -> None:
+    for taken, batched in itertools.product((False, True), repeat=2):
+        sampler = ResumableSampler(10, seed=1)
+        iterator: Any = iter(ResumableBatchSampler(sampler, 1) if batched else sampler)
+        next(iterator)
+        if taken:
+            iterator.state_dict()
+        del iterator
+        sampler.indices.settle()
+        assert sampler.indices.cursor.begin().epoch == (1 if taken else 0)
+
+
+def test_a_state_of_another_seed_is_refused_by_an_iterator_too() -> None:
+    iterator: Any = iter(ResumableSampler(10, seed=1))
+    with pytest.raises(StateError, match="the state has seed 2, but here it is 1"):
+        iterator.load_state_dict(ResumableSampler(10, seed=2).state_dict())
+
+
+def test_the_most_batches_of_an_epoch_are_those_of_any_that_comes() -> None:
+    indices = ResumableSampler(40, seed=1).indices
+    state = {**indices.state_dict(), "position": 20, "steps": 20, "proof": None}
+    assert indices.most_steps(4, False, None) == 10
+    assert indices.most_steps(4, False, state) == 20 + 5
+    assert indices.state_dict()["position"] == 0
+
+
+def test_one_process_alone_is_not_all_ranks() -> None:
+    ResumableSampler(10, seed=1).check_ranks()
+    ResumableSampler(10, num_replicas=1, rank=0, seed=1).check_ranks()
+    with pytest.raises(StateError, match=r"the rows are for 2 ranks, but the processes are ranks \[1\]"):
+        ResumableSampler(10, num_replicas=2, rank=1, seed=1).check_ranks()
+
+
+class Followed(InFiles):
+    """Notes which rows are to be downloaded, and how far the iteration is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[int] = []
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        return ReadAhead(8, self)  # type: ignore[arg-type]
+
+    is_cold, ahead_bytes = False, None
+
+    def follow(self, order: Any, progress: Any) -> None:
+        self.order, self.progress = order, progress
+
+    def take(self, rows: Any) -> list[int]:
+        self.reads.append(len(rows))
+        return super().take(rows)
+
+
+def test_what_a_sampler_hands_out_is_followed_and_read_ahead() -> None:
+    ref = Followed()
+    sampler = ResumableSampler(ref, seed=1)
+    iterator = iter(sampler)
+    handed = [next(iterator) for _ in range(5)]
+    assert ref.progress() == 5
+    assert [row for rows in ref.order for row in rows.tolist()] == sampler.rows_at(range(23), 0).tolist()
+    assert ref.__getitems__(handed) == handed
+    handed = [next(iterator) for _ in range(5)]
+    assert ref.__getitems__(handed) == handed
+    assert ref.reads == [23]  # what was handed out later had been read already
+    del iterator, sampler
+    gc.collect()
+    assert ref.progress() is None
+
+
 def test_even_batches_say_whether_ranks_have_as_many_rows() -> None:
     for remainder, is_even in (("pad", True), ("drop", True), ("keep", False)):
         sampler = ResumableSampler(7, 2, 1, seed=1, remainder=remainder)  # type: ignore[arg-type]
@@ -420,6 +630,29 @@ def test_bad_arguments_are_named(arguments: Any, message: str) -> None:
         ResumableSampler(10, **arguments)
 
 
+@pytest.mark.parametrize("length", [8, 40])  # the workers may be ahead by the whole epoch
+def test_a_look_through_torchs_loader_takes_nothing_though_its_worker_is_ahead(length: int) -> None:
+    batches = ResumableBatchSampler(ResumableSampler(length, seed=1), 4)
+    loader = torch.utils.data.DataLoader(range(length), batch_sampler=batches, num_workers=1)  # type: ignore[arg-type]
+    next(iter(loader))
+    found = [row for batch in loader for row in batch.tolist()]
+    assert found == list(ResumableSampler(length, seed=1))
+
+
+def test_batches_that_accelerate_skips_are_not_made_twice() -> None:
+    data_loader = pytest.importorskip("accelerate.data_loader")
+    expected = list(ResumableBatchSampler(ResumableSampler(20, seed=1), 4))
+    for state in (None, {**ResumableSampler(20, seed=1).state_dict(), "position": 8, "steps": 2}):
+        batches = ResumableBatchSampler(ResumableSampler(20, seed=1), 4)
+        if state is not None:
+            batches.load_state_dict({**state, "proof": None})
+        with pytest.warns(UserWarning, match="the trainer finds its place by skipping batches"):
+            rest = list(data_loader.SkipBatchSampler(batches, skip_batches=2))
+        assert rest == expected[2:]
+
+
 def test_a_foreign_sampler_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 1, found 0"):
+        ResumableBatchSampler(ResumableSampler(3), 0)
     with pytest.raises(ValueError, match="must be a ResumableSampler, found RandomSampler"):
         ResumableBatchSampler(torch.utils.data.RandomSampler(range(3)), 2)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import itertools
 import json
 import multiprocessing
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.order.cursor import Cursor
 from torchyoga.order.full import Order
+from torchyoga.order.iteration import Iteration
 from torchyoga.order.place import taken
 from torchyoga.order.shard import Shard
 from torchyoga.sampling.ranks import check_same
@@ -191,6 +193,51 @@ def test_all_orders_in_which_few_batches_can_come() -> None:
                     assert resumed.receipt()["rows"] == len(came)
                     if world == 1:
                         assert yoga.prove([resumed.receipt()]).rows == len(came)
+
+
+def subsets(count: int) -> Iterator[tuple[int, ...]]:
+    """All choices of some batches but not all of them."""
+    for size in range(count):
+        yield from itertools.combinations(range(count), size)
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "first", "then"), [(11, 3, 1, 1), (11, 3, 1, 2), (14, 2, 2, 2), (13, 2, 2, 2)]
+)
+def test_stopped_twice_with_any_batches_early_the_others_are_left(
+    length: int, size: int, first: int, then: int
+) -> None:
+    def opened(world: int, rank: int, state: Any = None) -> tuple[Cursor, Iteration, list[int]]:
+        """A cursor, an iteration that begins, and the positions that this rank still has to deliver."""
+        cursor = Cursor(Order(length, 1), Shard(world, rank, "keep"))
+        if state is not None:
+            cursor.load_state_dict(json.loads(json.dumps(state)))
+        run = cursor.iteration(size, in_order=False)
+        count = run.shard.count(length, run.start.position)
+        return cursor, run, [i for some in taken(run.start, run.shard, length, 0, count) for i in some]
+
+    def deliver(run: Iteration, steps: tuple[int, ...], rest: list[int]) -> list[int]:
+        """Delivers some batches; the positions of the others."""
+        for step in steps:
+            run.deliver(step)
+        if steps:
+            run.report()
+        return [position for index, position in enumerate(rest) if index // size not in steps]
+
+    for rank in range(first):
+        for came in subsets(opened(first, rank)[1].num_steps):
+            one, run, mine = opened(first, rank)
+            left = deliver(run, came, mine)
+            ranks = range(then) if first == 1 else [rank]
+            assert sorted(sum((opened(then, r, one.state_dict())[2] for r in ranks), [])) == left
+            for other in ranks:
+                for more in subsets(opened(then, other, one.state_dict())[1].num_steps):
+                    two, run, mine = opened(then, other, one.state_dict())
+                    assert opened(then, other, two.state_dict())[2] == mine
+                    left = deliver(run, more, mine)
+                    three, _, mine = opened(then, other, two.state_dict())
+                    assert mine == left
+                    assert three.receipt()["weight"] == two.receipt()["weight"]
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,7 @@ def test_a_flipped_bit_anywhere_gives_an_error_or_the_right_rows(storage: yoga.S
     storage.check("a", "1")
 
 
+@pytest.mark.damages("the last of its manifests is cut")
 def test_cut_missing_and_extra_files_are_found(storage: yoga.Storage) -> None:
     storage.submit(ROWS, "a", "1")
     manifest, data = sorted((storage.path / "a" / "1").iterdir(), key=lambda path: path.suffix != ".json")
@@ -733,6 +734,7 @@ def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> Non
     assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
 
 
+@pytest.mark.damages("a byte of it is changed")
 def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
     storage.submit({"x": np.arange(5000)}, "a", "1")
     (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")

@@ -89,6 +89,7 @@ def test_files_that_others_put_into_the_root_are_ignored(tmp_path: Path) -> None
     storage.check("a", "1")
 
 
+@pytest.mark.damages("the version is moved to where another belongs")
 def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
@@ -300,6 +301,7 @@ def test_a_file_that_was_damaged_before_it_is_copied_to_a_store_is_not_published
     second.check("a", "1")
 
 
+@pytest.mark.damages("it leaves a file that no manifest names")
 def test_files_of_another_build_do_not_count_as_damage_and_are_deleted_by_the_next(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
@@ -472,6 +474,7 @@ def content(directory: Path) -> dict[str, bytes | str | None]:
 
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("act", ["submit", "overwrite", "convert", "copy", "remove", "cacheable"])
+@pytest.mark.damages("files of somebody else stay beside the version")
 def test_files_of_others_are_named_and_stay(tmp_path: Path, name: str, act: str) -> None:
     storage, other = yoga.Storage(tmp_path / "here"), yoga.Storage(tmp_path / "there")
     if act not in ("submit", "cacheable"):
@@ -560,6 +563,7 @@ def test_a_damaged_manifest_of_ours_can_be_removed_and_overwritten(tmp_path: Pat
 @pytest.mark.skipif(os.name == "nt", reason="making links needs a right on Windows")
 @pytest.mark.parametrize("link", ["a", "a/1", ".staging", ".staging/a", ".staging/a/1", ".locks", ".locks/a"])
 @pytest.mark.parametrize("act", ["submit", "overwrite", "remove", "clean"])
+@pytest.mark.damages("the version behind a link lies where no storage is")
 def test_nothing_is_written_or_deleted_through_links(tmp_path: Path, link: str, act: str) -> None:
     storage, outside = yoga.Storage(tmp_path / "storage"), tmp_path / "outside"
     inner = {"a": "1", ".staging": "a/1", ".staging/a": "1", ".locks": "a"}.get(link, "")
@@ -698,6 +702,7 @@ def test_cleaning_opens_only_what_it_cleans(tmp_path: Path) -> None:
         storage.check(id, "1")
 
 
+@pytest.mark.damages("a manifest is changed")
 def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     left_over = "0123456789abcdef-00000.mdb"

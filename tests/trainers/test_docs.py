@@ -23,4 +23,4 @@ def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in TRAINER_EXAMPLES]
 )
 def test_an_example_runs(name: str) -> None:
-    assert re.search(TRAINER_EXAMPLES[name], run_program(name))
+    assert re.search(TRAINER_EXAMPLES[name], run_program(name, OMP_NUM_THREADS="1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +56,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[list[S
 def epochs_of(length: int = LENGTH) -> list[list[int]]:
     sampler = yoga.ResumableSampler(length, seed=SEED)
     return [list(sampler) for _ in range(EPOCHS)]
+
+
+@pytest.mark.xdist_group("plain")
+def test_what_one_trainer_tests_is_run_by_one_process(request: pytest.FixtureRequest) -> None:
+    """Each process that tests imports the trainers that it needs, for seconds."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("one process runs all tests")
+    assert request.node.nodeid.endswith("@plain"), "pytest-xdist 3.8 needs pytest before 9.2 to group tests"
 
 
 @each("drop-in")
@@ -141,7 +150,8 @@ def test_two_ranks_are_stopped_twice_and_continued(trainer: str, whole: Any, tmp
 
 @each("ranks", DISTRIBUTED)
 def test_continued_by_other_ranks_every_row_comes_once(trainer: str, tmp_path: Path) -> None:
-    found = runs(trainer, tmp_path, [3, 2], [2, 1, 4], torchrun=True, remainder="pad")
+    # All are started with torchrun's environment; one by torchrun itself, which imports torch for every rank.
+    found = runs(trainer, tmp_path, [3, 2], [2, 1, 4], torchrun=trainer == "plain", remainder="pad")
     assert_each_row_once(found, "pad", 4)
 
 

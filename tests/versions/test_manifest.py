@@ -151,6 +151,7 @@ print(*outcomes)
 """
 
 
+@pytest.mark.damages("its manifests are forged")
 def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes(tmp_path: Path) -> None:
     # The version as it is on disk, read with each forged manifest.
     version = tmp_path / "version"

@@ -52,6 +52,7 @@ class Delivery(Iterator[Batch]):
         cursor = self._indices.cursor
         if iteration.generation != cursor.generation:
             cursor.check_generation(iteration.generation)
+        error: Exception | None = None
         try:
             batch = next(batches)
         except StopIteration:
@@ -60,20 +61,27 @@ class Delivery(Iterator[Batch]):
         except SamplerError as failed:
             self._batches = None
             self._pipeline.give_up_workers()
-            raise failed.error from failed.error.__cause__
+            error = failed.error
         except BatchError as failed:
             if self._numbers is None:
                 self._failed.append(iteration.taken + len(self._failed))
             else:
                 self._failed.append(self._numbers.popleft())
-            raise failed.error from failed.error.__cause__
-        except BaseException as error:
+            error = failed.error
+        except BaseException as interrupt:
             # An interrupt anywhere within, or a worker that was killed: asked again, this begins anew with
             # the batch that would have come. A batch that is merely late will come.
-            if not is_late(error):
+            if not is_late(interrupt):
                 self._batches = None
                 self._pipeline.give_up_workers()
             raise
+        if error is not None:
+            # Out here, and forgotten: an error whose frames or context refer to it would keep the workers
+            # until the garbage collector comes, which torch's queues do not survive.
+            try:
+                raise error from error.__cause__
+            finally:
+                del error, batches
         if self._failed:
             self._leave_out(iteration)
         if self._numbers is None:

@@ -220,10 +220,7 @@ class Arriving(Iterator[Batch]):
             self._batches = self._next()[::-1]
         batch = self._batches.pop()
         if type(batch) is ExceptionWrapper:
-            try:
-                batch.reraise()  # type: ignore[no-untyped-call]
-            except Exception as error:
-                raise BatchError(error) from error
+            raise BatchError(_error_of(batch))
         if type(batch) is Failure:
             raise BatchError(batch.error)
         return batch
@@ -256,6 +253,16 @@ class Arriving(Iterator[Batch]):
         if numbered is not None:
             self.numbers.extend(range(numbered.step, numbered.step + len(batches)))
         return batches
+
+
+def _error_of(failure: ExceptionWrapper) -> Exception:
+    """What was raised in a worker, with the worker's traceback in its message."""
+    try:
+        failure.reraise()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        # torch's frame refers to the error; through this process's traceback a cycle would keep the workers.
+        return error.with_traceback(None)
+    raise AssertionError("torch raises what failed")
 
 
 def _dataset_of(loader: TorchLoader) -> MapStyle:

@@ -22,6 +22,7 @@ __all__ = ["CELL", "Marks"]
 
 Ints = npt.NDArray[np.int64]
 CELL = 2**16  # bytes of a file to a mark: blocks of that size or more do not begin in the same cell
+_MOST_BYTES = 2**44  # of files that are marked, in 256 MiB
 _NAME_BYTES = 8  # before the marks of each file: which file they are about
 
 
@@ -49,7 +50,8 @@ class Marks:
 
     def __init__(self, nbytes: Sequence[int]) -> None:
         self._nbytes = nbytes
-        sizes = -(-np.array(nbytes, np.int64) // CELL)
+        self._are_kept = sum(nbytes) <= _MOST_BYTES
+        sizes = -(-np.array(nbytes if self._are_kept else (), np.int64) // CELL)
         spans = _NAME_BYTES + -(-sizes // _NAME_BYTES) * _NAME_BYTES
         self._starts = np.cumsum(spans) - spans
         self._size = max(1, int(spans.sum()))
@@ -60,12 +62,14 @@ class Marks:
         self.cells = np.frombuffer(mmap.mmap(descriptor, self._size), np.uint8)
 
     def first_cell(self, file: int, identity: tuple[object, ...]) -> int:
-        """Where the marks of a file begin in `cells`; -1 if they are about another file of that number.
+        """Where the marks of a file begin in `cells`; -1 if they are about another file, or there are none.
 
         Args:
             file: its number.
             identity: says which file it is, such as its inode and when it was changed.
         """
+        if not self._are_kept:
+            return -1
         digest = hashlib.blake2b(repr(identity).encode(), digest_size=_NAME_BYTES).digest()
         wanted = int.from_bytes(digest, "little", signed=True) or 1
         start = int(self._starts[file])

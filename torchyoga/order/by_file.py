@@ -286,7 +286,7 @@ class _Plan:
 
     def _cut(self, window: int) -> None:
         """Cuts the units into slices, and puts these into cells."""
-        per_shard = np.bincount(self.unit_shard, minlength=self.world)
+        per_shard = np.bincount(self.unit_shard)
         slices = np.minimum(per_shard, window)
         cells = np.maximum(per_shard + slices - 1, 0)
         self.slots = width = int(slices.max(initial=1))

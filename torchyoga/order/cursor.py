@@ -74,10 +74,9 @@ class Cursor:
         self._steps = None if position else 0  # batches of the epoch up to the place, on each rank
         self._entry = Entry(self._place, self._steps)  # where this process began the epoch
         self._last: Iteration | None = None  # the iteration that has delivered last
-        self._running = False  # an iteration has moved self._place past its beginning
-        self._bound = False  # set_epoch has named the epoch, and nothing has been delivered since
-        self._just_loaded = False  # a state was loaded, and set_epoch was not called since
-        self._loaded_epoch = 0
+        self._running = False  # an iteration has left self._place behind its beginning
+        self._bound = False  # set_epoch has named the epoch, and nothing was delivered since
+        self._loaded_epoch: int | None = None  # of a state, if no set_epoch came since
         self._has_forgotten = False  # True if a look at a first batch was undone
         self._rebase = 0  # what to add to the epochs of a trainer that counts from 0 again
         self._seen: dict[int, int] = {}  # epoch -> rows delivered, over all ranks, of the last few epochs
@@ -198,10 +197,16 @@ class Cursor:
                 "rows; another batch size would give the ranks unequal shares. Found "
                 f"batch_size={batch_size}; change it when the epoch is over"
             )
-        begun = Iteration(self, start, entry, batch_size, drop_last, in_order)
+        begun = Iteration(self, entry, batch_size, drop_last, in_order)
         begun.follows_peek = self.has_looked or self._has_forgotten
-        begun.came_from = self._place, self._entry, self._steps
+        begun.came_from = self._here()
         return begun
+
+    def _here(self) -> Entry:
+        """What is known of the epoch where this stands, as a state that was saved now would say."""
+        if self._place == self._entry.place:
+            return self._entry
+        return self._state_at(self._place, self._steps, None).entry
 
     def entry_of(self, start: Place) -> Entry:
         """The entry of the epoch in which an iteration starts."""
@@ -251,7 +256,7 @@ class Cursor:
         )
         self._bound = False
         self._place, self._running = rolled, rolled == place
-        self._steps = iteration.steps if self._running else 0
+        self._steps = iteration.steps
         self._entry = iteration.entry if self._running else Entry(rolled)
         self._last = iteration
         self._note_seen(place)
@@ -412,16 +417,16 @@ class Cursor:
         wanted = as_int("epoch", epoch, low=0) + self._rebase
         self._forget_look(wanted)
         if self._is_under_way(wanted):
-            self._just_loaded = False
+            self._loaded_epoch = None
         # A trainer that has saved its count before the end of the epoch may be one epoch behind.
-        if self._just_loaded and wanted < self.epoch <= self._loaded_epoch + 1:
+        if self._loaded_epoch is not None and wanted < self.epoch <= self._loaded_epoch + 1:
             self._rebase += self.epoch - wanted
             wanted = self.epoch
             warn_user(
                 f"set_epoch({epoch}) came after loading a state, in epoch {wanted}: the trainer counts its "
                 f"epochs anew, so its epoch {epoch} is taken as {wanted} from now on"
             )
-        self._just_loaded = False
+        self._loaded_epoch = None
         iteration = self._last
         if wanted == self.epoch:
             self._bound = True
@@ -447,7 +452,8 @@ class Cursor:
         if iteration is None or iteration.is_held or not self.has_looked:
             return
         if self.num_begun == 1 or epoch == iteration.start.epoch:
-            self._place, self._entry, self._steps = iteration.came_from
+            self._entry = iteration.came_from
+            self._place, self._steps = self._entry.place, self._entry.steps
             self._running, self._has_forgotten = False, True
 
     # -- the state
@@ -532,14 +538,13 @@ class Cursor:
             "left_out": list(self._left_out.written),
         }
 
-    def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
-        """The rows delivered before a start that this rank accounts for, and their weight."""
-        if start.share[1] > 1:
+    def share_before(self, entry: Entry) -> tuple[int, int]:
+        """The rows, and their weight, that this rank accounts for of what was delivered before an entry."""
+        if entry.place.share[1] > 1:
             return entry.share
-        fault = entry.fault if start == entry.place else 0
         if self.shard.rank:
-            return 0, fault
-        return start.position, (weight_until(self.order.seed, start) + fault) % PRIME
+            return 0, entry.fault
+        return entry.place.position, (weight_until(self.order.seed, entry.place) + entry.fault) % PRIME
 
     def _fault(self, place: Place, iteration: Iteration | None = None) -> int:
         """The weight of rows that came too often up to a place, minus that of rows that were lost."""
@@ -585,7 +590,7 @@ class Cursor:
         self._place = self._origin = place
         self._steps, self._entry, self._last = entry.steps, entry, None
         self._running = self._bound = False
-        self._just_loaded, self._loaded_epoch = True, place.epoch
+        self._loaded_epoch = place.epoch
         self._rebase = 0
         self._seen.clear()
         self._left_out, self._left = saved.left_out, None

@@ -35,8 +35,8 @@ class Account(Protocol):
     def reached(self, iteration: Iteration) -> None:
         """Takes note that an iteration has delivered more."""
 
-    def share_before(self, start: Place, entry: Entry) -> tuple[int, int]:
-        """The rows delivered before a start that this rank accounts for, and their weight."""
+    def share_before(self, entry: Entry) -> tuple[int, int]:
+        """The rows, and their weight, that this rank accounts for of what was delivered before an entry."""
 
     def check_generation(self, generation: int) -> None:
         """Raises StateError if a state was loaded since an iterator noted `generation`."""
@@ -50,8 +50,7 @@ class Iteration:
 
     Args:
         cursor: the cursor that has made it.
-        start: the place at which it begins.
-        entry: what is known about the epoch up to there.
+        entry: the place at which it begins, and what is known of the epoch up to there.
         batch_size: rows of its batches on each rank.
         drop_last: it leaves out a shorter last batch.
         in_order: False if batches may come in any order.
@@ -69,28 +68,29 @@ class Iteration:
         reported: rows over all ranks that the cursor knows of.
         asked: batches that torch has requested and not delivered, if rows are counted.
         is_over: True if its holder has seen the end.
-        came_from: where the cursor was before.
-        is_begun: True if the cursor knows about it; `is_saved`: if a state was taken of it; `may_be_left`: if
+        follows_peek: True if a first batch was looked at before; the cursor says so when it has made it.
+        came_from: where the cursor stood, and what it knew there; it says so, too.
+        is_begun: True if the cursor knows of it; `is_saved`: if a state was taken of it; `may_be_left`: if
             its caller leaves it early on purpose.
         source: where its indices come from, for the caller that has begun it.
     """
 
+    follows_peek: bool
+    came_from: Entry
+
     def __init__(
         self,
         cursor: Account,
-        start: Place,
         entry: Entry,
-        batch_size: int = 1,
-        drop_last: bool = False,
-        in_order: bool = True,
+        batch_size: int,
+        drop_last: bool,
+        in_order: bool,
     ) -> None:
         self.cursor = cursor
-        self.start, self.entry, self.generation = start, entry, cursor.generation
+        self.start, self.entry, self.generation = entry.place, entry, cursor.generation
         self.batch_size, self.drop_last = batch_size, drop_last
-        self.follows_peek = False
-        self.came_from: tuple[Place, Entry, int | None] = (start, entry, None)
         self.shard = cursor.shard
-        self.steps_before = entry.steps if start == entry.place else 0
+        self.steps_before = entry.steps
         self.again, self.peeked, self.reported = entry.again, 0, 0
         self.counts, self.is_begun, self.is_saved, self.is_over = True, False, False, False
         self.first_rows = 1
@@ -101,8 +101,7 @@ class Iteration:
         self._in_order = in_order
         self._previous: Iteration | None = None  # this iteration before it began again
         self._num_before = 0  # batches that it had delivered then
-        fault = entry.fault if start == entry.place else 0
-        self._begin(cursor.share_before(start, entry), fault)
+        self._begin(cursor.share_before(entry), entry.fault)
 
     def _begin(self, before: tuple[int, int], fault: int) -> None:
         """Nothing has been delivered from `start` on."""

@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 def skipped(ranges: Ranges, count: int) -> Ranges:
     """The ranges without the first `count` of their numbers."""
-    return _sliced(ranges, count, sum(map(len, ranges)), 1) if count and ranges else ranges
+    return _sliced(ranges, count, sum(map(len, ranges)), 1)
 
 
 def _sliced(ranges: Ranges, start: int, stop: int, step: int) -> Ranges:

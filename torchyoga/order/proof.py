@@ -68,7 +68,7 @@ def weight_until(seed: int, place: Place) -> int:
 
 def weight_of_share(seed: int, start: Place, shard: Shard, length: int, rows: int) -> int:
     """The weight of a rank's first `rows` rows from `start` on."""
-    if shard.run_length == 1 or shard.num_replicas == 1 or start.left:
+    if shard.run_length == 1 or start.left:
         return weight(seed, start.epoch, taken(start, shard, length, 0, rows))
     base, world = _base(seed, start.epoch), shard.num_replicas
     full = min(

@@ -292,7 +292,7 @@ def written(ranges: Ranges) -> list[list[int]]:
 
 def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
     """The ranges of a state, if they are in order."""
-    if not all(is_count(number) for some in lists for number in some):
+    if len(lists) > _MOST_LEFT or not all(is_count(number) for some in lists for number in some):
         raise ValueError
     ranges = tuple(range(start, *others) for start, *others in lists)
     end = 0
@@ -300,7 +300,7 @@ def _read_ranges(lists: Sequence[Sequence[int]]) -> Ranges:
         if not some or some.step < 1 or some.start < end:
             raise ValueError
         end = some[-1] + 1
-    if len(ranges) > _MOST_LEFT or any(len(some) not in (2, 3) for some in lists):
+    if any(len(some) not in (2, 3) for some in lists):
         raise ValueError
     return ranges
 

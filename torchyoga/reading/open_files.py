@@ -33,6 +33,7 @@ Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum
+_FIRST_WAIT = 8  # reads before a block that was not in memory is asked about again
 # What may be checked in whole blocks: some at first, some for each row and byte that is read, and how much of
 # that is kept for a later read.
 _FIRST_CREDIT, _ROW_CREDIT, _BYTE_CREDIT, _MOST_CREDIT = 2**25, 2**13, 16, 2**26
@@ -82,6 +83,8 @@ class _Stored:
         self._warmth = warmth
         self._credit = _FIRST_CREDIT
         self._damaged: set[int] = set()  # blocks some of whose bytes are not what was written
+        self._reads = 0
+        self._absent: dict[int, tuple[int, int]] = {}  # block -> read at which to ask again, and since when
         # For each block: where it lies, its checksum, and where its units' checksums lie, if it has any.
         self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
         self._part = part
@@ -126,6 +129,7 @@ class _Stored:
         left = self.checks.open(blocks)
         if not len(left):
             return
+        self._reads += 1
         count = len(items) if last is None else int((last - items).sum())
         affordable = self._credit + _ROW_CREDIT * len(items) + _BYTE_CREDIT * count * self._stride
         self._credit = min(affordable, _MOST_CREDIT)
@@ -149,13 +153,20 @@ class _Stored:
         pages = opened.file.pages
         if pages.were_all and not self._warmth.cold:
             return True
+        again, since = self._absent.get(block, (0, self._reads))
+        if self._reads < again:
+            return False
         found = pages.are_there(opened.file.address + offset, nbytes)
-        return not self._warmth.cold if found is None else found
+        if found is None:
+            return not self._warmth.cold
+        if not found:  # asked again later and later, as asking takes its time
+            self._absent[block] = 2 * self._reads - since + _FIRST_WAIT, since
+        return found
 
     def _check_whole(self, blocks: Ints) -> None:
         """Checks blocks, each given once, as a whole; leaves damaged ones, some of whose rows are sound."""
         found = self._memory.checksums(self.addresses.take(blocks), self.nbytes.take(blocks))
-        sound = np.fromiter(found, np.int64, len(blocks)) == self._crcs.take(blocks)
+        sound = found == self._crcs.take(blocks)
         self._damaged.update(blocks[~sound].tolist())
         self.checks.mark_blocks(blocks[sound])
 
@@ -171,13 +182,12 @@ class _Stored:
             expected[some] = self._memory.gather(places[some] + 4 * nth[some], 4, fresh).view("<u4")
         starts = self.addresses.take(blocks) + low
         sizes = np.minimum(size, self.nbytes.take(blocks) - low)
-        found = self._memory.checksums(starts, sizes)
-        for i, (crc, right) in enumerate(zip(found, expected.tolist(), strict=True)):
-            if crc != right:
-                self.checks.mark(units[:i], blocks[:i])
-                file, within = self.file_of(int(blocks[i]))
-                self._opened[file].check(self._part, within, int(nth[i]), int(low[i]), int(low[i] + size[i]))
-        self.checks.mark(units, blocks)
+        wrong = np.flatnonzero(self._memory.checksums(starts, sizes) != expected)
+        sound = int(wrong[0]) if len(wrong) else len(units)
+        self.checks.mark(units[:sound], blocks[:sound])
+        for i in wrong.tolist():
+            file, within = self.file_of(int(blocks[i]))
+            self._opened[file].check(self._part, within, int(nth[i]), int(low[i]), int(low[i] + size[i]))
 
     def file_of(self, block: int) -> tuple[int, int]:
         """The place of the file of a block among the open ones, and its number there."""

@@ -296,5 +296,5 @@ class Begun(NamedTuple):
             )
         self.iteration.is_saved = self.iteration.is_saved or steps > 0
         found.batch_size, found.drop_last, found.taken = batch_size, drop_last, steps
-        found.steps_before = found.entry.steps if found.start == found.entry.place else 0
+        found.steps_before = found.entry.steps
         return found.cursor.state_of(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -18,7 +19,9 @@ from torch.utils.data import Dataset, default_collate
 
 import torchyoga as yoga
 
-faulthandler.dump_traceback_later(270)  # shows where it hangs, before the harness gives up
+# One import of torch for all workers that a run forks from its server.
+multiprocessing.set_forkserver_preload(["torch", "torchyoga"])
+faulthandler.dump_traceback_later(270)  # where it hangs, before the harness's patience ends
 RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
