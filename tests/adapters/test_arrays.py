@@ -19,7 +19,7 @@ from starts import FRESH_STARTS
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays, is_arrays
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.rows.block import Collector
+from torchyoga.rows.collector import Collector
 from torchyoga.testing import assert_rows_equal, check_resume, check_source
 
 DTYPES = st.one_of(
