@@ -372,7 +372,7 @@ def joined(blocks: Sequence[Block]) -> Block:
 
 
 def _joined(pieces: Sequence[Data]) -> Data:
-    values = np.concatenate([piece.values for piece in pieces])
+    values = np.concatenate([piece.values for piece in pieces], dtype=pieces[0].dtype)  # of any byte order
     if pieces[0].offsets is None:
         return Data(values)
     lengths = [np.diff(piece.part("offsets")) for piece in pieces]
