@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -10,6 +11,7 @@ import pickle
 import random
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,7 @@ from children import status_of_child
 from infiles import InFiles
 from starts import FRESH_STARTS
 from torch.utils.data import Dataset, IterableDataset, Subset
-from waiting import eventually
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga.errors import StateError
@@ -290,6 +292,28 @@ def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
         for child in set(multiprocessing.active_children()) - before:
             child.join(300)
         assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_an_error_that_was_handled_keeps_no_process(broken: Dataset[int], in_order: bool) -> None:
+    """Left to the garbage collector, workers would end after ten seconds: torch has lost their queues then."""
+    before = set(multiprocessing.active_children())
+
+    def train() -> weakref.ref[Any]:
+        iterator = iter(yoga.DataLoader(broken, batch_size=4, num_workers=2, in_order=in_order))
+        with contextlib.suppress(RuntimeError):
+            while True:
+                next(iterator)
+        return weakref.ref(iterator)
+
+    gc.disable()
+    try:
+        assert train()() is None
+        for child in set(multiprocessing.active_children()) - before:
+            child.join(PATIENCE)
+    finally:
+        gc.enable()
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_a_loader_pickles(ref: yoga.DataRef) -> None:
