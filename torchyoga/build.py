@@ -38,6 +38,7 @@ __all__ = ["BlockSource", "BuildOptions", "RowSource", "Source", "build"]
 
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
+_LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
 _ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
 _BLOCK_ROWS = 65536  # at most, however small the rows
 _NOTICE_BYTES = 2**30  # a source without a known end is logged at this size, and whenever it has doubled
@@ -240,18 +241,25 @@ class _Build:
 
     def _blocks_of_rows(self, bar: Bar) -> Iterator[Block]:
         assert isinstance(self.source, RowSource)
-        collector = self._collector
-        number = self.rows_done + len(collector)
+        collector, block_bytes = self._collector, self.options.block_bytes
+        shown = number = self.rows_done + len(collector)
+        next_look = 0.0
         for row in self._asked(partial(self.source.rows, number)):
             collector.add(row, number)
             number += 1
             self._check_bound(number)
-            bar.update()
-            full = collector.nbytes >= self.options.block_bytes or len(collector) >= _BLOCK_ROWS
-            learned = self.schema is not None or len(collector) >= _ROWS_TO_LEARN
-            if full or (learned and self._file_is_old()):
+            is_full = collector.nbytes >= block_bytes or len(collector) >= _BLOCK_ROWS
+            now = time.monotonic()
+            if now >= next_look:  # not at every row: a look takes as long as a quick row
+                next_look = now + _FILE_SECONDS / _LOOKS
+                bar.update(number - shown)
+                shown = number
+                learned = self.schema is not None or len(collector) >= _ROWS_TO_LEARN
+                is_full = is_full or (learned and self._file_is_old())
+            if is_full:
                 yield collector.take()
                 self._notice(number)
+        bar.update(number - shown)
         if len(collector):
             yield collector.take()
         if self.seekable and number != self.source.length:

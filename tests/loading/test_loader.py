@@ -296,7 +296,7 @@ def test_leaving_early_leaves_no_process_behind(ref: yoga.DataRef) -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_an_error_that_was_handled_keeps_no_process(broken: Dataset[int], in_order: bool) -> None:
-    """Left to the garbage collector, workers would end after ten seconds: torch has lost their queues then."""
+    """Left to the garbage collector, workers would end after ten seconds, for torch loses their queues."""
     before = set(multiprocessing.active_children())
 
     def train() -> weakref.ref[Any]:

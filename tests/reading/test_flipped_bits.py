@@ -123,11 +123,10 @@ def test_a_flipped_bit_is_found(kept: Path, file: Path, lies: Callable[[Path], N
         flip(file, place)
         lies(file)
         ref = ref_of(kept)
-        loader = loader_of(ref)
-        count, is_found = delivered(loader)
-        assert is_found, (part, block)
-        assert count < ROWS
-        assert delivered(loader)[1]  # and again
+        for _ in range(2):
+            count, is_found = delivered(loader_of(ref))
+            assert is_found, (part, block)
+            assert count < ROWS
         flip(file, place)
 
 

@@ -392,6 +392,7 @@ def interleaved(
         empty: makes memory for so many bytes.
 
     Example:
+        >>> from torchyoga.rows.collector import block_of
         >>> one, other = block_of([{"x": 1}, {"x": 2}]), block_of([{"x": 3}])
         >>> Rows(interleaved([(np.array([0, 2]), one), (np.array([1]), other)])).exact()
         [{'x': 1}, {'x': 3}, {'x': 2}]
