@@ -20,6 +20,8 @@ from torchyoga.build import BuildOptions
 from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
+from torchyoga.mapped.marks import Marks
+from torchyoga.reading.dataref import VersionRef
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store
@@ -170,6 +172,22 @@ def test_a_child_that_was_forked_before_the_first_row_is_believed(kept: Path, fi
     stored = reader._shelf.columns[0][0].stored  # type: ignore[union-attr]
     assert ref._version.marks.cells.any()  # type: ignore[attr-defined]
     assert stored.checks.complete
+
+
+def test_marks_of_other_files_are_not_taken(kept: Path, file: Path) -> None:
+    """The version may have been converted while a process was being started."""
+    ref: Any = ref_of(kept)
+    sizes = [entry.nbytes for entry in ref.manifest.files]
+    for nbytes, are_taken in ((sizes, True), ([1], False), ([], False), ([*sizes, 5], False)):
+        marks = Marks(nbytes)
+        again: Any = VersionRef(ref.where, ref.manifest, True, marks)
+        assert (again._version.marks is marks) == are_taken
+        assert len(again[[*range(ROWS)]]) == ROWS
+
+
+def test_a_pickled_reference_holds_no_sizes_of_files(kept: Path) -> None:
+    ref: Any = ref_of(kept)
+    assert ref.__reduce__()[1][-1] is None
 
 
 def test_without_a_fast_checksum_bits_are_found_as_well(kept: Path, file: Path) -> None:

@@ -39,7 +39,7 @@ class Marks:
     Pickled for a process that is being started, they are the same memory there, where the system can do that;
     else they begin anew.
 
-    Args:
+    Attributes:
         nbytes: (files,) size of each file.
 
     Example:
@@ -49,7 +49,7 @@ class Marks:
     """
 
     def __init__(self, nbytes: Sequence[int]) -> None:
-        self._nbytes = nbytes
+        self.nbytes = tuple(nbytes)
         self._are_kept = sum(nbytes) <= _MOST_BYTES
         sizes = -(-np.array(nbytes if self._are_kept else (), np.int64) // CELL)
         spans = _NAME_BYTES + -(-sizes // _NAME_BYTES) * _NAME_BYTES
@@ -79,17 +79,18 @@ class Marks:
         # Looked at again: another process may have been first, with another file.
         return start + _NAME_BYTES if int(name[0]) == wanted else -1
 
-    def __reduce__(self) -> tuple[object, ...]:
+    @staticmethod
+    def can_be_passed() -> bool:
+        """True while a process is being started that can have the same memory."""
         spawning = context.get_spawning_popen()
-        if (
-            spawning is None
-            or not hasattr(spawning, "duplicate_for_child")
-            or not hasattr(os, "memfd_create")
-        ):
-            return Marks, (self._nbytes,)
+        return hasattr(spawning, "duplicate_for_child") and hasattr(os, "memfd_create")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if not self.can_be_passed():
+            return Marks, (self.nbytes,)
         if self._descriptor < 0:
             self._give_descriptor()
-        return _shared, (self._nbytes, reduction.DupFd(self._descriptor))
+        return _shared, (self.nbytes, reduction.DupFd(self._descriptor))
 
     def _give_descriptor(self) -> None:
         """Moves the marks to memory that has a descriptor; forked children keep the old one."""

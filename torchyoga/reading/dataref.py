@@ -469,7 +469,8 @@ class VersionRef(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         version = self._version
-        return _reopened, (self.where, self.manifest.fingerprint, version.verify, version.marks)
+        marks = version.marks if version.marks.can_be_passed() else None
+        return _reopened, (self.where, self.manifest.fingerprint, version.verify, marks)
 
 
 class _Version:
@@ -483,7 +484,9 @@ class _Version:
         self.manifest = manifest
         self.verify = verify
         # Made now: processes that are forked before the first row is read share it, too.
-        self.marks = marks or self._new_marks()
+        self.marks = self._new_marks()
+        if marks is not None and marks.nbytes == self.marks.nbytes:  # else it was converted since
+            self.marks = marks
         self._reader: Reader | None = None
 
     def _new_marks(self) -> Marks:
@@ -532,7 +535,7 @@ class _Version:
             self.where.follow(self.manifest.files, files, progress)
 
 
-def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks) -> VersionRef:
+def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:
     return VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
 
 

@@ -145,18 +145,16 @@ class _Stored:
 
     def _is_in_memory(self, block: int) -> bool:
         """True if reading a whole block will not wait for the disk, as far as can be known."""
-        file, within = self.file_of(block)
-        opened = self._opened[file]
-        offset, nbytes = int(opened.extents[self._part].offsets[within]), int(self.nbytes[block])
+        nbytes = int(self.nbytes[block])
         if nbytes < CELL:
             return True  # reading it costs no more than reading a row of it
-        pages = opened.file.pages
+        pages = self._opened[self.file_of(block)[0]].file.pages
         if pages.were_all and not self._warmth.cold:
             return True
         again, since = self._absent.get(block, (0, self._reads))
         if self._reads < again:
             return False
-        found = pages.are_there(opened.file.address + offset, nbytes)
+        found = pages.are_there(int(self.addresses[block]), nbytes)
         if found is None:
             return not self._warmth.cold
         if not found:  # asked again later and later, as asking takes its time

@@ -20,7 +20,7 @@ import torch
 from ..errors import SchemaError
 from .block import Block, Data, Rows
 from .leaf import Leaf, encode
-from .schema import Column, Node, Schema, column_of, leaves_like, path_name, split
+from .schema import Column, Node, Schema, column_of, leaf_paths, leaves_like, path_name, split
 from .types import Array, Row
 
 __all__ = ["Collector", "block_of"]
@@ -45,9 +45,7 @@ class Collector:
         self._first: list[list[Leaf]] = []  # the rows before there is a schema
         self._columns = [_Values(column) for column in schema.columns] if schema else []
         self._count = 0  # of rows in the columns; what they hold beyond that is of a row that did not fit
-        self._row_type: type | None = (
-            None  # of rows that nest as expected, if they can be taken apart quickly
-        )
+        self._row_type: type | None = None  # of rows that can be taken apart quickly
         self._puts: list[tuple[str | int, Put]] = []
 
     def __len__(self) -> int:
@@ -72,7 +70,7 @@ class Collector:
             elif self._first:
                 for index, (expected, leaf) in enumerate(zip(self._first[0], found, strict=True)):
                     if (expected.kind, expected.dtype) != (leaf.kind, leaf.dtype):
-                        name = _nth_name(self._tree, index)
+                        name = path_name([*leaf_paths(self._tree)][index])
                         _refuse(name, f"{expected.kind} {expected.dtype}", f"{leaf.kind} {leaf.dtype}")
         except SchemaError as error:
             raise SchemaError(f"row {number} does not fit: {error}") from None
@@ -283,23 +281,9 @@ def _bytes_of(array: Array) -> bytes | memoryview:
     return array.tobytes() if array.nbytes < _WORTH_NO_COPY else array.reshape(-1).view(np.uint8).data
 
 
-def _nth_name(tree: Node, index: int) -> str:
-    from_tree = _paths(tree, ())
-    return path_name(from_tree[index])
-
-
-def _paths(node: Node, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-    if node.kind == "leaf":
-        return [path]
-    keys = node.keys or range(len(node.children))
-    return [
-        found for key, child in zip(keys, node.children, strict=True) for found in _paths(child, (*path, key))
-    ]
-
-
 def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
     columns = []
-    for path, leaves_ in zip(_paths(tree, ()), zip(*rows, strict=True), strict=True):
+    for path, leaves_ in zip(leaf_paths(tree), zip(*rows, strict=True), strict=True):
         first = leaves_[0]
         column = column_of(
             path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_)

@@ -428,11 +428,12 @@ def _key_name(key: str | int) -> str:
 
 
 def _leaf_names(tree: Node) -> list[str]:
-    return [path_name(path) for path in _leaf_paths(tree, ())]
+    return [path_name(path) for path in leaf_paths(tree, ())]
 
 
-def _leaf_paths(node: Node, path: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+def leaf_paths(node: Node, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of each leaf of a tree, in order."""
     if node.kind == "leaf":
         yield path
     for key, child in zip(node.keys or range(len(node.children)), node.children, strict=True):
-        yield from _leaf_paths(child, (*path, key))
+        yield from leaf_paths(child, (*path, key))
