@@ -30,7 +30,7 @@ from common import ratio
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
-from torchyoga.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, build
 from torchyoga.stores.downloads import Downloads
 
 SERVER = Path(__file__).parents[1] / "tests" / "remote" / "programs" / "s3.py"

@@ -18,7 +18,7 @@ PACKAGE = DOCS.parent / "torchyoga"
 PICTURE, PAGE = DOCS / "images" / "rooms.svg", DOCS / "design.md"
 # Each room on a road is imported by one before it.
 ROADS = {
-    "in": ("storage", "adapters", "build", "rows", "formats", "versions", "stores"),
+    "in": ("storage", "adapters", "building", "rows", "formats", "versions", "stores"),
     "out": ("loading", "order", "reading", "mapped", "rows"),
 }
 SIGNS = {"in": "the way in: your data to a published version", "out": "the way out: an index to a batch"}

@@ -16,7 +16,7 @@ from waiting import eventually
 import torchyoga as yoga
 from torchyoga import build
 from torchyoga import storage as storages
-from torchyoga.build import BuildOptions
+from torchyoga.building.build import BuildOptions
 
 __all__ = ["DirectoryWorld", "StoreWorld", "kill_many", "make_small_files"]
 

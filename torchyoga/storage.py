@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from .adapters.sources import dataset_and_source
-from .build import BuildOptions, build
+from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
 from .caching.staleness import Stale
 from .caching.submission import submitted

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from .build import BuildOptions
+from .building.build import BuildOptions
 from .caching.submission import submitted
 from .errors import BusyError, CorruptError, ExistsError, NotFoundError, SchemaError, YogaError
 from .files.checksum import crc32

@@ -647,7 +647,7 @@ def test_the_memory_of_a_block_may_be_used_again_once_the_next_is_written(
     schema = yoga.Schema.of(np.int64(1))
     writer = formats.format_named("hdf5").Writer(str(tmp_path / "x.h5"), schema, compression)
     gate = threading.Event()
-    writer._writing.submit(gate.wait, PATIENCE)
+    writer.later(lambda: gate.wait(PATIENCE))
     late = threading.Timer(0.2, gate.set)
     memory = [np.empty(num_rows, np.int64) for _ in range(2)]
     late.start()

@@ -16,7 +16,7 @@ from starts import FRESH_STARTS
 from waiting import PATIENCE
 
 import torchyoga
-from torchyoga.build import BuildOptions
+from torchyoga.building.build import BuildOptions
 from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS

@@ -15,7 +15,7 @@ import pytest
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
-from torchyoga.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
 from torchyoga.stores.downloads import Downloads
 

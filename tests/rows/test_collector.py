@@ -9,8 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from interrupting import interrupted
 
 from torchyoga.errors import SchemaError
+from torchyoga.rows import collector as collector_room
 from torchyoga.rows.block import Block, Rows, equal_blocks, joined
 from torchyoga.rows.collector import Collector
 from torchyoga.rows.schema import Schema
@@ -201,3 +203,20 @@ def test_blocks_follow_each_other() -> None:
             assert (len(collector), collector.nbytes) == (0, 0)
     rows = [row for block in blocks for row in Rows(block).exact()]
     assert rows == [{"a": number, "t": "t" * number} for number in range(9)]
+
+
+def test_interrupted_while_it_is_emptied_it_has_all_rows_or_none() -> None:
+    rows = [{"a": number, "b": "t" * number, "c": np.arange(number)} for number in range(5)]
+    schema = Schema.of(rows[0], ragged=["c"])
+    line, goes_on, outcomes = 0, True, set()
+    while goes_on:
+        collector = Collector(schema)
+        for number, row in enumerate(rows):
+            collector.add(row, number)
+        goes_on = interrupted(collector.take, collector_room.__file__, line)
+        outcomes.add(len(collector))
+        if len(collector):
+            assert_rows_equal([*Rows(collector.take()).exact()], rows)
+        line += 1
+        assert line < 1000
+    assert outcomes == {0, 5}

@@ -25,7 +25,8 @@ from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.map_style import MapSource
 from torchyoga.adapters.python import IteratorSource
 from torchyoga.adapters.ref import RefSource
-from torchyoga.build import BlockSource, BuildOptions, RowSource, build
+from torchyoga.building.build import BuildOptions, build
+from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.dataref import VersionRef
@@ -228,7 +229,7 @@ def test_a_build_that_cannot_be_continued_starts_over(tmp_path: Path, damage: st
 
 def test_many_files_are_recorded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of recording a file does not grow with the files before it; half a line is ignored."""
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 1)
+    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 1)
     store, source = Store(tmp_path), Breakable([*range(50)])
     source.breaks = {30: OSError("offline")}
     with pytest.raises(OSError, match="offline"):
@@ -480,7 +481,7 @@ def test_an_empty_source_keeps_the_schema_that_was_passed(tmp_path: Path) -> Non
 def test_an_endless_source_is_reported_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 10_000)
+    monkeypatch.setattr("torchyoga.building.build._NOTICE_BYTES", 10_000)
 
     def rows() -> Iterator[int]:
         yield from itertools.count()
@@ -501,7 +502,7 @@ import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.adapters.map_style import MapSource
-from torchyoga.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, build
 from torchyoga.stores.local import Store
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -562,7 +563,7 @@ def test_blocks_without_a_known_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    monkeypatch.setattr("torchyoga.build._NOTICE_BYTES", 1000)
+    monkeypatch.setattr("torchyoga.building.build._NOTICE_BYTES", 1000)
     ref = built(store, Sequential(50), "1")
     assert list(ref) == list(range(350))
     assert [record.getMessage().split(" rows")[0] for record in caplog.records][:2] == [

@@ -583,10 +583,10 @@ def test_the_fingerprint_depends_on_the_rows_only(
     assert storage.submit(ROWS[1:] + ROWS[:1], "a", "3").fingerprint != one
     changed = [*ROWS[:-1], {**ROWS[-1], "y": (39, "38")}]
     assert storage.submit(changed, "a", "4").fingerprint != one
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 7)
-    monkeypatch.setattr("torchyoga.build._ROWS_TO_LEARN", 4)
-    monkeypatch.setattr("torchyoga.build._FILE_SECONDS", 0.0)  # a file a block
-    monkeypatch.setattr("torchyoga.build._FILE_SHARE", 0.0)
+    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 7)
+    monkeypatch.setattr("torchyoga.building.build._ROWS_TO_LEARN", 4)
+    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)  # a file a block
+    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
     small = storage.submit(ROWS, "a", "5")
     assert len(list((storage.path / "a" / "5").iterdir())) > 5
     assert small.fingerprint == one
@@ -757,10 +757,10 @@ def test_an_empty_version_is_converted(storage: yoga.Storage) -> None:
 def test_many_files_of_other_formats_in_one_storage(
     storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchyoga.build._BLOCK_ROWS", 3)
-    monkeypatch.setattr("torchyoga.build._ROWS_TO_LEARN", 4)
-    monkeypatch.setattr("torchyoga.build._FILE_SECONDS", 0.0)  # a file a block
-    monkeypatch.setattr("torchyoga.build._FILE_SHARE", 0.0)
+    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 3)
+    monkeypatch.setattr("torchyoga.building.build._ROWS_TO_LEARN", 4)
+    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)  # a file a block
+    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
     for compression in (None, "gzip") if FORMAT == "hdf5" else (None,):
         version = str(compression)
         schema = yoga.Schema.of(ROWS[1], ragged=["t"])

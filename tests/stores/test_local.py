@@ -27,7 +27,7 @@ from waiting import PATIENCE
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
-from torchyoga.build import BuildOptions, build
+from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import BusyError, CorruptError, NotFoundError, YogaError
 from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS

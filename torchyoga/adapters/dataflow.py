@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Protocol, TypeGuard
 
-from ..build import RowSource
+from ..building.sources import RowSource
 from ..rows.types import Row
 
 __all__ = ["DataflowSource", "source_of"]

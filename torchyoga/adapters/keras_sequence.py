@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..build import RowSource
+from ..building.sources import RowSource
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.tree import mapped

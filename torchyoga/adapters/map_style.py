@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch.utils.data import DataLoader
 
-from ..build import RowSource
+from ..building.sources import RowSource
 from ..reading.dataref import DataRef
 from ..rows.types import Row
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..build import RowSource
+from ..building.sources import RowSource
 from ..rows.types import Row
 
 __all__ = ["IteratorSource", "source_of"]

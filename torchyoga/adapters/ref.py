@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..build import BlockSource
+from ..building.sources import BlockSource
 from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.schema import Schema

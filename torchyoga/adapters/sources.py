@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..build import BlockSource, RowSource, Source
+from ..building.sources import BlockSource, RowSource, Source
 from ..reading.dataref import DataRef
 from ..rows.schema import Schema
 from ..views.mapped import flattened

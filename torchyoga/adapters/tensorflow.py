@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import torch
 
-from ..build import BlockSource
+from ..building.sources import BlockSource
 from ..compound import RaggedParts, SparseParts, StringParts
 from ..errors import SchemaError, StateError
 from ..order.full import as_int

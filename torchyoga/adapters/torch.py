@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from torch.utils.data import Dataset, IterableDataset
 
-from ..build import RowSource
+from ..building.sources import RowSource
 from ..reading.dataref import DataRef
 from ..rows.types import Row
 from .map_style import MapSource, MapStyle

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from ..build import RowSource
+from ..building.sources import RowSource
 from ..errors import SchemaError
 from ..rows.leaf import Leaf
 from ..rows.schema import Node, leaves_like, split

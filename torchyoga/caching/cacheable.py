@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import ParamSpec
 
-from ..build import BuildOptions
+from ..building.build import BuildOptions
 from ..errors import ExistsError, NotFoundError
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, VersionRef

@@ -8,7 +8,8 @@ from functools import partial
 
 from ..adapters.sources import dataset_and_source
 from ..adapters.watched import Watched
-from ..build import BuildOptions, RowSource, build
+from ..building.build import BuildOptions, build
+from ..building.sources import RowSource
 from ..process.warned import warn_user
 from ..reading.dataref import VersionRef
 from ..rows.types import Json

@@ -19,9 +19,8 @@ import io
 import json
 import os
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import h5py
@@ -33,6 +32,7 @@ from ..files.checksum import combine_crc32, crc32
 from ..mapped.checks import unit_bytes_of, unit_checksums
 from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
+from ..process.task_thread import TaskThread
 from ..rows.block import Block
 from ..rows.schema import Column, Schema
 from ..rows.types import Array, Json
@@ -53,7 +53,7 @@ SUFFIX = ".h5"
 _CHUNK_BYTES = 2**20  # HDF5's own cache of chunks holds one of these
 _COMPRESSED_CHUNK_BYTES = 2**16  # a row costs the decoding of its chunk
 _WIDTH = 5  # numbers of a chunk in the index: offset, bytes, CRC-32, filters left out, CRC-32 of the items
-_MOST_UNDER_WAY = 16  # chunks
+_MOST_WAITING = 16  # chunks
 _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
 _MOST_DIMENSIONS = 32  # HDF5's limit, including those of rows and of the elements of text
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
@@ -78,8 +78,7 @@ class Writer:
         self.file = h5py.File(self._output, "w", libver=_LIBRARY, track_order=True)
         self.file.create_group("columns", track_order=True)
         # One core prepares chunks while another writes; the latter makes all calls of HDF5 but the last ones.
-        self._writing = ThreadPoolExecutor(1)
-        self._under_way: deque[Future[None]] = deque()
+        self._writing = TaskThread("hdf5", _MOST_WAITING)
         self.compressing = ThreadPoolExecutor(os.cpu_count() or 1) if compression == "gzip" else None
         self._properties: dict[tuple[object, ...], h5p.PropDCID] = {}  # shared by datasets that look alike
         self._with_groups = h5p.create(h5p.LINK_CREATE)
@@ -90,7 +89,7 @@ class Writer:
         """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
         crcs = []
         with self._output.checked():
-            self._settle(0)  # the caller may now reuse the memory of the previous block
+            self._writing.settle()  # the caller may now reuse the memory of the previous block
             for parts, data in zip(self._parts, block.data, strict=True):
                 elements = parts[0].num_items
                 for part in parts:
@@ -121,12 +120,7 @@ class Writer:
 
     def later(self, task: Callable[[], None]) -> None:
         """Runs a task soon, after those passed before."""
-        self._under_way.append(self._writing.submit(task))
-        self._settle(_MOST_UNDER_WAY)
-
-    def _settle(self, most: int) -> None:
-        while len(self._under_way) > most:
-            self._under_way.popleft().result()
+        self._writing.add(task)
 
     def close(self) -> Json:
         """Syncs the file and returns plain data with which `read_extents` finds the chunks again."""
@@ -143,7 +137,7 @@ class Writer:
         for parts in self._parts:
             for part in parts:
                 part.write_rest()
-        self._settle(0)
+        self._writing.settle()
         for parts in self._parts:
             for part in parts:
                 part.finish()
@@ -175,9 +169,9 @@ class Writer:
         """Closes the file, complete or not."""
         self._output.give_up()
         self._parts = []  # they refer to this writer; so no reference cycle is left to collect
-        for pool in (self.compressing, self._writing):
-            if pool is not None:
-                pool.shutdown(cancel_futures=True)
+        self._writing.close()
+        if self.compressing is not None:
+            self.compressing.shutdown(cancel_futures=True)
         with contextlib.suppress(Exception):  # the file will never be read
             self.file.close()
         self._output.close()

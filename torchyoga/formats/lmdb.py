@@ -16,7 +16,7 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import lmdb
@@ -25,8 +25,10 @@ import numpy.typing as npt
 
 from ..errors import CorruptError
 from ..files.checksum import crc32
+from ..files.writeback import Writeback
 from ..mapped.checks import unit_bytes_of, unit_checksums
 from ..mapped.gather import Bytes
+from ..process.task_thread import TaskThread
 from ..rows.block import Block
 from ..rows.schema import Schema
 from ..rows.types import Json
@@ -55,7 +57,7 @@ class Writer:
         self._sizes: list[list[int]] = []
         self._units: list[list[npt.NDArray[np.uint32]]] = []
         self._unit_bytes = [unit_bytes_of(size) for c in schema.columns for size in c.part_bytes]
-        self._checksums = ThreadPoolExecutor(1)
+        self._checksums = TaskThread("checksums")
         # Nothing has to be durable before close() syncs, since nothing is listed earlier; so no sync in
         # between. Not writemap: a full disk would then end the process with SIGBUS instead of an error.
         try:
@@ -65,6 +67,7 @@ class Writer:
         except lmdb.Error as error:
             raise _as_os_error(error, path, 0) from error
         self._page_size = self._env.stat()["psize"]
+        self._writeback = Writeback(path)
 
     def write(self, block: Block) -> list[int]:
         """Appends a block; returns the CRC-32 of each part. OSError if the disk is full."""
@@ -82,18 +85,19 @@ class Writer:
                     )
                 )
         # One core copies and writes while another computes; both release Python's lock.
-        crcs = self._checksums.submit(lambda: [crc32(data.data) for _, data in parts])
-        units = self._checksums.submit(self._units_of, [data for _, data in parts])
+        self._checksums.add(partial(self._add_checksums, [data for _, data in parts]))
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
-        self._crcs.append(crcs.result())
-        self._units.append(units.result())
         self.nbytes += sum(self._sizes[-1])
+        self._writeback.grow(sum(self._sizes[-1]))
+        self._checksums.settle()
         return self._crcs[-1]
 
-    def _units_of(self, parts: list[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint32]]:
-        return [unit_checksums(data, size) for data, size in zip(parts, self._unit_bytes, strict=True)]
+    def _add_checksums(self, parts: list[npt.NDArray[np.uint8]]) -> None:
+        self._crcs.append([crc32(data.data) for data in parts])
+        sizes = zip(parts, self._unit_bytes, strict=True)
+        self._units.append([unit_checksums(data, size) for data, size in sizes])
 
     def _put(self, parts: list[tuple[bytes, npt.NDArray[np.uint8]]]) -> None:
         needed = sum(data.nbytes + 4 * self._page_size for _, data in parts)
@@ -147,7 +151,8 @@ class Writer:
 
     def abort(self) -> None:
         """Closes the file, complete or not."""
-        self._checksums.shutdown()
+        self._checksums.close()
+        self._writeback.close()
         self._env.close()
 
     def _places(self) -> list[list[int]]:

@@ -35,7 +35,8 @@ _PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
 class Collector:
     """Gathers rows into a block; learns the schema from the first rows unless it is given.
 
-    A column is ragged if the rows of the first block differ in shape.
+    A column is ragged if the rows of the first block differ in shape. Whoever is interrupted in a call, as by
+    Ctrl-C, may still take the rows that are whole, and add no more.
     """
 
     def __init__(self, schema: Schema | None = None) -> None:
@@ -129,8 +130,10 @@ class Collector:
                 self._keep(leaves)
             self._first = []
         self._forget_rest()  # of a row at which the program was interrupted
-        block = Block(self.schema, self._count, tuple(values.taken() for values in self._columns))
+        block = Block(self.schema, self._count, tuple(values.joined() for values in self._columns))
+        # First the count: interrupted between two columns, the collector still has rows that are whole.
         self._count = self.nbytes = 0
+        self._forget_rest()
         return block
 
 
@@ -163,8 +166,8 @@ class _Values:
         if self._shapes is not None:
             del self._shapes[count:]
 
-    def taken(self) -> Data:
-        """All values as one array; from now on there are none."""
+    def joined(self) -> Data:
+        """All values as one array."""
         column, items = self.column, self._items
         storage, count = column.storage, len(items)
         if self._are_numbers:
@@ -173,14 +176,11 @@ class _Values:
             joined = bytearray().join(items)
             values = np.frombuffer(joined, storage) if joined else np.empty(0, storage)
         if column.shape is not None:
-            data = Data(values.reshape(count, *column.shape))
-        else:
-            offsets = np.zeros(count + 1, "<i8")
-            np.cumsum([len(item) for item in items], out=offsets[1:])
-            offsets //= storage.itemsize
-            data = Data(values, offsets, self._shape_table())
-        self.cut(0)
-        return data
+            return Data(values.reshape(count, *column.shape))
+        offsets = np.zeros(count + 1, "<i8")
+        np.cumsum([len(item) for item in items], out=offsets[1:])
+        offsets //= storage.itemsize
+        return Data(values, offsets, self._shape_table())
 
     def _shape_table(self) -> Array | None:
         if self._shapes is None:

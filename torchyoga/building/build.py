@@ -1,0 +1,334 @@
+"""A source to its end, and what then happens: published, kept for the next try, or deleted."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ..errors import CorruptError, RemoteError, SchemaError
+from ..process.progress import Bar, progress_bar
+from ..rows.block import Block, Rows
+from ..rows.collector import Collector
+from ..rows.schema import Schema
+from ..rows.types import Json, Row
+from ..stores.contract import Seen, Versions
+from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
+from ..versions.staging import Staging
+from .output import Output
+from .record import Kept, Record
+from .sources import BlockSource, RowSource, Source
+
+__all__ = ["BuildOptions", "build"]
+
+_log = logging.getLogger("torchyoga")
+_FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
+_LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
+_ROWS_TO_LEARN = 64  # with fewer, a slow source has not shown yet which columns vary
+_BLOCK_ROWS = 65536  # at most, however small the rows
+_NOTICE_BYTES = 2**30  # a source without a known end is logged at this size, and whenever it has doubled
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build.
+
+    Attributes:
+        format: the file format; `compression`: one that the format has.
+        schema: the schema of the rows; None to learn it from the first block.
+        max_rows: more rows than this are an error; this catches a source without an end.
+        progress: show a progress bar; None to show it on a terminal only.
+        block_bytes: rows are gathered into blocks of about this size; `file_bytes`: blocks into files.
+        info: kept with the version.
+        function: the function that makes the rows, if there is one; an interrupted build by other code is not
+            continued.
+        differing: takes the recorded function of an interrupted build, and returns the arguments that
+            differed; if there are any, the build is not continued. None if there are no arguments.
+        before_publishing: called when all rows have been read; an exception from it ends the build.
+    """
+
+    format: str = "lmdb"
+    compression: str | None = None
+    schema: Schema | None = None
+    max_rows: int | None = None
+    progress: bool | None = None
+    block_bytes: int = 4 * 2**20
+    file_bytes: int = 2**30
+    info: Json = field(default_factory=dict)
+    function: FunctionEntry | None = None
+    differing: Callable[[FunctionEntry], Sequence[str]] | None = None
+    before_publishing: Callable[[], None] | None = None
+
+
+def build(
+    source: Source,
+    store: Versions,
+    id: str,
+    version: str,
+    options: BuildOptions,
+    replaces: Seen | None = None,
+) -> Manifest:
+    """Reads `source` to its end and publishes it. Hold the store's lock of this version.
+
+    Raises:
+        SchemaError: a row does not fit. Nothing is published.
+        ValueError: there are more than `max_rows` rows. Nothing is published.
+        OSError: the disk is full or cannot be written. Nothing is published.
+    """
+    if options.max_rows is not None and source.length is not None and source.length > options.max_rows:
+        raise ValueError(
+            f"{source.name} has {source.length} rows, more than max_rows={options.max_rows}; raise max_rows"
+        )
+    if isinstance(source, BlockSource) and options.schema not in (None, source.schema):
+        raise SchemaError(
+            f"schema= says\n{options.schema}\nbut {source.name} hold\n{source.schema}\n"
+            "Leave schema out, or convert the arrays"
+        )
+    staging = store.stage(id, version, replaces)
+    task = _Build(source, staging, options)
+    try:
+        task.run()
+        if options.before_publishing is not None:
+            options.before_publishing()
+        manifest = Manifest(
+            id=id,
+            version=version,
+            build=task.token,
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            schema=task.schema,
+            fingerprint=fingerprint_of(task.schema, task.files),
+            files=tuple(task.files),
+            info=options.info,
+            function=options.function,
+        )
+        manifest = store.publish(staging, manifest, options.progress)
+    except BaseException as error:
+        # If the source failed, a store could not be reached, the user interrupted, or a warning was an error,
+        # the rows so far are kept for the next try. If a row does not fit or the disk is full, something
+        # must change first.
+        of_itself = not isinstance(error, Exception) or isinstance(error, (RemoteError, Warning))
+        may_go_on = task.source_broke or of_itself
+        if task.can_continue and may_go_on:
+            task.save()
+        else:
+            task.abort()
+        raise
+    task.close()
+    return manifest
+
+
+class _Build:
+    def __init__(self, source: Source, staging: Staging, options: BuildOptions) -> None:
+        self.source = source
+        self.options = options
+        self.token = secrets.token_hex(8)
+        self.source_broke = False
+        self._staging = staging
+        self._record: Record | None = None
+        if isinstance(source, RowSource) and source.seekable:
+            schema = options.schema.to_json() if options.schema else None
+            like = [options.format, options.compression, schema]
+            self._record = Record(staging, source, like, options.function, options.differing)
+        self._collector = Collector(options.schema)
+        self._output: Output | None = None
+        self._learned = True
+        self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
+        self._noticed = _NOTICE_BYTES
+        self._started = self._file_started = time.monotonic()
+
+    @property
+    def can_continue(self) -> bool:
+        """True if the next build can go on where this one ends."""
+        return self._record is not None
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """The finished files."""
+        assert self._output is not None
+        return self._output.files
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of the rows; None if there were none and none was given."""
+        assert self._output is not None
+        own = self.source.schema if isinstance(self.source, BlockSource) else None
+        return self._output.schema or self._collector.schema or own
+
+    def run(self) -> None:
+        done = self._begin()
+        source = self.source
+        with progress_bar(self.options.progress, source.length, source.name, " rows", initial=done) as bar:
+            blocks = (
+                self._blocks_of_rows(source, done, bar)
+                if isinstance(source, RowSource)
+                else self._blocks_of_arrays(source, bar)
+            )
+            for block in blocks:
+                self._hand_over(block)
+        assert self._output is not None
+        self._output.finish()
+
+    def save(self) -> None:
+        """Writes and lists the rows read so far, so that the next build continues behind them."""
+        output = self._output
+        if output is None:
+            return
+        try:
+            output.settle()
+            # The rows so far may be too few to show which columns vary.
+            self._learned = output.schema is not None
+            if len(self._collector):
+                output.write(self._collector.take(), ends_file=True)
+            output.finish()
+        except OSError as error:
+            _log.warning("%s: the rows since the last finished file are lost: %s", self.source.name, error)
+        finally:
+            output.close()
+
+    def close(self) -> None:
+        """Ends what runs beside the build."""
+        if self._output is not None:
+            self._output.close()
+
+    def abort(self) -> None:
+        """Deletes everything that the build has written."""
+        self.close()
+        self._staging.clear()
+
+    # -- an interrupted build
+
+    def _begin(self) -> int:
+        """The number of rows that an interrupted build has left; after this, there is an output."""
+        files: list[FileEntry] = []
+        done = 0
+        found = self._record.load() if self._record else {}
+        try:
+            if self._record is not None and found:
+                kept = self._record.kept(found, self._asked)
+                files, done = self._take_over(kept), kept.reader.num_rows
+        except (
+            CorruptError,
+            SchemaError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OSError,
+        ) as error:
+            if self.source_broke:
+                raise
+            _log.warning(
+                "%s: starting over, the interrupted build cannot be continued: %s", self.source.name, error
+            )
+        self._staging.keep_only(files)
+        options = self.options
+        self._output = Output(
+            self._staging, self.token, options.format, options.compression, self._note, files
+        )
+        return done
+
+    def _take_over(self, kept: Kept) -> list[FileEntry]:
+        """Continues behind the kept rows; returns the files that stay."""
+        files: list[FileEntry] = []
+        if kept.learned:
+            files, self.token = list(kept.reader.files), kept.token
+            self._collector = Collector(kept.reader.schema)
+        else:
+            collector = Collector(self.options.schema)
+            for number, row in enumerate(Rows(kept.reader.take(np.arange(kept.reader.num_rows))).exact()):
+                collector.add(row, number)
+            self._collector = collector
+        _log.info("%s: continuing an interrupted build at row %d", self.source.name, kept.reader.num_rows)
+        return files
+
+    def _note(self, schema: Schema, files: Sequence[FileEntry]) -> None:
+        if self._record is not None:
+            self._record.note(self.token, schema, self._learned, files)
+
+    # -- rows -> blocks
+
+    def _blocks_of_rows(self, source: RowSource, done: int, bar: Bar) -> Iterator[Block]:
+        collector, block_bytes = self._collector, self.options.block_bytes
+        shown = number = done
+        next_look = 0.0
+        for row in self._asked(partial(source.rows, number)):
+            collector.add(row, number)
+            number += 1
+            self._check_bound(number)
+            is_full = collector.nbytes >= block_bytes or len(collector) >= _BLOCK_ROWS
+            now = time.monotonic()
+            if now >= next_look:  # not at every row: a look takes as long as a quick row
+                next_look = now + _FILE_SECONDS / _LOOKS
+                bar.update(number - shown)
+                shown = number
+                learned = collector.schema is not None or len(collector) >= _ROWS_TO_LEARN
+                is_full = is_full or (learned and self._file_is_old())
+            if is_full:
+                yield collector.take()
+                self._notice(number)
+        bar.update(number - shown)
+        if len(collector):
+            yield collector.take()
+        if self.can_continue and number != source.length:
+            raise ValueError(
+                f"{source.name} gave {number} rows, but its length is {source.length}; "
+                "correct its __len__ or __getitems__"
+            )
+
+    def _asked(self, ask: Callable[[], Iterable[Row]]) -> Iterator[Row]:
+        """Rows of the source; marks its errors, to distinguish them from all others."""
+        try:
+            yield from ask()
+        except Exception:
+            self.source_broke = True
+            raise
+
+    def _check_bound(self, num_rows: int) -> None:
+        limit = self.options.max_rows
+        if limit is not None and num_rows > limit:
+            raise ValueError(
+                f"{self.source.name} has more than max_rows={limit} rows, perhaps without an end; raise "
+                "max_rows, or bound it, as itertools.islice does. Nothing was published"
+            )
+
+    def _notice(self, num_rows: int) -> None:
+        if self.source.length is not None or self._nbytes < self._noticed:
+            return
+        self._noticed *= 2
+        _log.warning(
+            "%s: %d rows and %.1f GB so far, no end known, %.1f GB of disk left; max_rows would bound it",
+            self.source.name,
+            num_rows,
+            self._nbytes / 1e9,
+            self._staging.free_bytes() / 1e9,
+        )
+
+    def _blocks_of_arrays(self, source: BlockSource, bar: Bar) -> Iterator[Block]:
+        number = 0
+        for block in source.blocks(self.options.block_bytes):
+            number += block.num_rows
+            self._check_bound(number)
+            yield block
+            self._notice(number)
+            bar.update(block.num_rows)
+
+    # -- blocks -> files
+
+    def _hand_over(self, block: Block) -> None:
+        assert self._output is not None
+        self._nbytes += block.nbytes
+        self._file_bytes += block.nbytes
+        ends_file = self._file_bytes >= self.options.file_bytes or self._file_is_old()
+        self._output.write(block, ends_file)
+        if ends_file:
+            self._file_bytes, self._file_started = 0, time.monotonic()
+
+    def _file_is_old(self) -> bool:
+        now = time.monotonic()
+        allowed = max(_FILE_SECONDS, _FILE_SHARE * (now - self._started))
+        return self.can_continue and now - self._file_started > allowed

@@ -1,0 +1,166 @@
+"""What an unfinished build has noted, so that the next one can continue it.
+
+Note 5. An interrupted build continues, if its source is map-style.
+A file is finished and listed at least every 2 s, or a tenth of the time so far. The next build compares the
+files' checksums, and some rows with the source: those at the files' ends, and one drawn at random from each
+stretch. If the source has changed, the build starts over; see docs/builds.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ..errors import CorruptError
+from ..reading.reader import Reader
+from ..rows.block import Block, equal_blocks
+from ..rows.collector import Collector
+from ..rows.schema import Schema
+from ..rows.types import Json, Row
+from ..versions.manifest import FileEntry, FunctionEntry, is_token
+from ..versions.staging import Staging
+from .sources import RowSource
+
+__all__ = ["Kept", "Record"]
+
+_ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an interrupted build
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows of an interrupted build.
+
+    Attributes:
+        token: the beginning of its files' names.
+        reader: reads its finished files.
+        learned: False if its rows may be too few to show which columns vary.
+    """
+
+    token: str
+    reader: Reader
+    learned: bool
+
+
+class Record:
+    """The note of a build from a source that can begin anywhere."""
+
+    def __init__(
+        self,
+        staging: Staging,
+        source: RowSource,
+        options: Sequence[object],
+        function: FunctionEntry | None,
+        differing: Callable[[FunctionEntry], Sequence[str]] | None,
+    ) -> None:
+        """A record beside the files of `staging`; `options`, plain data, must be the same to continue."""
+        self._staging, self._source = staging, source
+        self._signature = [source.name, source.length, *options, function.code if function else None]
+        self._function, self._differing = function, differing
+        self._noted: Json | None = None
+
+    def note(self, token: str, schema: Schema, learned: bool, files: Sequence[FileEntry]) -> None:
+        """Records one more finished, synced file, the last of `files`."""
+        build = {
+            "token": token,
+            "source": self._signature,
+            "function": self._function.to_json() if self._function else None,
+            "learned": learned,
+            "schema": schema.to_json(),
+        }
+        # None until the note is written: nothing could be added after half a line.
+        noted, self._noted = self._noted, None
+        if noted == build:
+            self._staging.add(files[-1].to_json())
+        else:
+            self._staging.save({**build, "files": [file.to_json() for file in files]})
+        self._noted = build
+
+    def load(self) -> Json:
+        """What an interrupted build has noted; empty if there was none.
+
+        Raises:
+            CorruptError: something other than a file has the name of the note.
+        """
+        return self._staging.load()
+
+    def kept(self, found: Json, asked: Callable[[Callable[[], Iterable[Row]]], Iterator[Row]]) -> Kept:
+        """What an interrupted build has left, compared with the source.
+
+        Args:
+            found: what `load` gave.
+            asked: passes on the rows of the source.
+
+        Raises:
+            ValueError: it was another build, or the source has changed.
+            CorruptError, SchemaError, TypeError, KeyError, AttributeError, OSError: the record or the files
+                are damaged.
+        """
+        schema = Schema.from_json(found["schema"])
+        files = [FileEntry.from_json(file) for file in found["files"]]
+        if not is_token(found["token"]):
+            raise ValueError("its record is not from torchyoga")
+        self._compare_functions(found.get("function"))
+        if sum(file.rows for file in files) > (self._source.length or 0):
+            raise ValueError("it has more rows than the source")
+        if found["source"] != self._signature:
+            raise ValueError("it had another source, other code or other options")
+        reader = Reader(str(self._staging.path), schema, files)
+        damaged = reader.verify_all()
+        if damaged:
+            raise CorruptError(damaged[0])
+        self._compare(reader, asked)
+        return Kept(found["token"], reader, bool(found["learned"]))
+
+    def _compare_functions(self, noted: Json | None) -> None:
+        """Raises ValueError if the kept rows were made with arguments other than the current ones."""
+        made, function = None if noted is None else FunctionEntry.from_json(noted), self._function
+        if made is None and function is not None:
+            raise ValueError("it has no record of a function and its arguments")
+        if made is not None and function is None:
+            raise ValueError("it was made by a function, with arguments that are unknown now")
+        if made is not None and self._differing is not None:
+            names = self._differing(made)
+            if names:
+                raise ValueError(f"it was made with another {' and another '.join(names)}")
+
+    def _compare(self, reader: Reader, asked: Callable[[Callable[[], Iterable[Row]]], Iterator[Row]]) -> None:
+        """Raises ValueError if some of the kept rows differ from what the source gives now."""
+
+        def read(numbers: list[int]) -> Block:
+            collector = Collector(reader.schema)
+            for number, row in zip(numbers, asked(partial(map, self._source.row, numbers)), strict=True):
+                collector.add(row, number)
+            return collector.take()
+
+        numbers = sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
+        found = read(numbers)
+        kept = reader.take(np.array(numbers, np.int64))
+        for place, number in enumerate(numbers):
+            if equal_blocks(found, kept, [place]):
+                continue
+            first, second = read([number]), read([number])
+            raise ValueError(
+                f"row {number} of the source has changed"
+                if equal_blocks(first, second, [0])
+                else f"row {number} of the source differs each time it is read, as if augmented at random; a "
+                "build of such rows always starts over, so cache them before they are augmented"
+            )
+
+
+def _ends(files: Sequence[FileEntry]) -> list[int]:
+    """The first and the last row of some of the files."""
+    stops = np.cumsum([file.rows for file in files])
+    found: list[int] = sorted({0, *stops[:-1].tolist(), *(stops - 1).tolist()})
+    return found[:: max(1, len(files) // 8)]
+
+
+def _drawn(num_rows: int) -> list[int]:
+    """One row from each of some equal stretches; different ones each time, so that no change stays hidden."""
+    count = min(_ROWS_TO_COMPARE, max(1, int(_SHARE_TO_COMPARE * num_rows)))
+    bounds = [num_rows * i // count for i in range(count + 1)]
+    return [start + secrets.randbelow(stop - start) for start, stop in itertools.pairwise(bounds)]

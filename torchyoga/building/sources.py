@@ -1,0 +1,55 @@
+"""What a build reads: rows one by one, or arrays of many."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from ..rows.block import Block
+from ..rows.schema import Schema
+from ..rows.types import Row
+
+__all__ = ["BlockSource", "RowSource", "Source"]
+
+
+class RowSource(ABC):
+    """Rows from anywhere; an adapter turns a dataset into one.
+
+    Attributes:
+        length: number of rows, or None if that is not known before the end.
+        seekable: True if `rows(start)` can begin anywhere at no cost, so that a build can be continued.
+        name: what the source is, for messages.
+    """
+
+    length: int | None = None
+    seekable: bool = False
+    name: str = "the source"
+
+    @abstractmethod
+    def rows(self, start: int) -> Iterator[Row]:
+        """The rows from number `start` on; `start` is 0 unless `seekable`."""
+
+    def row(self, number: int) -> Row:
+        """One row; only called if the source is `seekable`."""
+        return next(iter(self.rows(number)))
+
+
+class BlockSource(ABC):
+    """Rows that come in arrays, many at once, and are stored without looking at each.
+
+    Attributes:
+        length: number of rows, or None if that is not known before the end.
+        schema: the schema of every row.
+        name: what the source is, for messages.
+    """
+
+    length: int | None
+    schema: Schema
+    name: str = "the arrays"
+
+    @abstractmethod
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        """All rows, in order, in blocks of about `nbytes` bytes."""
+
+
+Source = RowSource | BlockSource

@@ -1,0 +1,124 @@
+"""Tasks on a thread of their own, in turn, while the caller goes on.
+
+Note 82. Ctrl-C at any point leaves a task thread usable.
+So that an interrupted build can write what it has. Nothing is counted by the caller, who may be interrupted
+between a step and its count, and no lock is held by it: the queues are C code and need none.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = ["TaskThread"]
+
+_Task: TypeAlias = Callable[[], object]
+_Mark: TypeAlias = "queue.SimpleQueue[None]"
+_PATIENCE = 1.0  # seconds between two checks that the thread is still alive
+
+
+@dataclass(eq=False)
+class _Shared:
+    """What the thread shares with the object that is its handle; it has no reference to that."""
+
+    tasks: queue.SimpleQueue[_Task | queue.SimpleQueue[None] | None] = field(
+        default_factory=queue.SimpleQueue
+    )
+    begun: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)  # a mark for each task
+    error: BaseException | None = None
+    is_over: bool = False
+
+
+class TaskThread:
+    """Runs tasks one after the other on a daemon thread, which begins with the first one.
+
+    After a task has failed none is run; each later call raises its error. It is used by one thread, not in
+    forked children.
+
+    Example:
+        >>> done = []
+        >>> thread = TaskThread("example")
+        >>> thread.add(lambda: done.append(1))
+        >>> thread.settle()
+        >>> done
+        [1]
+        >>> thread.close()
+    """
+
+    def __init__(self, name: str, most: int = 1) -> None:
+        """A thread for tasks, of which `most` may wait for their turn."""
+        self._shared = _Shared()
+        self._most = most
+        self._thread = threading.Thread(
+            target=_run, args=(self._shared,), name=f"torchyoga-{name}", daemon=True
+        )
+        weakref.finalize(self, _end, self._shared).atexit = False
+
+    def add(self, task: Callable[[], object]) -> None:
+        """Runs a task when those added before are done; waits while too many wait for their turn."""
+        self._check()
+        shared = self._shared
+        if not self._thread.ident:
+            self._thread.start()
+        while shared.tasks.qsize() >= self._most:
+            self._wait(shared.begun)
+            self._check()
+        shared.tasks.put(task)
+
+    def settle(self) -> None:
+        """Waits until all tasks are done."""
+        if self._thread.ident:
+            done: _Mark = queue.SimpleQueue()
+            self._shared.tasks.put(done)
+            while not self._wait(done):
+                continue
+        self._check()
+
+    def close(self) -> None:
+        """Ends the thread after its current task, and forgets errors."""
+        _end(self._shared)
+        if self._thread.ident:
+            self._thread.join()
+        self._shared.error = None  # its traceback leads to the tasks' owner, and from there to this thread
+
+    def _wait(self, mark: _Mark) -> bool:
+        """True once there is a mark; False after some time without."""
+        try:
+            mark.get(timeout=_PATIENCE)
+        except queue.Empty:
+            if not self._thread.is_alive():
+                raise RuntimeError(f"the thread {self._thread.name} is gone; begin anew") from None
+            return False
+        return True
+
+    def _check(self) -> None:
+        if self._shared.error is not None:
+            raise self._shared.error
+
+
+def _end(shared: _Shared) -> None:
+    shared.is_over = True
+    shared.tasks.put(None)
+
+
+def _run(shared: _Shared) -> None:
+    while (task := shared.tasks.get()) is not None:
+        if isinstance(task, queue.SimpleQueue):
+            task.put(None)
+            continue
+        shared.begun.put(None)
+        if shared.error is None and not shared.is_over:
+            shared.error = _error_of(task)
+        del task  # its memory is not needed while the thread waits
+
+
+def _error_of(task: _Task) -> BaseException | None:
+    try:
+        task()
+    except BaseException as error:
+        return error
+    return None
