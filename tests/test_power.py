@@ -14,8 +14,8 @@ from powercut import Tree, lay_out, recorded
 from worlds import make_small_files
 
 import torchyoga as yoga
-from torchyoga import build
 from torchyoga import storage as storages
+from torchyoga.building import build
 from torchyoga.files.root import Root, beside
 from torchyoga.formats.contract import FORMATS
 

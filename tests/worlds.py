@@ -14,8 +14,8 @@ from victims import Killer, done_by_a_child
 from waiting import eventually
 
 import torchyoga as yoga
-from torchyoga import build
 from torchyoga import storage as storages
+from torchyoga.building import build
 from torchyoga.building.build import BuildOptions
 
 __all__ = ["DirectoryWorld", "StoreWorld", "kill_many", "make_small_files"]

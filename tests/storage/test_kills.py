@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from worlds import DirectoryWorld, kill_many, make_small_files
 
-from torchyoga import build
 from torchyoga import storage as storages
+from torchyoga.building import build
 from torchyoga.formats.contract import FORMATS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

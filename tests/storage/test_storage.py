@@ -370,7 +370,7 @@ class Slow:
     def __getitem__(self, i):
         time.sleep(0.002)
         return {"x": np.full(1000, i), "s": "t" * i}
-from torchyoga import build
+from torchyoga.building import build
 build._FILE_SECONDS = 0.05
 print("ready", flush=True)
 yoga.Storage(sys.argv[1], sys.argv[2]).submit(Slow(), "a", "1", progress=False)
