@@ -148,6 +148,17 @@ def kinds(number: int) -> dict[str, Any]:
         ],
         "same twice": [x, x, {"again": x}, part, part],
         "overlapping": [whole[:12], whole[8:], whole.view(4, 5)[:, 1:]],
+        "long lists": [
+            [b"x" * 5000, b"", bytes([number % 256]) * 4000, b"y"],
+            ("é" * 9000, "\ud800", "", str(number)),
+            [("in", b"z" * 9000), ["short", "list"], [b"no", "text" * 5000, b"!", 1]],
+        ],
+        "lists of tensors": [
+            [x[:count] + 1 for count in range(1, 4)] * 2,
+            tuple(torch.full((count, 2), number) for count in range(1, 9)),
+            [np.full(count, number, np.int16) for count in range(1, 9)],
+            [torch.arange(3.0), torch.arange(3), torch.arange(3.0) + 1, torch.zeros(0), torch.ones(2)],
+        ],
         "one beside another": list(torch.arange(number, number + 9).split(3)),
         "language model": (x[:, :-1], x[:, 1:]),
         "deep": deep,

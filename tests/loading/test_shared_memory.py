@@ -23,7 +23,8 @@ from waiting import PATIENCE
 
 import torchyoga as yoga
 from torchyoga.loading import shared_memory as ring_module
-from torchyoga.loading.shared_memory import Parcel, Ring, packed
+from torchyoga.loading.parcel import Parcel, packed
+from torchyoga.loading.shared_memory import Ring
 from torchyoga.process.buffers import Slot, address_of, held, placing
 from torchyoga.rows.tree import mapped
 from torchyoga.testing import assert_rows_equal

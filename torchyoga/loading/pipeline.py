@@ -28,9 +28,10 @@ from ..sampling.seeding import Seeding, generators_put_back, worker_seed
 from ..views.mapped import flattened
 from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, has_accelerator
+from .parcel import Parcel
 from .plan import EpochIndices, SingleRow
 from .row_maker import Numbered, RowMaker, WorkerInit
-from .shared_memory import Parcel, Ring
+from .shared_memory import Ring
 
 __all__ = ["Arriving", "Pipeline", "TorchLoader"]
 

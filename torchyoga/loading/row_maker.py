@@ -21,8 +21,9 @@ from ..views.mapped import MappedRef
 from .collating import Collating, is_ours
 from .failures import STOPPED
 from .in_process import rows_of
+from .parcel import packed
 from .plan import Job, SingleRow
-from .shared_memory import Ring, packed
+from .shared_memory import Ring
 
 __all__ = ["Numbered", "RowMaker", "WorkerInit"]
 

@@ -1,24 +1,19 @@
 """Slots of shared memory, made once, that worker processes fill and the training loop reads in place.
 
-A batch is pickled without its bytes: they lie in the slot that went out with its indices. A slot is free
-again when the last tensor over it is gone, so a batch stays as it is while it is held. A fork while a batch
-is held gives it to the child as well, which no count here knows of: its slot is not used again. The memory
-of a slot has no name, and ends with the last process that maps it.
+A slot is free again when the last tensor over it is gone, so a batch stays as it is while it is held. A fork
+while a batch is held gives it to the child as well, which no count here knows of: its slot is not used again.
+The memory of a slot has no name, and ends with the last process that maps it.
 
-Note 71. What travels in a slot, and when a slot is free.
-Small batches travel several together. Plain tensors and arrays of numbers lie in the slot; whatever else
-torch can send (nested, sparse, views of one another, subclasses, objects) travels with it as torch sends
-it. A slot is free when the reference count of its array says so; only our own code gathers in one, because
-what a user's code keeps there would be overwritten. A slot that is held during a fork is replaced by
-another, and workers that are older open the new one by its name in `/proc`.
+Note 71. When a slot is free.
+When the reference count of its array says so; only our own code gathers in one, because what a user's code
+keeps there would be overwritten. A slot that is held during a fork is replaced by another, and workers that
+are older open the new one by its name in `/proc`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import math
 import mmap
 import os
 import re
@@ -29,14 +24,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.multiprocessing.reductions import reduce_tensor
-from torch.utils.data._utils.pin_memory import pin_memory
 
-from ..process.buffers import Slot, address_of, counts_can_be_trusted, held
-from ..rows.tree import mapped
-from ..rows.types import Array, Batch, Row
+from ..process.buffers import Slot, counts_can_be_trusted, held
 
-__all__ = ["Parcel", "Ring", "packed"]
+__all__ = ["Memory", "Ring", "memory_of"]
 
 _SLOT_BYTES = 512 * 2**20  # of address space; memory is taken when it is written
 _NO_SLOT = -1
@@ -228,196 +219,13 @@ def _tensors_count() -> bool:
 _READS_IN_PLACE = counts_can_be_trusted() and _tensors_count()
 
 
-class _Spot:
-    """Where in a slot a tensor lies, or an array."""
+def memory_of(ring: int, slot: int) -> tuple[Memory, bool]:
+    """The memory of a slot under way; True if a batch has to be copied, as its holders could not be known.
 
-    __slots__ = ("dtype", "offset", "shape")
-
-    def __init__(self, offset: int, dtype: torch.dtype | str, shape: tuple[int, ...]) -> None:
-        self.offset = offset
-        self.dtype = dtype  # a torch dtype for a tensor, else a NumPy dtype string
-        self.shape = shape
-
-    def __reduce__(self) -> tuple[type[_Spot], tuple[int, torch.dtype | str, tuple[int, ...]]]:
-        return _Spot, (self.offset, self.dtype, self.shape)
-
-    @staticmethod
-    def of(leaf: torch.Tensor | Array, offset: int) -> _Spot:
-        """The spot of a tensor or an array."""
-        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf.dtype.str
-        return _Spot(offset, dtype, tuple(leaf.shape))
-
-    def found(self, memory: Memory) -> torch.Tensor | Array:
-        """What lies there."""
-        dtype = np.dtype(self.dtype) if isinstance(self.dtype, str) else self.dtype
-        data = memory[self.offset : self.offset + dtype.itemsize * math.prod(self.shape)]
-        if isinstance(dtype, np.dtype):
-            return data.view(dtype).reshape(self.shape)
-        return torch.from_numpy(data).view(dtype).view(self.shape)
-
-
-class Parcel:
-    """A batch whose tensors lie in a slot; what a worker sends."""
-
-    def __init__(self, ring: int, slot: int, batch: Batch) -> None:
-        self._ring = ring
-        self._slot = slot
-        self._batch = batch
-
-    def unpacked(self) -> Batch:
-        """The batch, over the memory of the slot; copied where it could not be known how long it is held."""
-        memory = _rings[self._ring].memory(self._slot)
-        assert memory is not None, "a slot that is under way is not replaced"
-        is_copied = bool(_forks) or not _READS_IN_PLACE  # asked once `memory` is held
-        found: dict[_Spot, torch.Tensor | Array] = {}
-
-        def unpack(leaf: Row) -> Row:
-            if type(leaf) is not _Spot:
-                return leaf
-            if leaf not in found:
-                there = leaf.found(memory)
-                if is_copied:
-                    there = there.clone() if isinstance(there, torch.Tensor) else there.copy()
-                found[leaf] = there
-            return found[leaf]
-
-        return mapped(self._batch, unpack, _is_more_than_fields)
-
-    def pin_memory(self, device: object = None) -> Batch:
-        """The batch in pinned memory; torch's pinning thread asks for it."""
-        return pin_memory(self.unpacked(), device)  # type: ignore[no-untyped-call,unused-ignore]
-
-    def __reduce__(self) -> tuple[type[Parcel], tuple[int, int, Batch]]:
-        return Parcel, (self._ring, self._slot, self._batch)
-
-
-def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
-    """A batch as a parcel: tensors that lie in `place` as they are, others copied into it while they fit.
-
-    Whatever is not an ordinary tensor or array of numbers travels as torch sends it, and so do tensors that
-    share memory, which must still do so. Without a place, all do.
-
-    Raises:
-        RuntimeError: torch cannot send a tensor that was computed from one that requires grad.
+    Args:
+        ring: the key of a ring of this process.
+        slot: a slot of it that has not been replaced.
     """
-    leaves: dict[int, Row] = {}
-    try:
-        mapped(batch, lambda leaf: leaves.setdefault(id(leaf), leaf), _is_more_than_fields)
-    except RecursionError:
-        return batch  # torch's pickler goes deeper, or says what is wrong
-    sent = {key: _as_torch_can_send(leaf) for key, leaf in leaves.items()}
-    spots = {} if place is None else _spots(sent, place)
-    found = mapped(batch, lambda leaf: spots.get(id(leaf)) or sent[id(leaf)], _is_more_than_fields)
-    return Parcel(ring, slot, found) if spots else found
-
-
-def _as_torch_can_send(leaf: Row) -> Row:
-    """The leaf, or an equal one."""
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    if leaf.requires_grad and not leaf.is_leaf:
-        # It raises. In torch's own thread it would too, and the batch would be waited for without end.
-        reduce_tensor(leaf)  # type: ignore[no-untyped-call]
-    if type(leaf) is torch.Tensor and not leaf.requires_grad and _has_bytes(leaf):
-        return leaf.resolve_conj().resolve_neg()  # torch loses these on the way
-    return leaf
-
-
-def _has_bytes(tensor: torch.Tensor) -> bool:
-    """True if its type, shape, strides and bytes are all there is."""
-    return (
-        tensor.layout == torch.strided
-        and not (tensor.is_nested or tensor.is_quantized)
-        and tensor.device.type == "cpu"
-    )
-
-
-def _spots(leaves: dict[int, Row], place: Slot) -> dict[int, _Spot]:
-    """Where in the slot leaves lie now, by their keys: those that arrive as they were from there."""
-    start = address_of(place.memory)
-    found: dict[int, _Spot] = {}
-    others: dict[int, Row] = {}
-    for key, leaf in leaves.items():
-        if isinstance(leaf, torch.Tensor):
-            offset = leaf.data_ptr() - start if _is_plain(leaf) else -1
-        elif type(leaf) is np.ndarray and _is_plain_array(leaf):
-            offset = address_of(leaf) - start
-        else:
-            continue
-        if 0 <= offset < place.used:
-            found[key] = _Spot.of(leaf, offset)
-        else:
-            others[key] = leaf
-    shared = _overlapping([leaf for leaf in others.values() if isinstance(leaf, torch.Tensor)])
-    for key, leaf in others.items():
-        is_tensor = isinstance(leaf, torch.Tensor)
-        if is_tensor and (id(leaf) in shared or not _is_plain(leaf)):
-            continue
-        target = place.empty(leaf.nbytes)
-        if target is None:
-            continue
-        if is_tensor:
-            # As bytes: torch cannot copy every one of its types.
-            torch.from_numpy(target).copy_(leaf.reshape(-1).view(torch.uint8))
-        else:
-            target.view(leaf.dtype).reshape(leaf.shape)[...] = leaf
-        found[key] = _Spot.of(leaf, address_of(target) - start)
-    return found
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return (
-        type(tensor) is torch.Tensor
-        and _has_bytes(tensor)
-        and tensor.numel() > 0
-        and tensor.is_contiguous()
-        and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
-    )
-
-
-def _is_plain_array(array: Array) -> bool:
-    dtype = array.dtype
-    return (
-        array.size > 0
-        and array.flags.c_contiguous
-        and dtype.kind in "biufc"
-        and dtype.isnative  # others are swapped on the way, as from torch's loader
-        and np.dtype(dtype.str) == dtype
-    )
-
-
-def _overlapping(tensors: list[torch.Tensor]) -> set[int]:
-    """The identities of tensors that share bytes with another."""
-    if len(tensors) < 2:
-        return set()
-    extents = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + _reach(tensor), id(tensor))
-        for tensor in tensors
-        if tensor.layout == torch.strided and not tensor.is_nested and tensor.numel()
-    )
-    found: set[int] = set()
-    furthest, end = 0, 0
-    for first, last, tensor in extents:
-        if first < end:
-            found |= {furthest, tensor}
-        if last > end:
-            furthest, end = tensor, last
-    return found
-
-
-def _reach(tensor: torch.Tensor) -> int:
-    """The number of bytes from a tensor's first to its last."""
-    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return int(steps + 1) * tensor.itemsize
-
-
-def _is_more_than_fields(found: tuple[Row, ...]) -> bool:
-    """True for a namedtuple that cannot be made from its fields alone."""
-    return _has_ways_of_its_own(type(found)) or bool(getattr(found, "__dict__", None))
-
-
-@functools.lru_cache(256)
-def _has_ways_of_its_own(cls: type) -> bool:
-    plain = next((base for base in cls.__mro__ if tuple in base.__bases__), tuple)
-    names = ("__new__", "__init__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__setstate__")
-    return any(getattr(cls, name, None) is not getattr(plain, name, None) for name in names)
+    memory = _rings[ring].memory(slot)
+    assert memory is not None, "a slot that is under way is not replaced"
+    return memory, bool(_forks) or not _READS_IN_PLACE  # asked once `memory` is held

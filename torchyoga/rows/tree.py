@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .types import Batch, Row
 
@@ -14,7 +14,7 @@ _UNDER_WAY = object()
 def mapped(
     batch: Batch,
     change: Callable[[Row], Row],
-    is_leaf: Callable[[tuple[Row, ...]], bool] = lambda found: False,
+    is_leaf: Callable[[Sequence[Row]], bool] = lambda found: False,
 ) -> Batch:
     """The dicts, lists, tuples and namedtuples of a batch, over what `change` makes of each leaf.
 
@@ -23,7 +23,7 @@ def mapped(
     Args:
         batch: any nesting.
         change: called with each leaf.
-        is_leaf: asked of each namedtuple; those for which it says so are leaves, too.
+        is_leaf: asked of each list, tuple and namedtuple; those for which it says so are leaves, too.
 
     Raises:
         RecursionError: the batch contains itself, or is nested too deeply.
@@ -38,14 +38,14 @@ def mapped(
 def _made(
     node: Batch,
     change: Callable[[Row], Row],
-    is_leaf: Callable[[tuple[Row, ...]], bool],
+    is_leaf: Callable[[Sequence[Row]], bool],
     containers: dict[int, Row],
 ) -> Batch:
     """`mapped` of a part; `containers` are those made already, by the identity of what they are made from."""
     # No function within another: it would hold itself, and so the batch until the garbage collector comes.
     cls = type(node)
-    is_named = isinstance(node, tuple) and hasattr(cls, "_fields")
-    if not (cls is dict or cls is list or cls is tuple or (is_named and not is_leaf(node))):
+    is_list = cls is list or cls is tuple or (isinstance(node, tuple) and hasattr(cls, "_fields"))
+    if cls is not dict and (not is_list or is_leaf(node)):
         return change(node)
     found = containers.get(id(node))
     if found is None:

@@ -1,0 +1,105 @@
+"""What of a batch lies in a slot, and what is pickled beside it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchyoga.loading.parcel import Parcel, packed
+from torchyoga.loading.shared_memory import Ring
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="there is no such memory here")
+
+
+def sent(batch: Any) -> tuple[Any, int]:
+    """A batch as it arrives, and the bytes that are pickled for it."""
+    ring = Ring(1)
+    parcel = packed(batch, ring.key, 0, ring.place(0))
+    pickled = pickle.dumps(parcel)
+    arrived = pickle.loads(pickled)
+    return (arrived.unpacked() if isinstance(arrived, Parcel) else arrived), len(pickled)
+
+
+def long_lists(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists = st.lists(items, max_size=12)
+    return st.builds(lambda found, more: [*found, more], lists, items.map(lambda item: item * 1000))
+
+
+@given(long_lists(st.binary(max_size=50)) | long_lists(st.text(max_size=20)), st.booleans())
+def test_lists_of_text_arrive_as_they_were(items: list[Any], is_tuple: bool) -> None:
+    batch = tuple(items) if is_tuple else items
+    arrived, _ = sent({"x": batch, "n": 1})
+    assert type(arrived["x"]) is type(batch)
+    assert arrived == {"x": batch, "n": 1}
+
+
+@pytest.mark.parametrize("item", [b"\x00\xff" * 500, "é\U0001f600\ud800" * 500], ids=["bytes", "str"])
+def test_long_lists_of_text_lie_in_the_slot(item: bytes | str) -> None:
+    batch = {"images": [item] * 64, "labels": torch.arange(64)}
+    arrived, pickled = sent(batch)
+    assert pickled < 500
+    assert arrived["images"] == batch["images"]
+    assert torch.equal(arrived["labels"], torch.arange(64))
+
+
+@pytest.mark.parametrize(
+    "batch", [[b"x" * 2000] * 4, ["x" * 2000] * 4, [[b"x" * 2000] * 4, [b"y" * 3000] * 4]]
+)
+def test_text_that_is_held_keeps_no_slot(batch: Any) -> None:
+    batch = [batch, [f"{number}" * 2000 for number in range(8)]]
+    ring = Ring(1)
+    parcel = packed(batch, ring.key, ring.send(), ring.place(0))
+    assert isinstance(parcel, Parcel)
+    arrived = parcel.unpacked()
+    ring.arrived()
+    assert ring.send() == 0  # although the batch is held
+    assert arrived == batch
+
+
+def test_what_is_in_a_batch_twice_is_twice_in_what_arrives() -> None:
+    text = [b"x" * 3000 for _ in range(5)]
+    tensors = [torch.arange(float(count)) for count in range(1, 7)]
+    once = torch.arange(3)
+    batch = {"a": text, "b": [text, text], "c": tensors, "d": (tensors,), "e": [once] * 5, "f": tensors[0]}
+    arrived, _ = sent(batch)
+    assert arrived["a"] is arrived["b"][0] is arrived["b"][1]
+    assert arrived["c"] is arrived["d"][0]
+    assert len({id(tensor) for tensor in arrived["e"]}) == 1
+    assert arrived["f"] is arrived["c"][0]
+    assert arrived["a"] == text
+    assert all(map(torch.equal, arrived["c"], tensors))
+
+
+@pytest.mark.parametrize("kind", ["tensors", "arrays"])
+def test_a_list_of_one_dtype_is_described_as_a_whole(kind: str) -> None:
+    found: list[Any] = [torch.rand(count % 5 + 1, 4) for count in range(64)]
+    if kind == "arrays":
+        found = [tensor.numpy() for tensor in found]
+    arrived, pickled = sent(found)
+    assert pickled < 16 * 64
+    assert all(np.array_equal(one, other) for one, other in zip(arrived, found, strict=True))
+    assert {type(one) for one in arrived} == {type(found[0])}
+
+
+def test_tensors_that_lie_beside_each_other_arrive_one_by_one() -> None:
+    parts = list(torch.arange(40).split(8))
+    arrived, _ = sent(parts)
+    assert all(map(torch.equal, arrived, parts))
+    assert len({tensor.untyped_storage().data_ptr() for tensor in arrived}) == 5
+
+
+def test_text_that_does_not_fit_is_pickled() -> None:
+    ring = Ring(1)
+    place = ring.place(0)
+    assert place is not None
+    place.used = place.memory.size - 1000
+    batch = [b"x" * 3000] * 5
+    arrived = pickle.loads(pickle.dumps(packed(batch, ring.key, 0, place)))
+    assert (arrived.unpacked() if isinstance(arrived, Parcel) else arrived) == batch
