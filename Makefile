@@ -23,7 +23,7 @@ EXTRAS_$(DEMO_STAMP) := demo
 EXTRAS_$(STAMP) := demo,bench,test,lint
 EXTRAS_$(TRAINERS_STAMP) := demo,test,trainers
 
-.PHONY: demo test test-rest test-all test-trainers test-lowest soak mutants lint bench picture dist dist-check clean
+.PHONY: demo test test-rest test-all test-trainers test-lowest soak mutants lint bench bench-quick picture dist dist-check clean
 
 demo: $(DEMO_STAMP)
 	$(RUN) examples/quickstart.py
@@ -71,6 +71,10 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(RUN) benchmarks/run.py
+
+# A few ratios, compared with those kept in benchmarks/kept.json: fails only if one has halved, twice.
+bench-quick: $(STAMP)
+	$(RUN) benchmarks/epochs.py --quick
 
 # The picture and the tables of docs/design.md, from the code.
 picture:

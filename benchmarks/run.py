@@ -1,6 +1,6 @@
 """One run, one table: torchyoga against the limit of the machine and the naive way.
 
-    make bench        (about eight minutes; 5 GB of temporary files, deleted at the end)
+    make bench        (about a quarter of an hour; 5 GB of temporary files, deleted at the end)
 
 Everything is interleaved and repeated; figures are medians, ratios are within this run. The limit is one
 thread of `np.take` from a memory-mapped file into a reused buffer; the naive ways are a Dataset over LMDB
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import epochs
 import frameworks
 import h5py
 import numpy as np
@@ -327,6 +328,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     repetitions = parser.parse_args().repetitions
     few = max(3, repetitions // 2)
+    first_epochs = epochs.measure(few)  # before this process has read anything
     engine: list[list[str]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -353,6 +355,7 @@ def main() -> None:
     results.mkdir(exist_ok=True)
     found = {
         "machine": performance.machine(),
+        "epochs": first_epochs,
         "curve": points,
         "engine": engine,
         "reading": table,
@@ -361,6 +364,7 @@ def main() -> None:
     }
     (results / "latest.json").write_text(json.dumps(found, indent=1))
     performance.write_page(found)
+    epochs.write_page(first_epochs)
 
 
 def show(table: list[list[Any]]) -> None:
