@@ -444,6 +444,7 @@ def write_page(found: dict[str, Any]) -> None:
         "curve": as_table(points),
         "engine": as_table([HEADING, *found["engine"]]),
         "reading": as_table(found["reading"]),
+        "building": as_table([HEADING, *found["building"]]),
         "frameworks": as_table([HEADING, *found["frameworks"]]),
         "remote": as_table([HEADING, *found["remote"]]),
     }

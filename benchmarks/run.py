@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import statistics
 import tempfile
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import building
 import epochs
 import frameworks
 import h5py
@@ -58,45 +58,10 @@ class NaiveH5py(torch.utils.data.Dataset[Any]):
         return {"image": self.images[index], "label": self.labels[index]}
 
 
-def raw_write(path: Path, data: np.ndarray) -> float:
-    started = time.perf_counter()
-    with open(path, "wb") as file:
-        for start in range(0, data.nbytes, 2**22):
-            file.write(data.reshape(-1)[start : start + 2**22].data)
-        file.flush()
-        os.fsync(file.fileno())
-    seconds = time.perf_counter() - started
-    path.unlink()
-    return data.nbytes / seconds / 1e6
-
-
 def write_h5py(path: Path, images: np.ndarray, labels: np.ndarray, **options: Any) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("image", data=images, **options)
         file.create_dataset("label", data=labels, **options)
-
-
-def building(folder: Path, storage: yoga.Storage, size: str, data: dict[str, Any]) -> list[list[Any]]:
-    """Builds the same arrays in both formats, in turns with raw writes of as many bytes."""
-    nbytes = sum(array.nbytes for array in data.values())
-    rates: dict[str, list[float]] = {"raw": [], **{format: [] for format in FORMATS}}
-    for repetition in range(5):
-        rates["raw"].append(raw_write(folder / "raw-write", data["image"]))
-        for format in FORMATS if repetition % 2 else FORMATS[::-1]:  # what comes later finds a busier disk
-            if repetition:
-                storage.remove(size, format)
-                os.sync()  # deleting costs the disk more than writing
-            started = time.perf_counter()
-            storage.submit(data, size, format, progress=False, format=format)
-            rates[format].append(nbytes / (time.perf_counter() - started) / 1e6)
-    raw = statistics.median(rates["raw"])
-    rows = []
-    for format in FORMATS:
-        built = statistics.median(rates[format])
-        verdict = f"{'reached' if built >= 500 else 'MISSED'} (500 MB/s)"
-        name = f"building from arrays, synced: {format}"
-        rows.append([size, name, f"{built:,.0f} MB/s", f"{built / raw:.2f} of raw", "", "", verdict])
-    return [*rows, [size, "raw write and fsync", f"{raw:,.0f} MB/s", "", "", "", ""]]
 
 
 def loaders(ref: yoga.DataRef, name: str) -> dict[str, Callable[[], int]]:
@@ -127,7 +92,7 @@ def reading(folder: Path, size: str, repetitions: int) -> tuple[list[list[Any]],
         file.create_dataset("label", data=labels, chunks=(length // 8,))
     h5 = NaiveH5py(str(folder / "own.h5"))
     storage = yoga.Storage(folder / "storage")
-    builds = building(folder, storage, size, {"image": images, "label": labels})
+    builds = building.from_arrays(folder, storage, size, {"image": images, "label": labels})
     refs = {format: storage.fetch(size, format) for format in FORMATS}
     workers = yoga.DataLoader(
         refs["lmdb"], batch_size=BATCH, shuffle=True, num_workers=2, persistent_workers=True
@@ -347,9 +312,10 @@ def main() -> None:
         table += first_batch(first)
         table += compressed(Path(folder), min(3, repetitions))
     table += states() + order_of_a_billion() + seeding()
+    builds = building.measure(few)
     others = frameworks.in_processes(few)
     far = remote.measure(few)
-    show([performance.HEADING, *engine, *others, *far])
+    show([performance.HEADING, *engine, *builds, *others, *far])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -359,6 +325,7 @@ def main() -> None:
         "curve": points,
         "engine": engine,
         "reading": table,
+        "building": builds,
         "frameworks": others,
         "remote": far,
     }
