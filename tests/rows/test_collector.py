@@ -220,3 +220,22 @@ def test_interrupted_while_it_is_emptied_it_has_all_rows_or_none() -> None:
         line += 1
         assert line < 1000
     assert outcomes == {0, 5}
+
+
+def test_blocks_stay_as_they_are_while_others_are_made() -> None:
+    """Although their memory is used again once they are gone."""
+    schema = Schema.of({"image": b"", "x": np.zeros(40_000, np.uint8)})
+    collector, blocks = Collector(schema), []
+
+    def row(number: int) -> dict[str, Any]:
+        return {"image": bytes([number]) * (5000 + number), "x": np.full(40_000, number, np.uint8)}
+
+    for number in range(60):
+        collector.add(row(number), number)
+        if number % 6 == 5:
+            blocks.append((number, collector.take()))
+            if number % 12 == 5:
+                del blocks[0]
+    for last, block in blocks:
+        assert_rows_equal([*Rows(block).exact()], [row(number) for number in range(last - 5, last + 1)])
+    assert len(blocks) == 5

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..errors import SchemaError
+from ..process.buffers import BufferPool
 from .block import Block, Data, Rows
 from .leaf import Leaf, encode
 from .schema import Column, Node, Schema, column_of, leaf_paths, leaves_like, path_name, split
@@ -29,6 +30,9 @@ __all__ = ["Collector", "block_of"]
 Put: TypeAlias = Callable[[Row], int]
 _NUMBERS = {"int", "float", "bool", "complex", "scalar"}
 _WORTH_NO_COPY = 2**16  # bytes
+_LONG = (
+    2**11
+)  # bytes of a value, on average, from which memory that is used again saves more than a loop costs
 _PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
 
 
@@ -148,6 +152,7 @@ class _Values:
         self.column = column
         self._are_numbers = column.kind in _NUMBERS and column.shape == ()
         self._items: list[Row] = []
+        self._pool = BufferPool()
         self._shapes: list[tuple[int, ...]] | None = None
         if column.shape is None and column.ndim != 1:
             self._shapes = []
@@ -173,14 +178,27 @@ class _Values:
         if self._are_numbers:
             values: Array = np.array(items, storage)
         else:
-            joined = bytearray().join(items)
-            values = np.frombuffer(joined, storage) if joined else np.empty(0, storage)
+            joined = self._run_of(items)
+            values = joined.view(storage) if joined.size else np.empty(0, storage)
         if column.shape is not None:
             return Data(values.reshape(count, *column.shape))
         offsets = np.zeros(count + 1, "<i8")
         np.cumsum([len(item) for item in items], out=offsets[1:])
         offsets //= storage.itemsize
         return Data(values, offsets, self._shape_table())
+
+    def _run_of(self, items: Sequence[bytes | memoryview]) -> Array:
+        """(bytes,) of uint8, all items one after the other."""
+        nbytes = sum(map(len, items))
+        if nbytes < _LONG * len(items):
+            return np.frombuffer(bytearray().join(items), np.uint8)
+        found = self._pool.empty(nbytes)
+        target, start = found.data, 0
+        for item in items:
+            stop = start + len(item)
+            target[start:stop] = item
+            start = stop
+        return found
 
     def _shape_table(self) -> Array | None:
         if self._shapes is None:
