@@ -29,12 +29,17 @@ from torchyoga.rows.collector import Collector
 from torchyoga.rows.schema import Column, Node, Schema
 from torchyoga.testing import assert_rows_equal, check_format
 from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
+from torchyoga.versions.names import SUFFIXES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 HDF5_GOLDEN = ("hdf5", "hdf5 gzip", "hdf5 lzf")
 
 
 KINDS = [(name, c) for name in formats.FORMATS for c in (None, *formats.format_named(name).COMPRESSIONS)]
+
+
+def test_the_suffix_of_every_format_is_one_of_a_data_file() -> None:
+    assert {f".{suffix}" for suffix in SUFFIXES} == {formats.format_named(n).SUFFIX for n in formats.FORMATS}
 
 
 @pytest.mark.parametrize(("name", "compression"), KINDS)

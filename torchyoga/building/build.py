@@ -1,4 +1,9 @@
-"""A source to its end, and what then happens: published, kept for the next try, or deleted."""
+"""A source to its end, and what then happens: published, kept for the next try, or deleted.
+
+Note 85. How often a file is finished and listed.
+At least every 2 s, or a tenth of the time so far: no more is lost by an interruption, and a long build does
+not end in thousands of files.
+"""
 
 from __future__ import annotations
 

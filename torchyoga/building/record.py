@@ -1,9 +1,8 @@
 """What an unfinished build has noted, so that the next one can continue it.
 
 Note 5. An interrupted build continues, if its source is map-style.
-A file is finished and listed at least every 2 s, or a tenth of the time so far. The next build compares the
-files' checksums, and some rows with the source: those at the files' ends, and one drawn at random from each
-stretch. If the source has changed, the build starts over; see docs/builds.md.
+The next build compares the files' checksums, and some rows with the source: those at the files' ends, and one
+drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Block <-> file. One contract for every format; `torchyoga.testing.check_format` tests any implementation.
 
 A format is a module with `SUFFIX`, `COMPRESSIONS`, a `Writer`, and `read_extents`, which says where in a
-finished file each run of bytes lies; `items.py` and `gather.py` then read all formats alike.
+finished file each run of bytes lies; the folder `mapped` then reads all formats alike.
 
 Note 16. A format says where runs of bytes lie, part by part, and what turns a stored run into its values.
 So one reader serves LMDB, whose blocks are blocks of rows, HDF5, which cuts each dataset into chunks of its
@@ -189,7 +189,7 @@ class Writer(Protocol):
 
 
 class Format(Protocol):
-    """What a module in this folder provides."""
+    """What a module in this folder provides; its suffix is one of `versions.names.SUFFIXES`, too."""
 
     SUFFIX: str
     COMPRESSIONS: tuple[str, ...]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch.utils.data import default_collate, default_convert
+from torch.utils.data import default_collate
 
 from ..reading.stream import Window
 from ..rows.block import Rows
-from ..rows.collate import Collation, Padding, jagged
+from ..rows.collate import Collation
 from ..rows.types import Batch, Collate, Row
 from ..sampling.seeding import seeder
 
-__all__ = ["Collating", "is_ours"]
+__all__ = ["Collating"]
 
 
 class Collating:
@@ -43,9 +43,3 @@ class Collating:
     def parts(self, rows: Sequence[Row], window: Window) -> list[Sequence[Row]]:
         """The rows of each batch."""
         return [rows] if len(window.ends) == 1 else [rows[start:stop] for start, stop in window.bounds]
-
-
-def is_ours(collate: object) -> bool:
-    """True for a collate function that may run in any thread, is as fast as reading and draws no numbers."""
-    is_torchs = collate is default_collate or collate is default_convert
-    return is_torchs or collate is jagged or isinstance(collate, Padding)

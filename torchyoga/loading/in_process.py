@@ -12,9 +12,10 @@ from ..process.background import Ahead, Task
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.stream import Window
+from ..rows.collate import is_ours
 from ..rows.types import Array, Batch, Collate, Row
 from ..sampling.seeding import Seeding
-from .collating import Collating, is_ours
+from .collating import Collating
 from .failures import BatchError, Failure
 from .plan import EpochIndices
 

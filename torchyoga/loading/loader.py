@@ -18,6 +18,7 @@ from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.warned import warn_user
+from ..rows.collate import is_ours
 from ..rows.types import Collate, Index, MapStyle, Row
 from ..sampling.indices import Indices
 from ..sampling.ranks import Group
@@ -27,7 +28,6 @@ from ..sampling.trainers import accelerate_device, is_planning_epochs, left_by_l
 from ..views.mapped import flattened
 from .accelerate import Accelerated, AcceleratePrepared
 from .choice import Choice, with_random_access
-from .collating import is_ours
 from .delivery import Delivery
 from .pipeline import Pipeline
 from .plan import EpochIndices

@@ -14,11 +14,12 @@ from torch.utils.data import Subset, get_worker_info
 
 from ..process.buffers import placing
 from ..reading.dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
+from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding, row_seeds, seeder
 from ..views.mapped import MappedRef
-from .collating import Collating, is_ours
+from .collating import Collating
 from .failures import STOPPED
 from .in_process import rows_of
 from .parcel import packed

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .block import ROW_TYPES, Block, Data, Rows, leaf_values, plain_row
@@ -20,7 +20,7 @@ from .collector import Collector
 from .schema import Column, Node, Schema, split
 from .types import Array, Batch, Row
 
-__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "jagged", "padded"]
+__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded"]
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
@@ -174,6 +174,12 @@ def padded(padding: float = 0) -> Callable[[Sequence[Row]], Batch]:
         ([[0, 1, 2], [0, 1, -1]], [3, 2])
     """
     return Padding(padding)
+
+
+def is_ours(collate: object) -> bool:
+    """True for a collate function that may run in any thread, is as fast as reading and draws no numbers."""
+    is_torchs = collate is default_collate or collate is default_convert
+    return is_torchs or collate is jagged or isinstance(collate, Padding)
 
 
 class Padding:

@@ -36,6 +36,7 @@ import filelock
 from ..errors import BusyError, RemoteError, YogaError
 from ..files.regular import check_regular
 from ..files.root import Entry, Root
+from ..versions.names import SUFFIXES
 
 __all__ = ["Cache", "default_folder"]
 
@@ -48,8 +49,9 @@ _MOST_DOWNLOADS = 20  # of a file that other processes keep deleting
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Files with any other name are not ours, because the user may choose any folder as the cache. The second part
 # belongs to the second name that a file has while it is held.
-_KEY = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{8})?\.(mdb|h5)")
-_LOCK = re.compile(r"([0-9a-f]{32}\.(mdb|h5)|checking-[0-9a-f]{16})\.lock")
+_SUFFIX = f"({'|'.join(SUFFIXES)})"
+_KEY = re.compile(rf"[0-9a-f]{{32}}(-[0-9a-f]{{8}})?\.{_SUFFIX}")
+_LOCK = re.compile(rf"([0-9a-f]{{32}}\.{_SUFFIX}|checking-[0-9a-f]{{16}})\.lock")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 
 

@@ -23,6 +23,7 @@ from ..process.lazy import cached_property
 from ..rows.schema import Schema
 from ..rows.types import Json
 from .info import plain
+from .names import SUFFIXES
 
 __all__ = [
     "FORMAT_VERSION",
@@ -47,7 +48,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 # For files of the formats; for a file being written; for the object that a store keeps next to replaced
 # files.
-_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.(mdb|h5|part|replaced)", re.ASCII)
+_FILE_NAME = re.compile(rf"{_TOKEN.pattern}-[0-9]{{5,}}\.({'|'.join(SUFFIXES)}|part|replaced)", re.ASCII)
 # Keys are sorted, so every text of `to_bytes` begins like this, also if it was cut.
 _BEGIN = re.compile(rb'\{\s*"build":\s*"[0-9a-f]{16}"')
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
-__all__ = ["decoded", "encoded"]
+__all__ = ["SUFFIXES", "decoded", "encoded"]
+
+SUFFIXES = ("mdb", "h5")  # of data files: one for each format
 
 
 def encoded(what: str, text: str) -> str:
