@@ -76,7 +76,7 @@ ROOMS = {
     "stores/downloads": "remote/downloads remote/small_cache remote/stores remote/races",
     "stores/remote": "remote/stores remote/races remote/remote",
 }
-# Modules that take long to import and do not import torchyoga. What tests set before they import them has to be
+# Modules that take long to import and do not import torchyoga. What tests set before they import them must be
 # set here, too: with this, gcsfs would speak gRPC, which no emulator does.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 WARM = (
