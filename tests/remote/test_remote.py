@@ -175,7 +175,9 @@ def behind(proxy: Proxy, bucket: str, **more: Any) -> Remote:
     ],
     ids=lambda fault: f"{fault.kind} {fault.status}",
 )
-def test_temporary_errors_are_tried_again(fault: Fault, proxy: Proxy, bucket: str) -> None:
+def test_temporary_errors_are_tried_again(
+    fault: Fault, proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remote, data = behind(proxy, bucket), os.urandom(2**20)
     remote.write("before", b"x")
     proxy.faults = [fault]
@@ -186,7 +188,53 @@ def test_temporary_errors_are_tried_again(fault: Fault, proxy: Proxy, bucket: st
     assert remote.read("m", 2**20) == data
     proxy.faults = [fault]
     assert remote.read_ranges("m", [(0, 2**19), (2**19, 2**20)], 2**20) == [data[: 2**19], data[2**19 :]]
+    for run in (2**20, 2**17):
+        monkeypatch.setattr("torchyoga.stores.streaming._RUN", run)
+        proxy.faults = [fault]
+        sink = Kept()
+        remote.stream("m", sink, len(data))
+        assert bytes(sink.data) == data
     assert any(request.fault for request in proxy.requests)
+
+
+class Kept:
+    """A sink in memory."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+
+    @property
+    def at(self) -> int:
+        return len(self.data)
+
+    def add(self, piece: bytes) -> None:
+        self.data += piece
+
+    def restart(self) -> None:
+        self.data.clear()
+
+
+@pytest.mark.parametrize("run", [100, 333, 2**20])
+@pytest.mark.parametrize("done", [0, 1, 100, 799, 801])
+def test_an_object_is_streamed_from_any_place_on(
+    done: int, run: int, proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte is sent once, by two requests at once where it is long."""
+    monkeypatch.setattr("torchyoga.stores.streaming._RUN", run)
+    remote, data = behind(proxy, bucket), os.urandom(1000)
+    remote.write("m", data)
+    sink = Kept(data[:done])
+    remote.stream("m", sink, 1000)
+    assert bytes(sink.data) == data
+    most = 1 if 1000 - done <= 2 * run else -(-(1000 - done) // run)
+    assert len(proxy.seen("GET", "/p/m")) <= most
+
+
+def test_an_object_that_is_shorter_than_it_should_be_is_refused(proxy: Proxy, bucket: str) -> None:
+    remote = behind(proxy, bucket)
+    remote.write("m", bytes(1000))
+    with pytest.raises(RemoteError, match="cannot read s3://.*tried 6 times"):
+        remote.stream("m", Kept(), 1001)
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,12 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from itertools import islice
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import CorruptError, RemoteError
 from ..process.forks import renew_in_children
+from .streaming import Sink, from_s3, from_web
 
 __all__ = ["Found", "Remote", "Sink", "is_url"]
 
@@ -52,7 +53,6 @@ _LONGEST_SILENCE = 120.0  # seconds after which no further try is begun
 _DELETIONS = 8  # at once
 _ALL_PAGES = 100_000  # of a thousand names each; a longer listing is taken for an endless one
 _MOST_PAGES = 5  # pages that are read to find some similar names
-_PIECE = 2**20  # bytes
 _SLOWEST = 64 * 2**10  # bytes a second; a store slower than that counts as hanging
 _EXTRAS = {
     "s3": "s3",
@@ -88,18 +88,6 @@ class Found(NamedTuple):
 
     nbytes: int | None
     written: float | None
-
-
-class Sink(Protocol):
-    """A receiver of bytes that are read, piece by piece."""
-
-    at: int  # bytes so far
-
-    def add(self, piece: bytes) -> None:
-        """Takes the next bytes."""
-
-    def restart(self) -> None:
-        """Discards the bytes so far."""
 
 
 def is_url(text: str) -> bool:
@@ -296,8 +284,8 @@ class Remote:
 
     @property
     def streams(self) -> bool:
-        """True if a file is best read in one answer: not every web server supports ranges."""
-        return self.protocol in ("http", "https")
+        """True if `stream` may be called: without it, a run is in memory before it is on the disk."""
+        return self._is_s3 or self.protocol in ("http", "https")
 
     def stream(self, name: str, sink: Sink, nbytes: int) -> None:
         """Reads all bytes under a name, from the sink's position on, a piece at a time; where `streams`.
@@ -314,7 +302,8 @@ class Remote:
 
         def read() -> None:
             fs, path = self._at(name)
-            self._awaited(fs, _streamed(fs, path, sink), _seconds(nbytes - sink.at))
+            coming = from_s3(fs, path, sink, nbytes) if self._is_s3 else from_web(fs, path, sink)
+            self._awaited(fs, coming, _seconds(nbytes - sink.at))
             if sink.at != nbytes:
                 raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
 
@@ -753,19 +742,6 @@ class Remote:
                 _log.info("%s: %s; trying again in %.1f s", what, _described(error), pause)
                 time.sleep(pause)
         raise AssertionError("the last try returns or raises")
-
-
-async def _streamed(fs: AbstractFileSystem, path: str, sink: Sink) -> None:
-    """Reads a file from a web server, from the sink's position on."""
-    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={sink.at}-"} if sink.at else {})}
-    session = await fs.set_session()
-    async with session.get(fs.encode_url(path), **{**fs.kwargs, "headers": headers}) as answer:
-        fs._raise_not_found_for_status(answer, path)
-        begin = re.match(rf"bytes {sink.at}-", answer.headers.get("Content-Range", ""))
-        if answer.status != 206 or begin is None:
-            sink.restart()
-        async for piece in answer.content.iter_chunked(_PIECE):
-            sink.add(piece)
 
 
 async def _got_from_s3(fs: AbstractFileSystem, path: str, most: int) -> tuple[bytes, str]:
