@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from children import status_of_child
 from others import OTHERS, remove
-from servers import S3, Fault, Gcs, Proxy, http_server
+from servers import S3, Fault, Proxy, http_server
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -49,15 +49,10 @@ def small_files(files_of: Callable[[int], None]) -> None:
     files_of(20)
 
 
-@pytest.fixture(params=["s3", "gcs", "memory"])
-def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+@pytest.fixture
+def machine(place: tuple[str, Any], tmp_path: Path) -> Machine:
     """A storage on a machine of that name, with a cache of its own."""
-    url, options = f"memory://{uuid.uuid4().hex}/p", None
-    if request.param != "memory":
-        server: S3 | Gcs = request.getfixturevalue(request.param)
-        url = f"{ {'s3': 's3', 'gcs': 'gs'}[request.param] }://{server.new_bucket()}/a/b"
-        options = server.storage_options
-    return storages(url, options, tmp_path)
+    return storages(*place, tmp_path)
 
 
 def storages(url: str, options: Any, folder: Path) -> Machine:
