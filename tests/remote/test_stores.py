@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-import shutil
 import stat
 import tempfile
 import threading
@@ -897,14 +896,24 @@ def test_threads_and_storages_share_one_download(
     assert len(names) == len(set(names)) == 25
 
 
-def test_a_cache_that_others_may_only_read(s3: S3, bucket: str, tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
-    ref = on("here").submit(ROWS, "a", "1")
-    os.chmod(tmp_path / "here" / "files", 0o500)
-    try:
-        assert same(pickle.loads(pickle.dumps(ref)))
-    finally:
-        os.chmod(tmp_path / "here" / "files", 0o700)
-    shutil.rmtree(tmp_path / "here")
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has no modes")
+def test_a_cache_that_others_may_only_read(s3: S3, bucket: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        on = storages(f"s3://{bucket}/p", s3.storage_options, Path(name))
+        ref = on("here").submit(ROWS, "a", "1")
+        files = Path(name, "here", "files")
+
+        def read() -> None:
+            if os.geteuid() == 0:  # root may write everywhere
+                os.setuid(65534)
+            with pytest.raises(PermissionError):
+                (files / "new").touch()
+            assert same(pickle.loads(pickle.dumps(ref)))
+
+        for path in (Path(name), Path(name, "here"), *Path(name, "here").rglob("*")):
+            os.chmod(path, 0o755 if path.is_dir() else 0o644)
+        os.chmod(files, 0o555)
+        try:
+            assert status_of_child(read) == 0
+        finally:
+            os.chmod(files, 0o700)

@@ -24,18 +24,18 @@ from torch.distributed import TCPStore
 import torchyoga  # noqa: F401
 
 _PROGRAMS = Path(__file__).parent / "programs"
+# What the programs of each nursery import, also what their trainers import later.
 _IMPORTS = {
-    "plain": ["torch.distributed.algorithms.join"],
-    "dcp": ["torch.distributed.checkpoint.state_dict_loader"],
-    "stateful": ["torchdata.stateful_dataloader"],
-    "nodes": ["torchdata.nodes"],
-    "lightning_trainer": ["lightning.pytorch"],
-    "fabric": ["lightning"],
-    "accelerate_loop": ["accelerate"],
-    "transformers_trainer": ["transformers.trainer"],
-    "keras_fit": ["keras"],
-    "tutorial": [],
-    "ahead": [],
+    "torch": [
+        "torch.distributed.algorithms.join",
+        "torch.distributed.checkpoint.state_dict_loader",
+        "torchdata.stateful_dataloader",
+        "torchdata.nodes",
+    ],
+    "lightning": ["lightning.pytorch"],
+    "accelerate": ["accelerate"],
+    "transformers": ["transformers.trainer"],
+    "keras": ["keras", "tensorflow"],
 }
 
 
