@@ -17,8 +17,8 @@ LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/
 TWO := -n 2 --dist worksteal
 # Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
 WAITING := -n 4 --dist worksteal
-# One process for each backend of Keras; then each takes one test after the other.
-BACKENDS := -n 3 --dist load --maxschedchunk 1
+# One process for each backend of Keras, which come first; all other tests are dealt one by one.
+BACKENDS := -n 3 --dist loadgroup
 # TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which
 # the other tests must not fork; trainers need packages of their own.
 APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote

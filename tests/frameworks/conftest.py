@@ -1,4 +1,4 @@
-"""The longest tests come first, so that no process of the tests begins one when the others are done."""
+"""The longest tests come first, so that none is begun when all others are done."""
 
 from __future__ import annotations
 
