@@ -15,6 +15,10 @@ LOWEST_TESTS := tests/formats/test_formats.py tests/storage/test_build.py tests/
 	tests/rows/test_block.py tests/reading/test_reader.py tests/stores/test_cache.py tests/loading/test_loader.py \
 	tests/views/test_mapped.py tests/process/test_forks.py
 TWO := -n 2 --dist worksteal
+# Most tests of stores wait: for leases, for retries, for servers that are slow on purpose.
+WAITING := -n 4 --dist worksteal
+# One process for each backend of Keras, which come first; all other tests are dealt one by one.
+BACKENDS := -n 3 --dist loadgroup
 # TensorFlow and Keras have threads of their own, and so have the event loops of remote stores, beside which
 # the other tests must not fork; trainers need packages of their own.
 APART := --ignore=tests/frameworks --ignore=tests/trainers --ignore=tests/remote
@@ -35,8 +39,8 @@ test: lint
 # Exhaustive tests, then stores, frameworks and trainers.
 test-rest: $(STAMP) $(TRAINERS_STAMP)
 	$(RUN) -m pytest $(TWO) -m "rest and not soak" $(APART)
-	$(RUN) -m pytest $(TWO) tests/remote
-	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(TWO) tests/frameworks
+	$(RUN) -m pytest $(WAITING) tests/remote
+	TF_CPP_MIN_LOG_LEVEL=3 $(RUN) -m pytest $(BACKENDS) tests/frameworks
 	$(MAKE) test-trainers
 
 test-all:

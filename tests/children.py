@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import multiprocessing
 import os
 import signal
@@ -16,9 +15,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from subprocess import PIPE
-from types import ModuleType
 from typing import TextIO
 
+from becoming import become, run_main
 from waiting import PATIENCE
 
 __all__ = ["Program", "forked", "run_program", "started", "status_of_child"]
@@ -173,29 +172,9 @@ def _run(
     stderr: Path | None,
 ) -> None:
     """Becomes the program; runs in the child."""
-    os.setsid()
-    _become(0, stdin or Path(os.devnull), os.O_RDONLY)
-    _become(1, stdout, os.O_WRONLY | os.O_CREAT)
-    if stderr is not None:
-        _become(2, stderr, os.O_WRONLY | os.O_CREAT)
-    # The streams of the server process were made for its own output.
-    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False))
-    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(
-        io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
-    )
-    sys.argv = ["-c", *arguments]
-    multiprocessing.set_start_method(None, force=True)  # its own children start as they do by default
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    exec(compile(code, "<string>", "exec"), main.__dict__)
 
+    def program() -> None:
+        multiprocessing.set_start_method(None, force=True)  # its own children start as they do by default
+        run_main(code, ["-c", *arguments])
 
-def _become(number: int, end: Connection | Path, flags: int) -> None:
-    if isinstance(end, Path):
-        opened = os.open(end, flags)
-        os.dup2(opened, number)
-        if opened != number:
-            os.close(opened)
-    else:
-        os.dup2(end.fileno(), number)
-        end.close()
+    become(program, stdin or Path(os.devnull), stdout, stderr)

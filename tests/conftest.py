@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from smallfiles import make_files_of
 from sound import check_versions
 from torch.utils.data import Dataset
 
@@ -31,6 +33,12 @@ def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
     folder: Path = request.getfixturevalue("tmp_path")  # requested here, so that it exists until the end
     yield
     check_versions(folder)
+
+
+@pytest.fixture
+def files_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Call it with how many rows each file has that is built from now on."""
+    return partial(make_files_of, patch=monkeypatch.setattr)
 
 
 MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist"

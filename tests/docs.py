@@ -8,10 +8,12 @@ import os
 import pickle
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import lmdb
 import numpy as np
@@ -78,6 +80,16 @@ def run_program(name: str, *arguments: str, **environment: str) -> str:
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
     return finished.stdout
+
+
+def run_here(name: str, **environment: str) -> None:
+    """Runs one of examples/ in this process, which has imported already what it needs.
+
+    Processes that it starts are programs of their own.
+    """
+    path = str(ROOT / "examples" / f"{name}.py")
+    with patch.dict(os.environ, environment), patch.object(sys, "argv", [path]):
+        runpy.run_path(path, run_name="__main__")
 
 
 def run_examples(module: str, folder: Path) -> None:

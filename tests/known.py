@@ -12,7 +12,21 @@ import numpy as np
 import torchyoga as yoga
 from torchyoga.testing import assert_rows_equal
 
-__all__ = ["Bystanders", "KnownRows", "generation_in", "generation_of", "unexpected"]
+__all__ = [
+    "FILE_ROWS",
+    "SCHEMA",
+    "Bystanders",
+    "KnownRows",
+    "files_like",
+    "generation_in",
+    "generation_of",
+    "objects_beside_versions",
+    "submit_known",
+    "survey",
+    "unexpected",
+]
+
+FILE_ROWS = 16  # of each file, so that a version of KnownRows has 2 to 4
 
 
 class KnownRows:
@@ -39,6 +53,24 @@ class KnownRows:
 
 
 SCHEMA = yoga.Schema.of(KnownRows("", "", 0)[0], ragged=["words"])
+
+
+def submit_known(
+    storage: yoga.Storage, id: str, version: str, generation: int, overwrite: bool = False
+) -> yoga.DataRef:
+    """Publishes a generation."""
+    rows = KnownRows(id, version, generation)
+    return storage.submit(rows, id, version, overwrite, schema=SCHEMA, progress=False)
+
+
+def survey(storage: yoga.Storage) -> list[tuple[str, str, int]]:
+    """The id, version and generation of everything that is published, each of them checked; while nothing is
+    replaced."""
+    found = []
+    for id, version in storage.list():
+        storage.check(id, version)
+        found.append((id, version, generation_in(storage.fetch(id, version), id, version)))
+    return found
 
 
 def generation_of(storage: yoga.Storage, id: str, version: str) -> int | None:
@@ -121,6 +153,22 @@ def _tree(folder: Path) -> dict[str, Any]:
             ):
                 found[key] = text
     return found
+
+
+def objects_beside_versions(storage: yoga.Storage) -> set[str]:
+    """Names of objects in a store that belong to no published version."""
+    store: Any = storage._store
+    names = set(store._remote.find())
+    for id, version in storage.list():
+        folder, files = store._folder(id, version), store.manifest(id, version).files
+        names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in files)}
+    return names
+
+
+def files_like(folder: Path, *patterns: str) -> list[str]:
+    """The files below a folder whose names match one of the patterns."""
+    paths = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+    return [str(path.relative_to(folder)) for path in paths]
 
 
 def unexpected(storage: yoga.Storage, bystanders: Bystanders | None = None) -> list[str]:

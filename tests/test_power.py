@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from known import SCHEMA, KnownRows, generation_of
+from known import FILE_ROWS, SCHEMA, KnownRows, generation_of, submit_known
 from powercut import Tree, lay_out, recorded
-from worlds import make_small_files
 
 import torchyoga as yoga
-from torchyoga import storage as storages
-from torchyoga.building import build
 from torchyoga.files.root import Root, beside
 from torchyoga.formats.contract import FORMATS
 
@@ -27,11 +24,8 @@ HIDDEN = (".locks", ".staging")
 
 
 @pytest.fixture(autouse=True)
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of 16 rows, so that versions have several."""
-    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both are restored
-    monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
-    make_small_files()
+def small_files(files_of: Callable[[int], None]) -> None:
+    files_of(FILE_ROWS)
 
 
 class World:
@@ -54,9 +48,8 @@ class World:
         return self.storage(disk)
 
 
-def submit(storage: yoga.Storage, generation: int, **arguments: Any) -> Any:
-    rows = KnownRows("a", "1", generation)
-    return storage.submit(rows, "a", "1", schema=SCHEMA, progress=False, **arguments)
+def submit(storage: yoga.Storage, generation: int, overwrite: bool = False) -> None:
+    submit_known(storage, "a", "1", generation, overwrite)
 
 
 def new(world: World) -> None:
@@ -113,7 +106,7 @@ def test_a_version_exists_whole_or_not_at_all(act: str, format: str, tmp_path: P
     submit(world.origin, NEW)
     if before is not None:
         submit(world.storage(), OLD)
-        world.storage().submit(KnownRows("b", "1", OLD), "b", "1", schema=SCHEMA, progress=False)
+        submit_known(world.storage(), "b", "1", OLD)
     recorder = recorded(world.disk, partial(do, world))
     known: dict[Any, int | str | None] = {}
     for cut in recorder.cuts:

@@ -9,28 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from known import SCHEMA, Bystanders, KnownRows, generation_of, unexpected
+from known import Bystanders, files_like, objects_beside_versions, submit_known, survey, unexpected
 from victims import Killer, done_by_a_child
 from waiting import eventually
 
 import torchyoga as yoga
-from torchyoga import storage as storages
-from torchyoga.building import build
-from torchyoga.building.build import BuildOptions
 
-__all__ = ["DirectoryWorld", "StoreWorld", "kill_many", "make_small_files"]
+__all__ = ["DirectoryWorld", "StoreWorld", "kill_many"]
 
 IDS, VERSIONS = ["a", "b c"], ["1", "2"]
 TARGETS = [(id, version) for id in IDS for version in VERSIONS]
 # A build has up to 4 files, a note, and temporary files of the note and the manifest; for each version, at
 # most one unfinished and one replaced build are left.
 MOST_LEFT = 2 * 7 * len(TARGETS)
-
-
-def make_small_files() -> None:
-    """From now on each version that this process builds has 2 to 4 files, recorded when they are finished."""
-    build._BLOCK_ROWS = 16
-    storages.BuildOptions = partial(BuildOptions, file_bytes=1)  # type: ignore[misc,assignment]
 
 
 class World(ABC):
@@ -49,7 +40,7 @@ class World(ABC):
         self._chance, self._killer = chance, Killer(chance)
         self._num_generations = 0
         for id, version in TARGETS:
-            self.origin.submit(KnownRows(id, version, 0), id, version, schema=SCHEMA, progress=False)
+            submit_known(self.origin, id, version, 0)
 
     @abstractmethod
     def ask(self, question: Callable[[], Any]) -> Any:
@@ -101,13 +92,13 @@ class World(ABC):
         # Sometimes the same rows again, so that an interrupted build is continued.
         if chance.random() < 0.5 or not self._num_generations:
             self._num_generations += 1
-        rows = KnownRows(id, version, self._num_generations)
-        do = partial(storage.submit, rows, id, version, True, schema=SCHEMA, progress=False)
-        return "submit" if before is None else "overwrite", do, target, rows.generation
+        generation = self._num_generations
+        do = partial(submit_known, storage, id, version, generation, True)
+        return "submit" if before is None else "overwrite", do, target, generation
 
     def look(self) -> dict[tuple[str, str], int]:
         """The generations of all published versions, each of them checked."""
-        versions, left = self.ask(lambda: (_survey(self.storage), self.left()))
+        versions, left = self.ask(lambda: (survey(self.storage), self.left()))
         assert len(left) <= MOST_LEFT, left
         return {(id, version): generation for id, version, generation in versions}
 
@@ -120,14 +111,6 @@ class World(ABC):
 
         eventually(is_clean, timeout=30)  # files leased by a builder that has just died are kept
         assert self.look() == self.known
-
-
-def _survey(storage: yoga.Storage) -> list[list[Any]]:
-    found = []
-    for id, version in storage.list():
-        storage.check(id, version)
-        found.append([id, version, generation_of(storage, id, version)])
-    return found
 
 
 class DirectoryWorld(World):
@@ -167,18 +150,10 @@ class StoreWorld(World):
         return done_by_a_child(question)
 
     def left(self) -> list[str]:
-        store: Any = self.storage._store
-        names = set(store._remote.find())
+        names = objects_beside_versions(self.storage)
         assert names >= set(self._bystanders), f"{set(self._bystanders) - names} is gone"
         names -= set(self._bystanders)
-        for id, version in self.storage.list():
-            folder, files = store._folder(id, version), store.manifest(id, version).files
-            names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in files)}
-        building = [
-            str(path.relative_to(self._cache))
-            for path in self._cache.glob("building/*/.staging/**/*")
-            if path.is_file()
-        ]
+        building = files_like(self._cache, "building/*/.staging/**/*")
         return sorted([*(name for name in names if not name.startswith(".leases/")), *building])
 
 

@@ -249,11 +249,17 @@ class Slow(torch.utils.data.Dataset[Any]):
         return index
 
 
-@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"in_order": False}])
-@pytest.mark.parametrize("size", [4, None])
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (4, {}),
+        (4, {"persistent_workers": True}),
+        (4, {"in_order": False}),
+        (None, {}),
+        (None, {"persistent_workers": True}),
+    ],
+)
 def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
-    if size is None and options.get("in_order") is False:
-        pytest.skip("in_order=False needs batches")
     flag = Flag()
     one = loader(Slow(flag), size, num_workers=1, timeout=1, **options)  # type: ignore[arg-type]
     found: list[int] = []

@@ -6,18 +6,24 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+import uuid
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import botocore.session
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from servers import BUCKETS, S3, Gcs, Proxy, faulty, gcs_server, s3_server
-from smallfiles import make_files_of
 from sound import check_stored
 
 # Machines are forked from a server that has the client of S3 as well.
 multiprocessing.set_forkserver_preload(["torch", "torchyoga", "s3fs"])
+
+# Each client would read megabytes of JSON about Amazon's services anew, for a tenth of a second. They change
+# none of it, so one reading is enough for all.
+botocore.session.create_loader = cache(botocore.session.create_loader)
 
 # Neither the developer's own credentials nor those of the cloud's machine that the tests run on; and no proxy
 # between the tests and loopback.
@@ -84,13 +90,17 @@ def proxy(_proxy: Proxy) -> Iterator[Proxy]:
     _proxy.clear()
 
 
+@pytest.fixture(params=["s3", "gcs", "memory"])
+def place(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    """A new and empty place in a store of each kind: its URL, and the options of the store."""
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4().hex}/a/b", None
+    server: S3 | Gcs = request.getfixturevalue(request.param)
+    scheme = {"s3": "s3", "gcs": "gs"}[request.param]
+    return f"{scheme}://{server.new_bucket()}/a/b", server.storage_options
+
+
 @pytest.fixture
 def bucket(s3: S3) -> str:
     """A new bucket of the S3 server."""
     return s3.new_bucket()
-
-
-@pytest.fixture
-def files_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Call it with how many rows each file has that is built from now on."""
-    return partial(make_files_of, monkeypatch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import multiprocessing
 import os
 import select
@@ -13,14 +12,13 @@ import sys
 import tempfile
 import textwrap
 import threading
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
+from becoming import become, run_main
 from waiting import PATIENCE
 
 __all__ = ["Machine", "machine", "running"]
@@ -300,7 +298,7 @@ def _guard_program(
     if child == 0:
         held.close()
         tell.close()
-        _become(path, arguments, folder, variables, names, go)
+        _run(path, arguments, folder, variables, names, go)
     os.close(go)
     os.read(ready, 1)  # it leads its session now, so the whole of it can be killed
     tell.send(child)
@@ -318,43 +316,24 @@ def _guard_program(
         os.killpg(child, signal.SIGKILL)
 
 
-def _become(
+def _run(
     path: Path,
     arguments: Sequence[str],
     folder: Path,
     variables: Mapping[str, str],
     names: Sequence[Path],
     go: int,
-) -> None:
+) -> NoReturn:
     """Becomes the program, and ends this process as it says."""
-    code = 1
-    try:
-        os.setsid()
+
+    def program() -> None:
+        os.close(go)  # it leads its session now
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(variables)
-        for number, name in enumerate([Path(os.devnull), *names]):
-            opened = os.open(name, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY)
-            os.dup2(opened, number)
-            os.close(opened)
-        os.close(go)
-        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
-        sys.stderr = io.TextIOWrapper(
-            io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
-        )
-        sys.argv = [str(path), *arguments]
         sys.path[:0] = [str(folder), str(ROOT)]
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)  # as OMP_NUM_THREADS says to a fresh one
-        main = sys.modules["__main__"] = ModuleType("__main__")
-        main.__file__ = str(path)
-        exec(compile(path.read_text(), path, "exec"), main.__dict__)
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        run_main(path.read_text(), [str(path), *arguments], has_file=True)
+
+    become(program, Path(os.devnull), *names)

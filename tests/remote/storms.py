@@ -19,10 +19,19 @@ import numpy  # noqa: F401  # once, not in every child
 import s3fs  # noqa: F401
 from crews import Act, Hand
 from explained import Deed, are_explained
-from known import SCHEMA, KnownRows, generation_in
+from known import (
+    FILE_ROWS,
+    SCHEMA,
+    KnownRows,
+    files_like,
+    generation_in,
+    objects_beside_versions,
+    submit_known,
+    survey,
+)
 from servers import S3, Fault, Proxy
+from smallfiles import make_files_of
 from waiting import eventually
-from worlds import make_small_files
 
 import torchyoga as yoga
 from torchyoga.errors import NotFoundError
@@ -95,14 +104,14 @@ class Storm:
     """
 
     def __init__(self, folder: Path, s3: S3, proxies: list[Proxy], url: str, format: str, seed: int) -> None:
-        make_small_files()
+        make_files_of(FILE_ROWS)
         self._folder, self._proxies, self._url, self._format, self._seed = folder, proxies, url, format, seed
         self._chance = random.Random(seed)
         self._generation = 0
         self._extents: dict[str, dict[str, float]] = {}  # how many steps and seconds each act takes
         self._origin = yoga.Storage(folder / "origin", format)
         for id, version in TARGETS:
-            self._origin.submit(KnownRows(id, version, 0), id, version, schema=SCHEMA, progress=False)
+            submit_known(self._origin, id, version, 0)
         self._hands = [self._hand(number) for number in range(len(proxies))]
         self._witness = Hand("witness", partial(self._acts, "witness", s3), folder / "witness.log", PATIENCE)
         self.known: dict[tuple[str, str], int | None] = dict.fromkeys(TARGETS)
@@ -136,14 +145,9 @@ class Storm:
             timeout=WAIT,
             lease_seconds=LEASE,
         )
-        kept = {"schema": SCHEMA, "progress": False}
-
-        def rows_of(ref: yoga.DataRef, id: str, version: str) -> int:
-            return generation_in(ref, id, version)
 
         def submit(id: str, version: str, generation: int, overwrite: bool = False) -> int | None:
-            rows = KnownRows(id, version, generation)
-            return generation_of(storage.submit(rows, id, version, overwrite, **kept), id, version)
+            return generation_of(submit_known(storage, id, version, generation, overwrite), id, version)
 
         def generation_of(ref: yoga.DataRef, id: str, version: str) -> int | None:
             try:
@@ -152,7 +156,7 @@ class Storm:
                 return None
 
         def cacheable(id: str, version: str, generation: int) -> int | None:
-            made = storage.cacheable(id, version, stale="ignore", **kept)(
+            made = storage.cacheable(id, version, stale="ignore", schema=SCHEMA, progress=False)(
                 lambda: KnownRows(id, version, generation)
             )
             return generation_of(made(), id, version)
@@ -178,13 +182,6 @@ class Storm:
                 out = yoga.Storage(folder, self._format)
                 return generation_in(storage.copy(id, version, out, progress=False), id, version)
 
-        def look() -> list[list[Any]]:
-            found = []
-            for id, version in storage.list():
-                storage.check(id, version)
-                found.append([id, version, rows_of(storage.fetch(id, version), id, version)])
-            return found
-
         return {
             "submit": submit,
             "overwrite": partial(submit, overwrite=True),
@@ -196,7 +193,7 @@ class Storm:
             "read": read,
             "check": lambda id, version, generation: storage.check(id, version),
             "fetch out": fetch_out,
-            "look": look,
+            "look": lambda: survey(storage),
             "clean up": lambda: storage.clean(0),
             "left": lambda: _left(storage, cache),
             "be patient": lambda tries: setattr(remote, "_TRIES", tries),
@@ -450,23 +447,14 @@ def _after(task: Task, state: Any) -> Iterable[Any]:
 
 def _left(storage: yoga.Storage, cache: Path) -> list[str]:
     """Files other than versions and the last claims."""
-    store: Any = storage._store
-    names = set(store._remote.find())
+    names = objects_beside_versions(storage)
     last: dict[str, str] = {}
     for name in sorted(names):
         folder = name.rpartition("/")[0]
         if folder.startswith(".leases/"):
             last[folder] = name
     names -= set(last.values())
-    for id, version in storage.list():
-        folder, manifest = store._folder(id, version), store.manifest(id, version)
-        names -= {f"{folder}/manifest.json", *(f"{folder}/{file.name}" for file in manifest.files)}
-    here = [
-        str(path.relative_to(cache))
-        for pattern in ("building/*/.staging/**/*", "checking/**/*")
-        for path in cache.glob(pattern)
-        if path.is_file()
-    ]
+    here = files_like(cache, "building/*/.staging/**/*", "checking/**/*")
     with contextlib.suppress(FileNotFoundError):
         here += [f"parts/{path.name}" for path in (cache / "parts").iterdir() if "-" in path.name]
     return sorted([*names, *here])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from servers import S3
 
-from docs import REMOTE_EXAMPLES, REMOTE_PAGES, blocks, run_blocks, run_program
+from docs import REMOTE_EXAMPLES, REMOTE_PAGES, blocks, run_blocks, run_here
 
 
 @pytest.mark.parametrize("page", REMOTE_PAGES, ids=lambda page: page.name)
@@ -23,5 +23,6 @@ def test_every_code_block_runs(
 
 
 @pytest.mark.parametrize("name", REMOTE_EXAMPLES)
-def test_an_example_runs(name: str) -> None:
-    assert REMOTE_EXAMPLES[name] in run_program(name, OMP_NUM_THREADS="1")
+def test_an_example_runs(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run_here(name, OMP_NUM_THREADS="1")
+    assert REMOTE_EXAMPLES[name] in capfd.readouterr().out

@@ -33,7 +33,7 @@ def url(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> str:
     storage = yoga.Storage(url, storage_options=s3.storage_options, cache_dir=folder)
     rows = ({"x": np.full(ROW_BYTES // 8, n), "n": n} for n in range(ROWS))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        make_files_of(monkeypatch, FILE_ROWS)
+        make_files_of(FILE_ROWS, monkeypatch.setattr)
         ref = storage.submit(rows, "a", "1")
     assert len(ref.manifest.files) == NUM_FILES  # type: ignore[attr-defined]
     return url

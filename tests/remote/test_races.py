@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import S3, Gcs
-from waiting import PATIENCE
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga import errors
@@ -30,21 +28,51 @@ def standing_still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lease, "_live", lambda lease: None)
 
 
-@pytest.fixture(params=["s3", "gcs", "memory"])
-def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
-    url, options = f"memory://{uuid.uuid4().hex}/p", None
-    if request.param != "memory":
-        server: S3 | Gcs = request.getfixturevalue(request.param)
-        url = f"{ {'s3': 's3', 'gcs': 'gs'}[request.param] }://{server.new_bucket()}/p"
-        options = server.storage_options
+@pytest.fixture
+def machine(place: tuple[str, Any], tmp_path: Path) -> Machine:
+    """A storage on a machine of that name, with a cache of its own."""
+    url, options = place
     return lambda name: yoga.Storage(
         url, storage_options=options, cache_dir=tmp_path / name, lease_seconds=LEASE, timeout=60
     )
 
 
+class Stall:
+    """The machine that sends a request stands still before the first of its kind, while others do something.
+
+    Others that need its lease wait until it counts as dead.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self.has_begun = False
+
+    def before(self, request: str, meanwhile: Callable[[], object], ending: str = "") -> Stall:
+        """Before a method of `Remote`, of objects one of whose names has this ending."""
+        send = getattr(Remote, request)
+
+        def send_late(remote: Remote, what: str | Iterable[str], *rest: Any) -> None:
+            what = what if isinstance(what, str) else list(what)
+            names = [what] if isinstance(what, str) else what
+            if not self.has_begun and any(name.endswith(ending) for name in names):
+                self.has_begun = True
+                meanwhile()
+            send(remote, what, *rest)
+
+        self._patch.setattr(Remote, request, send_late)
+        return self
+
+
+@pytest.fixture
+def stall(monkeypatch: pytest.MonkeyPatch) -> Stall:
+    return Stall(monkeypatch)
+
+
 def cleaned(storage: yoga.Storage) -> None:
-    """Cleans once the builder counts as dead."""
-    time.sleep(2 * LEASE + 1.5)  # stores count whole seconds
+    """Cleans once the builder counts as dead by the store's clock, which may count whole seconds."""
+    remote: Remote = storage._store._remote  # type: ignore[attr-defined]
+    claimed = max(claim.written or 0.0 for claim in remote.find(".leases").values())
+    eventually(lambda: (remote.now() or 0.0) - claimed > LEASE + 1)
     storage.clean(0)
 
 
@@ -84,23 +112,14 @@ def test_submit_raises_if_another_machine_was_faster(machine: Machine) -> None:
 
 @pytest.mark.parametrize("act", ["overwrite", "convert", "copy"])
 def test_a_version_published_meanwhile_is_not_replaced(
-    act: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    act: str, machine: Machine, stall: Stall, tmp_path: Path
 ) -> None:
     """The first stalls just before it replaces the manifest."""
     first, second = machine("first"), machine("second")
     second.submit(THEIRS, "a", "1")
     local = yoga.Storage(tmp_path / "local")
     local.submit(OURS, "a", "1")
-    replace, stopped = Remote.replace, []
-
-    def replace_late(self: Remote, *args: Any) -> None:
-        if not stopped:
-            stopped.append(True)
-            time.sleep(LEASE + 0.5)
-            second.submit(LATEST, "a", "1", overwrite=True)
-        replace(self, *args)
-
-    monkeypatch.setattr(Remote, "replace", replace_late)
+    stall.before("replace", lambda: second.submit(LATEST, "a", "1", overwrite=True))
     acts: dict[str, Callable[[], Any]] = {
         "overwrite": lambda: first.submit(OURS, "a", "1", overwrite=True),
         "convert": lambda: first.convert("a", "1", format="hdf5"),
@@ -108,7 +127,7 @@ def test_a_version_published_meanwhile_is_not_replaced(
     }
     with pytest.raises(errors.ExistsError, match=r"was published in .* by another builder meanwhile"):
         acts[act]()
-    assert stopped
+    assert stall.has_begun
     whole(machine("other"), LATEST)
 
 
@@ -125,8 +144,7 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
             found = is_seen()
             if not stopped:
                 stopped.append(True)
-                time.sleep(LEASE + 0.5)
-                second.submit(LATEST, "a", "1", overwrite=True)
+                second.submit(LATEST, "a", "1", overwrite=True)  # once the first counts as dead
             return found
 
         replace(self, name, data, tag, look)
@@ -139,33 +157,27 @@ def test_a_manifest_that_is_replaced_between_the_look_and_the_write_stays(
 
 
 @pytest.mark.parametrize("how", ["removed", "cleaned"])
-def test_files_that_others_delete_are_sent_again(
-    how: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_others_delete_are_sent_again(how: str, machine: Machine, stall: Stall) -> None:
     """The first stalls between its files and its manifest."""
     first, second = machine("first"), machine("second")
-    create, stopped = Remote.create, []
 
-    def create_late(self: Remote, name: str, data: bytes) -> None:
-        if name == "a/1/manifest.json" and not stopped:
-            stopped.append(True)
-            if how == "cleaned":
-                cleaned(second)
-            else:
-                time.sleep(LEASE + 0.5)
-                second.submit(THEIRS, "a", "1")
-                second.remove("a", "1")
-        create(self, name, data)
+    def meanwhile() -> None:
+        if how == "cleaned":
+            cleaned(second)
+        else:
+            second.submit(THEIRS, "a", "1")
+            second.remove("a", "1")
 
-    monkeypatch.setattr(Remote, "create", create_late)
+    stall.before("create", meanwhile, "a/1/manifest.json")
     # The other one must not remove what this one has uploaded; files that were cleaned are sent again.
     assert list(first.submit(OURS, "a", "1")) == OURS
+    assert stall.has_begun
     whole(machine("other"), OURS)
 
 
 @pytest.mark.parametrize("what", ["cleaned", "nothing"])
 def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
-    what: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    what: str, machine: Machine, stall: Stall, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It stalls just before it replaces the manifest; others clean, or hold the lease for a moment."""
     first, second = machine("first"), machine("second")
@@ -174,22 +186,17 @@ def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
     remote = second._store._remote  # type: ignore[attr-defined]
     silent = {"holder": "process 7 on mars", "given_up": False, "beat": "x", "deleter": 2}
     remote.write(".leases/a/1/00000002.json", json.dumps(silent).encode())
-    replace, stopped = Remote.replace, []
 
-    def replace_late(self: Remote, *args: Any) -> None:
-        if not stopped:
-            stopped.append(True)
-            if what == "cleaned":
-                cleaned(second)
-            else:
-                time.sleep(LEASE + 0.5)
-                with second._store.lock("a", "1", PATIENCE):
-                    pass
-        replace(self, *args)
+    def meanwhile() -> None:
+        if what == "cleaned":
+            cleaned(second)
+        else:
+            with second._store.lock("a", "1", PATIENCE):
+                pass
 
-    monkeypatch.setattr(Remote, "replace", replace_late)
+    stall.before("replace", meanwhile)
     assert list(first.submit(OURS, "a", "1", overwrite=True)) == OURS
-    assert stopped
+    assert stall.has_begun
     assert ("sending them again" in caplog.text) == (what == "cleaned")
     whole(machine("other"), OURS)
 
@@ -205,7 +212,7 @@ def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:
 
 @pytest.mark.parametrize("how", ["remove", "clean"])
 def test_a_machine_that_stalled_deletes_nothing_published_since(
-    how: str, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, machine: Machine, stall: Stall, tmp_path: Path
 ) -> None:
     """A copy has the same build each time, so the other may be about to delete files with these names."""
     first, second = machine("first"), machine("second")
@@ -215,33 +222,22 @@ def test_a_machine_that_stalled_deletes_nothing_published_since(
     if how == "clean":
         first._store._remote.delete(["a/1/manifest.json"])  # type: ignore[attr-defined]
         time.sleep(1.1)  # stores count whole seconds
-    delete, stopped = Remote.delete, []
-
-    def delete_late(self: Remote, names: Iterable[str]) -> None:
-        meant = list(names)
-        if any(name.endswith(".mdb") for name in meant) and not stopped:
-            stopped.append(True)
-            time.sleep(LEASE + 0.5)
-            local.copy("a", "1", second)
-        delete(self, meant)
-
-    monkeypatch.setattr(Remote, "delete", delete_late)
+    stall.before("delete", lambda: local.copy("a", "1", second), ".mdb")
     if how == "remove":
         first.remove("a", "1")
     else:
         first.clean(0)
-    assert stopped
+    assert stall.has_begun
     whole(machine("other"), OURS)
     assert local.copy("a", "1", second).fingerprint == local.fetch("a", "1").fingerprint
 
 
 def test_an_interrupted_build_is_not_continued_with_what_another_deletes(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, stall: Stall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are uploaded; a process that cleans has listed them, and stalls."""
     first, second = machine("first"), machine("second")
-    create, delete = Remote.create, Remote.delete
-    stopped: list[bool] = []
+    create = Remote.create
 
     def fail(self: Remote, name: str, data: bytes) -> None:
         if name.endswith("manifest.json"):
@@ -253,18 +249,9 @@ def test_an_interrupted_build_is_not_continued_with_what_another_deletes(
         with pytest.raises(errors.RemoteError):
             second.submit(OURS, "a", "1")
     time.sleep(1.1)
-
-    def delete_late(self: Remote, names: Iterable[str]) -> None:
-        meant = list(names)
-        if any(name.endswith(".mdb") for name in meant) and not stopped:
-            stopped.append(True)
-            time.sleep(LEASE + 0.5)
-            second.submit(OURS, "a", "1")
-        delete(self, meant)
-
-    monkeypatch.setattr(Remote, "delete", delete_late)
+    stall.before("delete", lambda: second.submit(OURS, "a", "1"), ".mdb")
     first.clean(0)
-    assert stopped
+    assert stall.has_begun
     whole(machine("other"), OURS)
 
 
@@ -286,7 +273,7 @@ def test_a_builder_that_counted_as_dead_does_not_trust_files_in_the_store(
 
     def create_late(self: Remote, name: str, data: bytes) -> None:
         if name == "a/1/manifest.json" and not about.is_set():
-            time.sleep(2 * LEASE + 1.5)
+            time.sleep(2 * LEASE + 1.5)  # it counts as dead; stores count whole seconds
             cleaner.start()
             assert about.wait(PATIENCE)
             threading.Timer(LEASE / 2, go.set).start()
@@ -334,8 +321,7 @@ def test_clean_spares_files_uploaded_after_it_was_taken_over(
     cleaner.start()
     try:
         assert stands.wait(PATIENCE)
-        time.sleep(LEASE + 0.5)
-        local.copy("a", "1", second)
+        local.copy("a", "1", second)  # once the first counts as dead
     finally:
         go.set()
         cleaner.join(PATIENCE)

@@ -21,9 +21,11 @@ from pathlib import Path
 tests, folder, format, seed, kills, url, options = sys.argv[1:]
 sys.path[:0] = [tests]
 import s3fs  # once, not in every child
-from worlds import StoreWorld, kill_many, make_small_files
+from known import FILE_ROWS
+from smallfiles import make_files_of
+from worlds import StoreWorld, kill_many
 
-make_small_files()
+make_files_of(FILE_ROWS)
 world = StoreWorld(Path(folder), format, random.Random(int(seed)), url, json.loads(options))
 kill_many(world, int(kills))
 """

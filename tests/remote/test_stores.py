@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-import shutil
 import stat
 import tempfile
 import threading
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 from children import status_of_child
 from others import OTHERS, remove
-from servers import S3, Fault, Gcs, Proxy, http_server
+from servers import S3, Fault, Proxy, http_server
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -49,15 +48,10 @@ def small_files(files_of: Callable[[int], None]) -> None:
     files_of(20)
 
 
-@pytest.fixture(params=["s3", "gcs", "memory"])
-def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+@pytest.fixture
+def machine(place: tuple[str, Any], tmp_path: Path) -> Machine:
     """A storage on a machine of that name, with a cache of its own."""
-    url, options = f"memory://{uuid.uuid4().hex}/p", None
-    if request.param != "memory":
-        server: S3 | Gcs = request.getfixturevalue(request.param)
-        url = f"{ {'s3': 's3', 'gcs': 'gs'}[request.param] }://{server.new_bucket()}/a/b"
-        options = server.storage_options
-    return storages(url, options, tmp_path)
+    return storages(*place, tmp_path)
 
 
 def storages(url: str, options: Any, folder: Path) -> Machine:
@@ -902,14 +896,24 @@ def test_threads_and_storages_share_one_download(
     assert len(names) == len(set(names)) == 25
 
 
-def test_a_cache_that_others_may_only_read(s3: S3, bucket: str, tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    on = storages(f"s3://{bucket}/p", s3.storage_options, tmp_path)
-    ref = on("here").submit(ROWS, "a", "1")
-    os.chmod(tmp_path / "here" / "files", 0o500)
-    try:
-        assert same(pickle.loads(pickle.dumps(ref)))
-    finally:
-        os.chmod(tmp_path / "here" / "files", 0o700)
-    shutil.rmtree(tmp_path / "here")
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has no modes")
+def test_a_cache_that_others_may_only_read(s3: S3, bucket: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        on = storages(f"s3://{bucket}/p", s3.storage_options, Path(name))
+        ref = on("here").submit(ROWS, "a", "1")
+        files = Path(name, "here", "files")
+
+        def read() -> None:
+            if os.geteuid() == 0:  # root may write everywhere
+                os.setuid(65534)
+            with pytest.raises(PermissionError):
+                (files / "new").touch()
+            assert same(pickle.loads(pickle.dumps(ref)))
+
+        for path in (Path(name), Path(name, "here"), *Path(name, "here").rglob("*")):
+            os.chmod(path, 0o755 if path.is_dir() else 0o644)
+        os.chmod(files, 0o555)
+        try:
+            assert status_of_child(read) == 0
+        finally:
+            os.chmod(files, 0o700)

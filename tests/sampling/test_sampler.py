@@ -639,18 +639,6 @@ def test_a_look_through_torchs_loader_takes_nothing_though_its_worker_is_ahead(l
     assert found == list(ResumableSampler(length, seed=1))
 
 
-def test_batches_that_accelerate_skips_are_not_made_twice() -> None:
-    data_loader = pytest.importorskip("accelerate.data_loader")
-    expected = list(ResumableBatchSampler(ResumableSampler(20, seed=1), 4))
-    for state in (None, {**ResumableSampler(20, seed=1).state_dict(), "position": 8, "steps": 2}):
-        batches = ResumableBatchSampler(ResumableSampler(20, seed=1), 4)
-        if state is not None:
-            batches.load_state_dict({**state, "proof": None})
-        with pytest.warns(UserWarning, match="the trainer finds its place by skipping batches"):
-            rest = list(data_loader.SkipBatchSampler(batches, skip_batches=2))
-        assert rest == expected[2:]
-
-
 def test_a_foreign_sampler_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be at least 1, found 0"):
         ResumableBatchSampler(ResumableSampler(3), 0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worlds import DirectoryWorld, kill_many, make_small_files
+from known import FILE_ROWS
+from worlds import DirectoryWorld, kill_many
 
-from torchyoga import storage as storages
-from torchyoga.building import build
 from torchyoga.formats.contract import FORMATS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -19,10 +19,8 @@ KILLS, KILLS_IN_ALL = 15, 400  # for each format
 
 
 @pytest.fixture(autouse=True)
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_BLOCK_ROWS", build._BLOCK_ROWS)  # so that both are restored
-    monkeypatch.setattr(storages, "BuildOptions", storages.BuildOptions)
-    make_small_files()
+def small_files(files_of: Callable[[int], None]) -> None:
+    files_of(FILE_ROWS)
 
 
 @pytest.mark.parametrize("format", FORMATS)

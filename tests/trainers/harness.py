@@ -17,9 +17,18 @@ from typing import Any, NamedTuple
 
 from waiting import PATIENCE
 
-__all__ = ["Step", "evaluated", "launch", "record", "runs", "trained"]
+__all__ = ["NURSERIES", "Step", "evaluated", "launch", "record", "runs", "trained"]
 
 ROOT = Path(__file__).parents[2]
+# Programs that import about the same are started by one process.
+NURSERIES = {
+    "lightning_trainer": "lightning",
+    "fabric": "lightning",
+    "accelerate_loop": "accelerate",
+    "transformers_trainer": "transformers",
+    "keras_fit": "keras",
+    **dict.fromkeys(["plain", "dcp", "stateful", "nodes", "tutorial", "ahead"], "torch"),
+}
 
 
 class Step(NamedTuple):
@@ -37,9 +46,9 @@ def launch(program: str, task: dict[str, Any], world: int = 1, torchrun: bool = 
         AssertionError: it failed or took too long, with the end of its output.
     """
     Path(task["folder"]).mkdir(parents=True, exist_ok=True)
-    starter = _Torchrun() if torchrun else _nurseries.get(program)
+    starter = _Torchrun() if torchrun else _nurseries.get(NURSERIES[program])
     if starter is None:
-        starter = _nurseries[program] = _Nursery(program)
+        starter = _nurseries[NURSERIES[program]] = _Nursery(NURSERIES[program])
     with tempfile.NamedTemporaryFile("r", dir=task["folder"]) as output:
         order = {"program": program, "task": json.dumps(task), "world": world, "output": output.name}
         code = starter.run(order)
@@ -50,11 +59,11 @@ def launch(program: str, task: dict[str, Any], world: int = 1, torchrun: bool = 
 
 
 class _Nursery:
-    """A process that starts those of one program."""
+    """A process that starts those of programs that import about the same."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, name: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("nursery.py")), program],
+            [sys.executable, str(Path(__file__).with_name("nursery.py")), name],
             env=_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -146,15 +155,18 @@ def runs(
     folder: str | Path,
     stops: Sequence[int],
     worlds: Sequence[int] | None = None,
-    torchrun: bool = False,
+    torchrun: int = 0,
     **task: Any,
 ) -> list[list[list[Step]]]:
-    """The steps of each rank of each run: one for each stop, after that many batches, and one to the end."""
+    """The steps of each rank of each run: one for each stop, after that many batches, and one to the end.
+
+    So many of the first runs are started by torchrun, others in the same way.
+    """
     worlds = worlds or [1] * (len(stops) + 1)
     found = []
     for run, (stop, world) in enumerate(zip([*stops, None], worlds, strict=True)):
         one = {**task, "folder": str(folder), "run": run, "stop_after": stop, "resume": run > 0}
-        launch(program, one, world, torchrun=torchrun)
+        launch(program, one, world, torchrun=run < torchrun)
         found.append(record(folder, run, world))
         is_over = all((Path(folder) / f"run{run}-rank{rank}.done").exists() for rank in range(world))
         assert is_over == (stop is None), f"{program}: run {run} {'ended early' if is_over else 'broke off'}"
@@ -170,7 +182,7 @@ def trained(
 
 
 def _environment() -> dict[str, str]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),

@@ -13,54 +13,42 @@ import os
 import signal
 import struct
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn
 
 import torch._dynamo  # noqa: F401  (DDP and optimizers import it when they are first made)
+from becoming import become, finish, run_main
 from torch.distributed import TCPStore
 
 import torchyoga  # noqa: F401
 
 _PROGRAMS = Path(__file__).parent / "programs"
+# What the programs of each nursery import, also what their trainers import later.
 _IMPORTS = {
-    "plain": ["torch.distributed.algorithms.join"],
-    "dcp": ["torch.distributed.checkpoint.state_dict_loader"],
-    "stateful": ["torchdata.stateful_dataloader"],
-    "nodes": ["torchdata.nodes"],
-    "lightning_trainer": ["lightning.pytorch"],
-    "fabric": ["lightning"],
-    "accelerate_loop": ["accelerate"],
-    "transformers_trainer": ["transformers.trainer"],
-    "keras_fit": ["keras"],
-    "tutorial": [],
-    "ahead": [],
+    "torch": [
+        "torch.distributed.algorithms.join",
+        "torch.distributed.checkpoint.state_dict_loader",
+        "torchdata.stateful_dataloader",
+        "torchdata.nodes",
+    ],
+    "lightning": ["lightning.pytorch"],
+    "accelerate": ["accelerate"],
+    "transformers": ["transformers.trainer"],
+    "keras": ["keras", "tensorflow"],
 }
 
 
 def _start(order: dict[str, Any]) -> NoReturn:
-    """In a child: runs the program as if it were started from the command line, or all of its ranks, and
-    ends."""
-    code = 1
-    try:
-        os.setsid()
-        output = os.open(order["output"], os.O_WRONLY | os.O_APPEND)
-        for descriptor in (1, 2):
-            os.dup2(output, descriptor)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    """In a child: runs the program as if it were started from the command line, or all of its ranks."""
+
+    def program() -> None:
         if order["world"] > 1:
-            os._exit(_start_ranks(order["program"], order["task"], order["world"]))
+            sys.exit(_start_ranks(order["program"], order["task"], order["world"]))
         _run(order["program"], order["task"])
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+
+    output = Path(order["output"])
+    become(program, Path(os.devnull), output, output)
 
 
 def _start_ranks(program: str, task: str, world: int) -> int:
@@ -70,17 +58,8 @@ def _start_ranks(program: str, task: str, world: int) -> int:
     for rank in range(world):
         child = os.fork()
         if child == 0:
-            try:
-                os.close(tell)
-                (port,) = struct.unpack("H", os.read(told, 2))
-                os.environ.update(_environment(rank, world, port))
-                _run(program, task)
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                os._exit(1)
+            os.close(tell)
+            finish(partial(_run_rank, program, task, rank, world, told))
         children.add(child)
     # Only now, because it has a thread. It chooses the port itself: one chosen before could be taken
     # meanwhile.
@@ -94,6 +73,12 @@ def _start_ranks(program: str, task: str, world: int) -> int:
                 os.kill(other, signal.SIGKILL)
             return os.waitstatus_to_exitcode(status) or 1
     return 0
+
+
+def _run_rank(program: str, task: str, rank: int, world: int, told: int) -> None:
+    (port,) = struct.unpack("H", os.read(told, 2))
+    os.environ.update(_environment(rank, world, port))
+    _run(program, task)
 
 
 def _environment(rank: int, world: int, port: int) -> dict[str, str]:
@@ -113,11 +98,9 @@ def _environment(rank: int, world: int, port: int) -> dict[str, str]:
 
 def _run(program: str, task: str) -> None:
     path = _PROGRAMS / f"{program}.py"
-    sys.argv = [str(path), task]
     sys.path.insert(0, str(_PROGRAMS))
-    # Without __file__: workers that are spawned do not import it, and with it a trainer, for seconds.
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    exec(compile(path.read_text(), path, "exec"), main.__dict__)
+    # Not as a file: workers that are spawned do not import it, and with it a trainer, for seconds.
+    run_main(path.read_text(), [str(path), task])
 
 
 def main() -> None:

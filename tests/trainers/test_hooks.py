@@ -58,7 +58,7 @@ def mixed(rows: Sequence[Any]) -> torch.Tensor:
 # -- Accelerate
 
 
-@pytest.mark.xdist_group("accelerate_loop")
+@pytest.mark.xdist_group("accelerate")
 class TestAccelerate:
     @pytest.fixture
     def accelerator(self) -> Any:
@@ -97,6 +97,21 @@ class TestAccelerate:
         with pytest.warns(UserWarning, match="was left after 4 of 10 rows"):
             assert len(rows_of(outer)) == 3
         assert not state.in_dataloader
+
+    def test_batches_that_it_skips_are_not_made_twice(self) -> None:
+        from accelerate.data_loader import SkipBatchSampler
+
+        def batches() -> Any:
+            return yoga.ResumableBatchSampler(yoga.ResumableSampler(20, seed=1), 4)
+
+        expected = list(batches())
+        for state in (None, {**yoga.ResumableSampler(20, seed=1).state_dict(), "position": 8, "steps": 2}):
+            one = batches()
+            if state is not None:
+                one.load_state_dict({**state, "proof": None})
+            with pytest.warns(UserWarning, match="the trainer finds its place by skipping batches"):
+                rest = list(SkipBatchSampler(one, skip_batches=2))
+            assert rest == expected[2:]
 
     def test_batches_are_skipped(self, accelerator: Any) -> None:
         from accelerate import skip_first_batches
@@ -283,10 +298,11 @@ def in_a_mesh(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.xdist_group("accelerate_loop")
+@pytest.mark.xdist_group("accelerate")
 @pytest.mark.filterwarnings("ignore")
 def test_the_mesh_of_accelerate_says_which_ranks_see_the_same_rows(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(in_a_mesh, (str(tmp_path / "store"),), 4)
+    started = {"nprocs": 4, "start_method": "forkserver"}  # torch is imported there
+    torch.multiprocessing.start_processes(in_a_mesh, (str(tmp_path / "store"),), **started)
 
 
 # -- Lightning
@@ -319,7 +335,7 @@ class Forcing(yoga.DataLoader):
 KINDS = {"ours": yoga.DataLoader, "with more": WithMore, "with its own": WithItsOwn, "forcing": Forcing}
 
 
-@pytest.mark.xdist_group("lightning_trainer")
+@pytest.mark.xdist_group("lightning")
 @pytest.mark.filterwarnings("ignore")
 class TestLightning:
     @pytest.fixture
@@ -510,7 +526,7 @@ class TestLightning:
 # -- torchdata
 
 
-@pytest.mark.xdist_group("stateful")
+@pytest.mark.xdist_group("torch")
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore")
 def test_a_state_from_after_an_epoch_goes_on_with_the_next(workers: int) -> None:
@@ -538,7 +554,7 @@ def test_a_state_from_after_an_epoch_goes_on_with_the_next(workers: int) -> None
 # -- Keras
 
 
-@pytest.mark.xdist_group("keras_fit")
+@pytest.mark.xdist_group("keras")
 @pytest.mark.filterwarnings("ignore")
 def test_keras_may_look_at_a_batch_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
@@ -578,7 +594,7 @@ def test_keras_may_look_at_a_batch_first(monkeypatch: pytest.MonkeyPatch) -> Non
     assert resumed.prove()
 
 
-@pytest.mark.xdist_group("keras_fit")
+@pytest.mark.xdist_group("keras")
 def test_rows_that_keras_leaves_after_some_steps_give_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     import keras

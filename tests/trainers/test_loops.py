@@ -17,7 +17,7 @@ import torchyoga as yoga
 from torchyoga.errors import StateError
 
 LENGTH, EPOCHS = 20, 2
-pytestmark = pytest.mark.xdist_group("plain")
+pytestmark = pytest.mark.xdist_group("torch")
 
 
 def assert_each_row_once(ranks: list[list[Step]], epochs: int = EPOCHS) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Step, evaluated, launch, record, runs, trained
+from harness import NURSERIES, Step, evaluated, launch, record, runs, trained
 from matrix import ROWS
 
 import torchyoga as yoga
@@ -26,12 +26,13 @@ ISSUE = "[#22580](https://github.com/huggingface/transformers/issues/22580)"
 
 
 def each(column: str, trainers: list[str] | None = None, says: str = "yes") -> Any:
-    """The trainers, each with the cell that its test fills; all tests of one trainer run in one process."""
+    """The trainers, each with the cell that its test fills; all tests of one nursery run in one process."""
     return pytest.mark.parametrize(
         "trainer",
         [
             pytest.param(
-                name, marks=[pytest.mark.cell(name, column, says=says), pytest.mark.xdist_group(name)]
+                name,
+                marks=[pytest.mark.cell(name, column, says=says), pytest.mark.xdist_group(NURSERIES[name])],
             )
             for name in trainers or ROWS
         ],
@@ -58,12 +59,12 @@ def epochs_of(length: int = LENGTH) -> list[list[int]]:
     return [list(sampler) for _ in range(EPOCHS)]
 
 
-@pytest.mark.xdist_group("plain")
-def test_what_one_trainer_tests_is_run_by_one_process(request: pytest.FixtureRequest) -> None:
+@pytest.mark.xdist_group("torch")
+def test_what_one_nursery_starts_is_tested_by_one_process(request: pytest.FixtureRequest) -> None:
     """Each process that tests imports the trainers that it needs, for seconds."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         pytest.skip("one process runs all tests")
-    assert request.node.nodeid.endswith("@plain"), "pytest-xdist 3.8 needs pytest before 9.2 to group tests"
+    assert request.node.nodeid.endswith("@torch"), "pytest-xdist 3.8 needs pytest before 9.2 to group tests"
 
 
 @each("drop-in")
@@ -101,7 +102,7 @@ def test_stopped_and_continued_rows_and_losses_are_the_same(
     [
         (
             {"start_method": "fork", "persistent": True, "prefetch": 2},
-            {"start_method": "spawn", "prefetch": 5},
+            {"start_method": "spawn", "prefetch": 5, "workers": 1},  # each imports torch
         ),
         ({"start_method": "forkserver", "persistent": True, "prefetch": 5}, {"workers": 0}),
     ],
@@ -112,7 +113,7 @@ def test_with_worker_processes(
     trainer: str, before: dict[str, Any], after: dict[str, Any], whole: Any, tmp_path: Path
 ) -> None:
     if trainer in ("stateful", "nodes") and "workers" in after:
-        after = {"workers": 2}  # torchdata's states are for one number of workers
+        after = {**after, "workers": 2}  # torchdata's states are for one number of workers
     options = {"workers": 2, **OPTIONS.get(trainer, {})}
     found = in_two(trainer, tmp_path, STEPS + 2, {**options, **before}, {**options, **after})
     assert found[0] + found[1] == whole(trainer)[0]
@@ -150,8 +151,9 @@ def test_two_ranks_are_stopped_twice_and_continued(trainer: str, whole: Any, tmp
 
 @each("ranks", DISTRIBUTED)
 def test_continued_by_other_ranks_every_row_comes_once(trainer: str, tmp_path: Path) -> None:
-    # All are started with torchrun's environment; one by torchrun itself, which imports torch for every rank.
-    found = runs(trainer, tmp_path, [3, 2], [2, 1, 4], torchrun=trainer == "plain", remainder="pad")
+    # All are started with torchrun's environment; two runs of one by torchrun itself, which imports torch for
+    # every rank.
+    found = runs(trainer, tmp_path, [3, 2], [2, 1, 4], torchrun=2 * (trainer == "plain"), remainder="pad")
     assert_each_row_once(found, "pad", 4)
 
 

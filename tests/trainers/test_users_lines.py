@@ -32,7 +32,7 @@ def check(work: Callable[[], int], about: str) -> None:
     assert [(warning.filename, warning.lineno) for warning in ours] == [(__file__, expected)]
 
 
-@pytest.mark.xdist_group("accelerate_loop")
+@pytest.mark.xdist_group("accelerate")
 class TestAccelerate:
     @pytest.fixture
     def accelerator(self) -> Iterator[Any]:
@@ -80,6 +80,7 @@ class TestAccelerate:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an accelerator")
+@pytest.mark.xdist_group("lightning")
 def test_lightnings_fit(tmp_path: Path) -> None:
     import lightning.pytorch as lightning
 
