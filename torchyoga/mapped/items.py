@@ -23,10 +23,11 @@ from ..process.forks import renew_in_children
 from ..rows.types import Array
 from .gather import Bytes, Memory, address_of
 
-__all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended"]
+__all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended", "with_columns"]
 
 Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
+_CUT_BYTES = 16
 
 
 class Numbering:
@@ -47,22 +48,39 @@ class Numbering:
         self._sizes = self._first_block = np.zeros(0, np.int64)
         self._even = True
 
-    def append(self, starts: Ints, num_items: int) -> Ints:
-        """Adds a run, given the first item of each of its blocks and its length; returns their numbers."""
-        lengths = np.diff(starts, append=num_items)
-        even = len(lengths) > 0 and bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
-        self.cut = hashlib.blake2b(self.cut + starts.tobytes(), digest_size=16).digest()
-        first = len(self.starts)
-        numbers = starts + self.num_runs * self.RUN
-        self._table = appended(self._table, first, numbers)
-        self.starts = self._table[: first + len(starts)]
-        self._even = self._even and even and int(lengths[0]) > 0
-        self._first_block = appended(self._first_block, self.num_runs, np.array([first]))
-        self._sizes = appended(
-            self._sizes, self.num_runs, lengths[:1] if self._even else np.zeros(1, np.int64)
-        )
-        self.num_runs += 1
-        return numbers
+    def append(self, starts: Ints, num_items: int) -> None:
+        """Adds a run, given the first item of each of its blocks and its length."""
+        self.extend(starts, np.array([len(starts)]), np.array([num_items]))
+
+    def extend(self, starts: Ints, counts: Ints, num_items: Ints) -> None:
+        """Adds runs.
+
+        Args:
+            starts: the first item of each block within its run, run after run.
+            counts: (runs,) blocks of each.
+            num_items: (runs,) length of each.
+        """
+        used, first = len(self.starts), np.cumsum(counts) - counts
+        self.cut = hashlib.blake2b(
+            self.cut + counts.tobytes() + starts.tobytes(), digest_size=_CUT_BYTES
+        ).digest()
+        sizes = np.zeros(len(counts), np.int64)
+        self._even = self._even and bool(counts.all())
+        if self._even:
+            last = first + counts - 1
+            lengths = np.empty(len(starts), np.int64)
+            np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+            lengths[last] = num_items - starts[last]
+            sizes = lengths[first]
+            differ = lengths != np.repeat(sizes, counts)
+            differ[last] = lengths[last] > sizes
+            self._even = bool(sizes.all()) and not differ.any()
+        runs = np.arange(self.num_runs, self.num_runs + len(counts)) << self.RUN_BITS
+        self._table = appended(self._table, used, starts + np.repeat(runs, counts))
+        self.starts = self._table[: used + len(starts)]
+        self._first_block = appended(self._first_block, self.num_runs, first + used)
+        self._sizes = appended(self._sizes, self.num_runs, sizes)
+        self.num_runs += len(counts)
 
     def blocks(self, items: Ints) -> Ints:
         """The block of each item."""
@@ -90,6 +108,25 @@ def appended(table: Array, used: int, rows: Array) -> Array:
         larger[:used] = table[:used]
         table = larger
     table[used:needed] = rows
+    return table
+
+
+def with_columns(table: Ints, used: int, first: Ints, *others: Ints | int) -> Ints:
+    """(columns, N) what `appended` makes, of several columns of numbers at once.
+
+    Args:
+        table: (columns, N) numbers.
+        used: how many of each column are in use.
+        first: (M,) what is added to the first column.
+        others: (M,) what is added to each of the others, or one number for all.
+    """
+    needed = used + len(first)
+    if needed > table.shape[1]:
+        larger = np.empty((len(table), max(needed, 2 * table.shape[1])), np.int64)
+        larger[:, :used] = table[:, :used]
+        table = larger
+    for column, values in zip(table, (first, *others), strict=True):
+        column[used:needed] = values
     return table
 
 
@@ -264,12 +301,16 @@ class Mapped(Items):
             num_items: of the run.
             addresses: (blocks, pieces) where each piece of the first item of each block begins.
         """
+        self.extend(starts, np.array([len(starts)]), np.array([num_items]), addresses)
+
+    def extend(self, starts: Ints, counts: Ints, num_items: Ints, addresses: Ints) -> None:
+        """Adds runs of items, as `append` does; the others as for `Numbering.extend`."""
         used = len(self.numbering.starts)
-        run = self.numbering.num_runs * Numbering.RUN
+        runs = np.arange(self.numbering.num_runs, self.numbering.num_runs + len(counts)) << Numbering.RUN_BITS
         # Modulo 2**64, like all arithmetic here: products of large numbers wrap around and back again.
-        zero = addresses - ((starts + run) * self.stride)[:, None]
+        zero = addresses - ((starts + np.repeat(runs, counts)) * self.stride)[:, None]
         self._zero = appended(self._zero, used, zero if self.pieces > 1 else zero.reshape(-1))
-        self.numbering.append(starts, num_items)  # last: from now on threads find the blocks
+        self.numbering.extend(starts, counts, num_items)  # last: from now on threads find the blocks
 
     @property
     def memory(self) -> Memory:
@@ -322,8 +363,7 @@ class Decoded(Items):
         capacity: int,
     ) -> None:
         super().__init__(Numbering(), pieces, stride)
-        for run, length in zip(starts, num_items, strict=True):
-            self.numbering.append(run, length)
+        self.numbering.extend(np.concatenate(starts), np.array([*map(len, starts)]), np.array(num_items))
         count = len(self.numbering.starts) * pieces
         slots = min(count, max(pieces, capacity // max(1, piece_bytes)))
         self._most_blocks = max(1, slots // pieces)

@@ -21,7 +21,7 @@ from ..errors import CorruptError
 from ..formats.contract import Extent
 from ..mapped.checks import Checks, num_units
 from ..mapped.gather import Bytes, MappedFile, Memory
-from ..mapped.items import Decoded, Items, Mapped, Numbering, appended
+from ..mapped.items import Decoded, Items, Mapped, Numbering, appended, with_columns
 from ..mapped.marks import CELL, Marks
 from ..mapped.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
@@ -74,6 +74,31 @@ class Opened(NamedTuple):
                         self.check(part, block, nth, nth * size, (nth + 1) * size)
 
 
+class _Added:
+    """Files that are being added, and what is the same for all parts of their columns."""
+
+    def __init__(self, opened: Sequence[Opened], verify: bool) -> None:
+        self.opened = opened
+        self.addresses = np.array([each.file.address for each in opened])
+        self.first_cells = np.array([each.first_cell for each in opened])
+        self.are_checked = np.array([each.is_checked or not verify for each in opened])
+
+
+class _Blocks:
+    """The blocks of one part of the files that are being added, file after file."""
+
+    def __init__(self, added: _Added, part: int) -> None:
+        self.added = added
+        self.extents = extents = [each.extents[part] for each in added.opened]
+        self.counts = np.array([len(extent.offsets) for extent in extents])  # of each file
+        self.num_items = np.array([extent.starts[-1] for extent in extents])  # of each file
+        self.starts = np.concatenate([extent.starts[:-1] for extent in extents])
+        self.nbytes = np.concatenate([extent.nbytes for extent in extents])
+        self.crcs = np.concatenate([extent.crcs for extent in extents])
+        self.offsets = np.concatenate([extent.offsets for extent in extents])
+        self.addresses = self.offsets + np.repeat(added.addresses, self.counts)
+
+
 class _Stored:
     """The blocks of one part of a column as they are stored, over all open files; checked when first read."""
 
@@ -85,38 +110,32 @@ class _Stored:
         self._damaged: set[int] = set()  # blocks some of whose bytes are not what was written
         self._reads = 0
         self._absent: dict[int, tuple[int, int]] = {}  # block -> read at which to ask again, and since when
-        # For each block: where it lies, its checksum, and where its units' checksums lie, if it has any.
-        self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
+        # For each block: where it lies, its checksum, where its units' checksums lie, if it has any, and its
+        # first item.
+        self._columns = np.zeros((5, 0), np.int64)
+        self.addresses, self.nbytes, self._crcs, self._crc_addresses, self._starts = self._columns
         self._part = part
         self._stride = stride
         self._opened: list[Opened] = []
         self.first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
-        self._starts = np.zeros(0, np.int64)
 
-    def append(self, opened: Opened, verify: bool, starts: Ints) -> None:
-        """Adds a file; `starts` are the numbers of the first items of its blocks."""
-        extent = opened.extents[self._part]
-        self._opened.append(opened)
+    def extend(self, new: _Blocks, starts: Ints) -> None:
+        """Adds the blocks of files; `starts` are the numbers of their first items."""
+        added, extents, counts = new.added, new.extents, new.counts
         used = int(self.first_block[-1])
-        self._starts = appended(self._starts, used, starts)
-        self._table = appended(self._table, len(self._opened), np.array([used + len(extent.offsets)]))
+        num_before = len(self._opened)
+        self._opened += added.opened
+        self._table = appended(self._table, num_before + 1, used + np.cumsum(counts))
         self.first_block = self._table[: len(self._opened) + 1]
-        self.addresses = appended(self.addresses, used, extent.offsets + opened.file.address)
-        self.nbytes = appended(self.nbytes, used, extent.nbytes)
-        self._crcs = appended(self._crcs, used, extent.crcs)
-        is_checked = opened.is_checked or not verify
-        cells = None
-        if opened.first_cell >= 0:
-            # Smaller blocks might share a cell with others.
-            cells = np.where(extent.nbytes >= CELL, opened.first_cell + extent.offsets // CELL, -1)
-        if extent.units is None or extent.first_unit is None:
-            place = np.zeros(len(extent.offsets), np.int64)
-            self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, cells, is_checked)
-        else:
-            place = address_of(extent.units) + 4 * extent.first_unit
-            counts = num_units(extent.nbytes, extent.unit_bytes)
-            self.checks.append(counts, extent.unit_bytes, cells, is_checked)
-        self._crc_addresses = appended(self._crc_addresses, used, place)
+        # Smaller blocks might share a cell with others.
+        cells = np.repeat(added.first_cells, counts)
+        cells = np.where((cells >= 0) & (new.nbytes >= CELL), cells + new.offsets // CELL, -1)
+        unit_bytes = np.repeat([_WHOLE if e.units is None else e.unit_bytes for e in extents], counts)
+        num = np.where(unit_bytes == _WHOLE, 1, num_units(new.nbytes, unit_bytes))
+        self.checks.append(num, unit_bytes, cells, np.repeat(added.are_checked, counts))
+        places = np.concatenate([_unit_places(extent) for extent in extents])
+        self._columns = with_columns(self._columns, used, new.addresses, new.nbytes, new.crcs, places, starts)
+        self.addresses, self.nbytes, self._crcs, self._crc_addresses, self._starts = self._columns
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless the items of these blocks are what was written.
@@ -207,6 +226,13 @@ class _Stored:
             raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
 
 
+def _unit_places(extent: Extent) -> Ints:
+    """(blocks,) the address of the checksum of each block's first unit; 0 if it has none."""
+    if extent.units is None or extent.first_unit is None:
+        return np.zeros(len(extent.offsets), np.int64)
+    return address_of(extent.units) + 4 * extent.first_unit
+
+
 class Part:
     """One part of a column, over all files that are open.
 
@@ -227,34 +253,36 @@ class Part:
         self.items: Items
         self._lows = self._highs = np.zeros(0, np.int64)
 
-    def fill(self, opened: Sequence[Opened], verify: bool, memory: Memory, capacity: int) -> None:
+    def fill(self, added: _Added, memory: Memory, capacity: int) -> None:
         """Takes the first files; `capacity` in bytes, for what is decoded."""
-        extents = [found.extents[self.number] for found in opened]
+        extents = [each.extents[self.number] for each in added.opened]
         if all(extent.decode for extent in extents):
             starts, lengths = zip(*((e.starts[:-1], int(e.starts[-1])) for e in extents), strict=True)
             most = max(extent.block_bytes for extent in extents)
             self.items = Decoded(starts, lengths, 1, self.size, self.stored.decode, most, capacity)
-        elif not any(extent.decode for extent in extents):
-            self.items = Mapped(1, self.size, memory)
         else:
-            raise CorruptError("some of the files are compressed and some are not; no writer does that")
-        for slot, found in enumerate(opened):
-            self.append(slot, found, verify)
+            self.items = Mapped(1, self.size, memory)
+        self.extend(0, added)
 
-    def append(self, slot: int, opened: Opened, verify: bool) -> None:
-        """Takes one more file, into this slot."""
-        extent = opened.extents[self.number]
-        starts, run = extent.starts[:-1], slot * Numbering.RUN
-        if int(extent.starts[-1]) >= Numbering.RUN:
-            raise CorruptError(f"{opened.file.path} says that it holds {int(extent.starts[-1])} items")
+    def extend(self, slot: int, added: _Added) -> None:
+        """Takes more files, into slots from this one on."""
+        new = _Blocks(added, self.number)
+        if isinstance(self.items, Mapped) and any(extent.decode for extent in new.extents):
+            raise CorruptError("some of the files are compressed and some are not; no writer does that")
+        if (new.num_items >= Numbering.RUN).any():
+            number = int(new.num_items.argmax())
+            raise CorruptError(
+                f"{added.opened[number].file.path} says that it holds {int(new.num_items[number])} items"
+            )
+        runs = np.repeat(np.arange(slot, slot + len(new.counts)) << Numbering.RUN_BITS, new.counts)
         used = int(self.stored.first_block[-1])
-        addresses = extent.offsets + opened.file.address
-        if extent.lows is not None and extent.highs is not None:
-            self._lows = appended(self._lows, used, extent.lows + run)
-            self._highs = appended(self._highs, used, extent.highs + run)
-        self.stored.append(opened, verify, starts + run)
+        if new.extents[0].lows is not None:
+            lows, highs = zip(*((e.lows, e.highs) for e in new.extents), strict=True)
+            self._lows = appended(self._lows, used, np.concatenate(lows) + runs)
+            self._highs = appended(self._highs, used, np.concatenate(highs) + runs)
+        self.stored.extend(new, new.starts + runs)
         if isinstance(self.items, Mapped):
-            self.items.append(starts, int(extent.starts[-1]), addresses[:, None])
+            self.items.extend(new.starts, new.counts, new.num_items, new.addresses[:, None])
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.
@@ -351,7 +379,7 @@ class Shelf:
         decoded = sum(extent.decode is not None for extent in opened[0].extents)
         self.can_grow = not decoded
         capacity = _DECODED_BYTES // max(1, decoded)
-        parts = enumerate(warmth)
+        parts, added = enumerate(warmth), _Added(opened, verify)
         self.columns = tuple(
             tuple(
                 Part(number, name, size, found, self._memory, marks)
@@ -362,7 +390,7 @@ class Shelf:
         )
         for column in self.columns:
             for part in column:
-                part.fill(opened, verify, self._memory, capacity)
+                part.fill(added, self._memory, capacity)
         self.slots = np.full(len(file_starts) - 1, -1)
         self.shifts = np.zeros(len(file_starts) - 1, np.int64)
         for slot, number in enumerate(files):
@@ -377,15 +405,16 @@ class Shelf:
         """How many files are open."""
         return len(self._files)
 
-    def add(self, number: int, opened: Opened) -> None:
-        """Adds a file; only if `can_grow`."""
-        slot = len(self._files)
-        self._memory.extend([opened.file.data])
+    def add(self, files: Mapping[int, Opened]) -> None:
+        """Adds files; only if `can_grow`."""
+        added, slot = _Added(tuple(files.values()), self._verify), len(self._files)
+        self._memory.extend([each.file.data for each in added.opened])
         for column in self.columns:
             for part in column:
-                part.append(slot, opened, self._verify)
-        self._place(number, slot)
-        self._files[number] = opened  # last: from now on threads take it as open
+                part.extend(slot, added)
+        for place, number in enumerate(files, slot):
+            self._place(number, place)
+        self._files.update(files)  # last: from now on threads take them as open
 
     def files(self) -> dict[int, Opened]:
         """The open files by their numbers."""
