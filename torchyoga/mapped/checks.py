@@ -20,7 +20,7 @@ def unit_bytes_of(item_bytes: int) -> int:
     return max(1, item_bytes) * -(-UNIT_BYTES // max(1, item_bytes))
 
 
-def num_units(nbytes: Ints, unit_bytes: int) -> Ints:
+def num_units(nbytes: Ints, unit_bytes: Ints | int) -> Ints:
     """The number of units in each block of so many bytes."""
     return -(-nbytes // unit_bytes)
 
@@ -47,8 +47,8 @@ class Checks:
         self._marks = marks
         self._done = np.zeros(0, np.bool_)  # of each block
         self._bits = np.zeros(0, np.uint8)  # 1 for a unit that has been compared
-        # For each block: its units, the first of them, their bytes, how many of them are still to be compared,
-        # or fewer; where other processes mark it, -1 for nowhere.
+        # For each block: its units, the first of them, and their bytes; how many of them are still to be
+        # compared, or fewer; where other processes mark it, -1 for nowhere.
         self._table = np.zeros((5, 0), np.int64)
         self._counts, self._first, self._sizes, self._unseen, self._cells = self._table
         self._blocks = self._used = self._left = 0
@@ -72,13 +72,13 @@ class Checks:
         total, used = int(counts.sum()), self._blocks
         is_done = (counts == 0) | done
         self._bits = appended(self._bits, self._used, np.zeros(-(-total // 8), np.uint8))
-        first = 8 * self._used + np.cumsum(counts) - counts
+        first = counts.cumsum() - counts + 8 * self._used
         self._table = with_columns(self._table, used, counts, first, unit_bytes, counts, cells)
         self._counts, self._first, self._sizes, self._unseen, self._cells = self._table
         self._done = appended(self._done, used, is_done)
         self._blocks += len(counts)
         self._used += -(-total // 8)
-        left = int((~is_done).sum())
+        left = len(counts) - int(np.count_nonzero(is_done))
         if left:
             self._left += left
             self.complete = False

@@ -194,6 +194,7 @@ def _most_mappings() -> int:
 
 _USUAL_MAPPINGS = 65_530
 
+
 def mapped_bytes(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
     """(nbytes,) an open file as read-only memory; the descriptor may be closed at once."""
     if _library is None or not hasattr(_library, "mmap"):

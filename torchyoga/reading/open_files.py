@@ -11,7 +11,7 @@ It begins with the files used last; readers of the old one finish on that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..errors import CorruptError
 from ..formats.contract import Extent
 from ..mapped.checks import Checks, num_units
 from ..mapped.gather import Bytes, MappedFile, Memory
-from ..mapped.items import Decoded, Items, Mapped, Numbering, appended, with_columns
+from ..mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
 from ..mapped.marks import CELL, Marks
 from ..mapped.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
@@ -33,6 +33,7 @@ Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum
+_MIXED = "some of the files are compressed and some are not; no writer does that"
 _FIRST_WAIT = 8  # reads before a block that was not in memory is asked about again
 # What may be checked in whole blocks: some at first, some for each row and byte that is read, and how much of
 # that is kept for a later read.
@@ -75,28 +76,100 @@ class Opened(NamedTuple):
 
 
 class _Added:
-    """Files that are being added, and what is the same for all parts of their columns."""
+    """Files that are being added: the blocks of all parts, part after part, and file after file in each.
 
-    def __init__(self, opened: Sequence[Opened], verify: bool) -> None:
+    All parts together, since a call of NumPy takes as long as to compute a thousand blocks.
+    """
+
+    def __init__(self, opened: Sequence[Opened], slot: int, verify: bool) -> None:
         self.opened = opened
-        self.addresses = np.array([each.file.address for each in opened])
-        self.first_cells = np.array([each.first_cell for each in opened])
-        self.are_checked = np.array([each.is_checked or not verify for each in opened])
+        self._slot = slot  # of the first file
+        num_parts, num_files = len(opened[0].extents), len(opened)
+        extents = [each.extents[part] for part in range(num_parts) for each in opened]
+        counts = np.array([len(extent.offsets) for extent in extents], np.int64)
+        num_items = np.array([extent.starts[-1] for extent in extents], np.int64)
+        if (num_items >= Numbering.RUN).any():
+            number = int(num_items.argmax())
+            path = opened[number % num_files].file.path
+            raise CorruptError(f"{path} says that it holds {int(num_items[number])} items")
+        self._counts = counts.reshape(num_parts, num_files)
+        self._num_items = num_items.reshape(num_parts, num_files)
+        self._bounds = np.append(0, counts.cumsum())[::num_files].tolist()
+        self._starts = _laid_out(extent.starts[:-1] for extent in extents)
+        self._nbytes = _laid_out(extent.nbytes for extent in extents)
+        self._crcs = _laid_out(extent.crcs for extent in extents)
+        offsets = _laid_out(extent.offsets for extent in extents)
+        file = np.tile(np.arange(num_files), num_parts).repeat(counts)
+        self._runs = file + slot << Numbering.RUN_BITS
+        self._addresses = offsets + np.array([each.file.address for each in opened])[file]
+        self._are_checked = np.array([each.is_checked or not verify for each in opened])[file]
+        # Smaller blocks might share a cell with others.
+        cells = np.array([each.first_cell for each in opened])[file]
+        self._cells = np.where((cells >= 0) & (self._nbytes >= CELL), cells + offsets // CELL, -1)
+        sizes = [_WHOLE if extent.units is None else extent.unit_bytes for extent in extents]
+        self._unit_bytes = np.array(sizes, np.int64).repeat(counts)
+        units = num_units(self._nbytes, self._unit_bytes)
+        self._units = np.where(self._unit_bytes == _WHOLE, 1, units)
+        self._places = _laid_out(map(_unit_places, extents))
+        self._cuts: dict[bytes, Cut] = {}
+
+    def blocks(self, part: int) -> _Blocks:
+        """Those of one part."""
+        of = slice(self._bounds[part], self._bounds[part + 1])
+        return _Blocks(
+            self._cut(part, of),
+            self._nbytes[of],
+            self._crcs[of],
+            self._addresses[of],
+            self._places[of],
+            self._runs[of],
+            self._units[of],
+            self._unit_bytes[of],
+            self._cells[of],
+            self._are_checked[of],
+        )
+
+    def _cut(self, part: int, of: slice) -> Cut:
+        starts, counts, num_items = self._starts[of], self._counts[part], self._num_items[part]
+        key = counts.tobytes() + num_items.tobytes() + starts.tobytes()
+        found = self._cuts.get(key)
+        if found is None:
+            found = self._cuts[key] = Cut(self._slot, starts, counts, num_items)
+        return found
 
 
-class _Blocks:
-    """The blocks of one part of the files that are being added, file after file."""
+def _laid_out(arrays: Iterable[Ints]) -> Ints:
+    """The arrays end to end; there may be none."""
+    return np.concatenate([np.zeros(0, np.int64), *arrays])
 
-    def __init__(self, added: _Added, part: int) -> None:
-        self.added = added
-        self.extents = extents = [each.extents[part] for each in added.opened]
-        self.counts = np.array([len(extent.offsets) for extent in extents])  # of each file
-        self.num_items = np.array([extent.starts[-1] for extent in extents])  # of each file
-        self.starts = np.concatenate([extent.starts[:-1] for extent in extents])
-        self.nbytes = np.concatenate([extent.nbytes for extent in extents])
-        self.crcs = np.concatenate([extent.crcs for extent in extents])
-        self.offsets = np.concatenate([extent.offsets for extent in extents])
-        self.addresses = self.offsets + np.repeat(added.addresses, self.counts)
+
+class _Blocks(NamedTuple):
+    """The blocks of one part of some files, file after file; (blocks,) each but `cut`.
+
+    Attributes:
+        places: the addresses of the checksums of their units; 0 for those that have none.
+        runs: what is added to numbers of items of each block's file.
+        units: how many units each has, and `unit_bytes` of these.
+        cells: where other processes mark it; -1 for nowhere.
+    """
+
+    cut: Cut
+    nbytes: Ints
+    crcs: Ints
+    addresses: Ints
+    places: Ints
+    runs: Ints
+    units: Ints
+    unit_bytes: Ints
+    cells: Ints
+    are_checked: npt.NDArray[np.bool_]
+
+
+def _unit_places(extent: Extent) -> Ints:
+    """(blocks,) the address of the checksum of each block's first unit; 0 if it has none."""
+    if extent.units is None or extent.first_unit is None:
+        return np.zeros(len(extent.offsets), np.int64)
+    return address_of(extent.units) + 4 * extent.first_unit
 
 
 class _Stored:
@@ -119,22 +192,16 @@ class _Stored:
         self._opened: list[Opened] = []
         self.first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
 
-    def extend(self, new: _Blocks, starts: Ints) -> None:
-        """Adds the blocks of files; `starts` are the numbers of their first items."""
-        added, extents, counts = new.added, new.extents, new.counts
-        used = int(self.first_block[-1])
-        num_before = len(self._opened)
-        self._opened += added.opened
-        self._table = appended(self._table, num_before + 1, used + np.cumsum(counts))
+    def extend(self, opened: Sequence[Opened], new: _Blocks) -> None:
+        """Adds the blocks of files."""
+        used, num_before = int(self.first_block[-1]), len(self._opened)
+        self._opened += opened
+        self._table = appended(self._table, num_before + 1, new.cut.counts.cumsum() + used)
         self.first_block = self._table[: len(self._opened) + 1]
-        # Smaller blocks might share a cell with others.
-        cells = np.repeat(added.first_cells, counts)
-        cells = np.where((cells >= 0) & (new.nbytes >= CELL), cells + new.offsets // CELL, -1)
-        unit_bytes = np.repeat([_WHOLE if e.units is None else e.unit_bytes for e in extents], counts)
-        num = np.where(unit_bytes == _WHOLE, 1, num_units(new.nbytes, unit_bytes))
-        self.checks.append(num, unit_bytes, cells, np.repeat(added.are_checked, counts))
-        places = np.concatenate([_unit_places(extent) for extent in extents])
-        self._columns = with_columns(self._columns, used, new.addresses, new.nbytes, new.crcs, places, starts)
+        self.checks.append(new.units, new.unit_bytes, new.cells, new.are_checked)
+        self._columns = with_columns(
+            self._columns, used, new.addresses, new.nbytes, new.crcs, new.places, new.cut.items
+        )
         self.addresses, self.nbytes, self._crcs, self._crc_addresses, self._starts = self._columns
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
@@ -226,13 +293,6 @@ class _Stored:
             raise CorruptError(f"block {block}: {error}; remove the version and build it again") from error
 
 
-def _unit_places(extent: Extent) -> Ints:
-    """(blocks,) the address of the checksum of each block's first unit; 0 if it has none."""
-    if extent.units is None or extent.first_unit is None:
-        return np.zeros(len(extent.offsets), np.int64)
-    return address_of(extent.units) + 4 * extent.first_unit
-
-
 class Part:
     """One part of a column, over all files that are open.
 
@@ -260,29 +320,24 @@ class Part:
             starts, lengths = zip(*((e.starts[:-1], int(e.starts[-1])) for e in extents), strict=True)
             most = max(extent.block_bytes for extent in extents)
             self.items = Decoded(starts, lengths, 1, self.size, self.stored.decode, most, capacity)
-        else:
+        elif not any(extent.decode for extent in extents):
             self.items = Mapped(1, self.size, memory)
-        self.extend(0, added)
+        else:
+            raise CorruptError(_MIXED)
+        self.extend(added)
 
-    def extend(self, slot: int, added: _Added) -> None:
-        """Takes more files, into slots from this one on."""
-        new = _Blocks(added, self.number)
-        if isinstance(self.items, Mapped) and any(extent.decode for extent in new.extents):
-            raise CorruptError("some of the files are compressed and some are not; no writer does that")
-        if (new.num_items >= Numbering.RUN).any():
-            number = int(new.num_items.argmax())
-            raise CorruptError(
-                f"{added.opened[number].file.path} says that it holds {int(new.num_items[number])} items"
-            )
-        runs = np.repeat(np.arange(slot, slot + len(new.counts)) << Numbering.RUN_BITS, new.counts)
-        used = int(self.stored.first_block[-1])
-        if new.extents[0].lows is not None:
-            lows, highs = zip(*((e.lows, e.highs) for e in new.extents), strict=True)
-            self._lows = appended(self._lows, used, np.concatenate(lows) + runs)
-            self._highs = appended(self._highs, used, np.concatenate(highs) + runs)
-        self.stored.extend(new, new.starts + runs)
+    def extend(self, added: _Added) -> None:
+        """Takes more files."""
+        new = added.blocks(self.number)
+        extents = [each.extents[self.number] for each in added.opened]
+        if extents[0].lows is not None:
+            used = int(self.stored.first_block[-1])
+            lows, highs = zip(*((e.lows, e.highs) for e in extents), strict=True)
+            self._lows = appended(self._lows, used, np.concatenate(lows) + new.runs)
+            self._highs = appended(self._highs, used, np.concatenate(highs) + new.runs)
+        self.stored.extend(added.opened, new)
         if isinstance(self.items, Mapped):
-            self.items.extend(new.starts, new.counts, new.num_items, new.addresses[:, None])
+            self.items.extend(new.cut, new.addresses[:, None])
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.
@@ -379,7 +434,7 @@ class Shelf:
         decoded = sum(extent.decode is not None for extent in opened[0].extents)
         self.can_grow = not decoded
         capacity = _DECODED_BYTES // max(1, decoded)
-        parts, added = enumerate(warmth), _Added(opened, verify)
+        parts, added = enumerate(warmth), _Added(opened, 0, verify)
         self.columns = tuple(
             tuple(
                 Part(number, name, size, found, self._memory, marks)
@@ -407,11 +462,14 @@ class Shelf:
 
     def add(self, files: Mapping[int, Opened]) -> None:
         """Adds files; only if `can_grow`."""
-        added, slot = _Added(tuple(files.values()), self._verify), len(self._files)
+        if any(extent.decode for each in files.values() for extent in each.extents):
+            raise CorruptError(_MIXED)  # before anything is changed
+        slot = len(self._files)
+        added = _Added(tuple(files.values()), slot, self._verify)
         self._memory.extend([each.file.data for each in added.opened])
         for column in self.columns:
             for part in column:
-                part.extend(slot, added)
+                part.extend(added)
         for place, number in enumerate(files, slot):
             self._place(number, place)
         self._files.update(files)  # last: from now on threads take them as open

@@ -42,8 +42,10 @@ class Reader:
     What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
     At most `most_open` files are mapped at once, or as many as one batch needs; the least recently used ones
-    are closed. By default it is 4,096, or more as long as the process may have more mappings. All methods may be called from several threads, and after a fork: files never change once they
-    are opened, and opening one twice does no harm.
+    are closed. By default it is 4,096, or more as long as the process may have more mappings.
+
+    All methods may be called from several threads, and after a fork: files never change once they are opened,
+    and opening one twice does no harm.
     """
 
     def __init__(
