@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import status_of_child
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torchyoga.mapped.gather import Bytes, Memory, address_of
@@ -205,6 +205,11 @@ RUNS = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=6)
 
 
 @given(RUNS, st.integers(0, 6))
+@example([[2, 3]], 0)
+@example([[2, 2, 1], [3], [1, 2]], 1)
+@example([[2, 2], [3, 3, 3]], 1)
+@example([[2, 2], [], [3]], 0)
+@example([[0]], 0)
 def test_runs_are_numbered_alike_one_by_one_and_together(runs: list[list[int]], first: int) -> None:
     one_by_one, together = Numbering(), Numbering()
     expected, before = {}, 0
