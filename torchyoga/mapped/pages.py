@@ -235,8 +235,8 @@ def _pages_in_memory(descriptor: int, nbytes: int) -> int | None:
     global _can_count
     if _library is None or not _can_count:
         return None
-    span, counts = np.array([0, nbytes], np.uint64), np.zeros(5, np.uint64)
-    if _library.syscall(_CACHESTAT, descriptor, span.ctypes.data, counts.ctypes.data, 0, 0):
+    span, counts = (ctypes.c_uint64 * 2)(0, nbytes), (ctypes.c_uint64 * 5)()
+    if _library.syscall(_CACHESTAT, descriptor, ctypes.addressof(span), ctypes.addressof(counts), 0, 0):
         _can_count = ctypes.get_errno() != errno.ENOSYS
         return None
     return int(counts[0])
