@@ -24,6 +24,7 @@ import building
 import epochs
 import frameworks
 import h5py
+import many
 import numpy as np
 import performance
 import remote
@@ -300,7 +301,7 @@ def main() -> None:
         points = performance.curve(folder, few)
         for measure in (performance.cold, performance.ragged, performance.workers, performance.sizes):
             engine += measure(folder, few)
-        engine += performance.many_files(folder, few)
+        engine += performance.many_files(folder, few) + many.measure(folder, few)
     table = [["rows of", "what", "median", "of limit", "x naive", "x h5py", "goal"]]
     with tempfile.TemporaryDirectory() as folder:
         first = None

@@ -306,6 +306,13 @@ def test_compressed_files_and_others_do_not_mix(tmp_path: Path) -> None:
         reader = Reader(str(tmp_path), schema, files)
         with pytest.raises(CorruptError, match="some of the files are compressed and some are not"):
             reader.take(np.arange(2))
+        one_by_one = Reader(str(tmp_path), schema, files, most_open=1)
+        for number in (0, 1, 0):  # a file makes room for the next
+            assert one_by_one.take(np.array([number])).num_rows == 1
+        assert reader.take(np.array([0])).num_rows == 1
+        with pytest.raises(CorruptError, match="some of the files are compressed and some are not"):
+            reader.take(np.array([1]))
+        assert reader.take(np.array([0])).num_rows == 1
         for number in range(2):
             assert (
                 Reader(str(tmp_path), schema, files[number : number + 1]).take(np.zeros(1, int)).num_rows == 1

@@ -35,14 +35,18 @@ FILES = st.lists(
 class Model:
     """Some checks, and the set of units that they should know to be compared."""
 
-    def __init__(self, files: list[tuple[list[int], int]], marks: Marks) -> None:
+    def __init__(self, files: list[tuple[list[int], int]], marks: Marks, together: bool) -> None:
         self.checks = Checks(marks)
-        self.sizes: list[tuple[int, int]] = []  # bytes of each block, and of its units
-        for nbytes, unit in files:
-            cells = np.arange(len(self.sizes), len(self.sizes) + len(nbytes))
-            shared = np.where(cells % 3 == 0, -1, cells)  # every third is known here alone
-            self.checks.append(num_units(np.array(nbytes), unit), unit, shared)
-            self.sizes += [(n, unit) for n in nbytes]
+        # Bytes of each block, and of its units.
+        self.sizes = [(n, unit) for nbytes, unit in files for n in nbytes]
+        sizes, units = np.array(self.sizes).T
+        cells = np.arange(len(sizes))
+        shared = np.where(cells % 3 == 0, -1, cells)  # every third is known here alone
+        start = 0
+        for stop in [len(sizes)] if together else np.cumsum([len(nbytes) for nbytes, _ in files]).tolist():
+            some = slice(start, stop)
+            self.checks.append(num_units(sizes[some], units[some]), units[some], shared[some])
+            start = stop
         self.done: set[tuple[int, int]] = set()
         self.every = {unit for block in range(len(self.sizes)) for unit in self.units_of(block)}
 
@@ -85,7 +89,7 @@ class Model:
 def test_what_is_missing_against_a_set(files: list[tuple[list[int], int]], data: Any) -> None:
     """Two processes' checks, with marks that they share."""
     marks = Marks([16 * CELL])
-    models = [Model(files, marks), Model(files, marks)]
+    models = [Model(files, marks, together) for together in (False, True)]
     shared: set[int] = set()
     full = [block for block, (n, _) in enumerate(models[0].sizes) if n]
     for _ in range(8 if full else 0):
@@ -111,8 +115,11 @@ def test_what_needs_no_check_is_complete() -> None:
     assert not len(checks.open(np.array([0, 1])))
     checks.append(np.array([0, 0]), 10)
     assert checks.complete
-    checks.append(np.array([1]), 10)
+    checks.append(np.array([2, 2, 2]), 10, done=np.array([True, False, True]))
     assert not checks.complete
+    assert checks.open(np.arange(7)).tolist() == [5]
+    checks.mark_blocks(np.array([5]))
+    assert checks.complete
 
 
 def test_what_is_known_to_be_sound_is_not_read_ahead_as_a_unit() -> None:

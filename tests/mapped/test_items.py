@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from children import status_of_child
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from torchyoga.mapped.gather import Bytes, Memory, address_of
-from torchyoga.mapped.items import Decoded, Items, Mapped, Numbering
+from torchyoga.mapped.items import Cut, Decoded, Items, Mapped, Numbering
 
 SIZE = 6  # bytes of a piece
 
@@ -199,3 +199,48 @@ def test_a_thousand_runs_are_added_without_copying_those_before_each_time() -> N
         held += [numbering.starts, numbering._sizes, numbering._first_block]
     assert len({address_of(table) for table in held}) < 50
     assert numbering.blocks(np.array([0, 4, 999 * Numbering.RUN + 3])).tolist() == [0, 1, 1999]
+
+
+RUNS = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=6)
+
+
+@given(RUNS, st.integers(0, 6))
+@example([[2, 3]], 0)
+@example([[2, 2, 1], [3], [1, 2]], 1)
+@example([[2, 2], [3, 3, 3]], 1)
+@example([[2, 2], [], [3]], 0)
+@example([[0]], 0)
+def test_runs_are_numbered_alike_one_by_one_and_together(runs: list[list[int]], first: int) -> None:
+    one_by_one, together = Numbering(), Numbering()
+    expected, before = {}, 0
+    for number, lengths in enumerate(runs):
+        starts = np.cumsum([0, *lengths])[:-1]
+        one_by_one.append(starts, sum(lengths))
+        for block, (start, length) in enumerate(zip(starts.tolist(), lengths, strict=True), before):
+            expected |= {number * Numbering.RUN + item: block for item in range(start, start + length)}
+        before += len(lengths)
+    for some, run in ((runs[:first], 0), (runs[first:], len(runs[:first]))):
+        starts = [start for lengths in some for start in np.cumsum([0, *lengths])[:-1].tolist()]
+        counts, num_items = [len(lengths) for lengths in some], [sum(lengths) for lengths in some]
+        arrays = (np.array(numbers, np.int64) for numbers in (starts, counts, num_items))
+        together.extend(Cut(run, *arrays))
+    items = np.array(list(expected), np.int64)
+    assert together.blocks(items).tolist() == one_by_one.blocks(items).tolist() == list(expected.values())
+    assert together.starts.tolist() == one_by_one.starts.tolist()
+
+
+def test_arrays_that_are_cut_otherwise_have_another_cut() -> None:
+    def cut(*calls: tuple[int, list[int], list[int], list[int]]) -> bytes:
+        numbering = Numbering()
+        for run, *numbers in calls:
+            numbering.extend(Cut(run, *(np.array(each) for each in numbers)))
+        return numbering.cut
+
+    cuts = [
+        cut((0, [0, 2], [2], [4])),
+        cut((0, [0, 3], [2], [4])),
+        cut((0, [0, 2], [1, 1], [2, 4])),
+        cut((0, [0, 2], [2], [4]), (1, [0, 2], [2], [4])),
+    ]
+    assert len({*cuts}) == len(cuts)
+    assert cuts[0] == cut((0, [0, 2], [2], [4]))

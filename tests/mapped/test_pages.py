@@ -182,6 +182,22 @@ def test_a_mapping_ends_with_the_last_array_over_it(tmp_path: Path) -> None:
     assert path.name not in Path("/proc/self/maps").read_text()
 
 
+@linux
+def test_mappings_are_counted_as_long_as_they_exist(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(PAGE))
+    before = pages.num_to_spare()
+    with open(path, "rb") as file:
+        held = [mapped_bytes(file.fileno(), PAGE) for _ in range(7)]
+    assert pages.num_to_spare() == before - 7
+    del held[:3]
+    gc.collect()
+    assert pages.num_to_spare() == before - 4
+    del held
+    gc.collect()
+    assert pages.num_to_spare() == before
+
+
 def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
     read, write = os.pipe()
     with pytest.raises(OSError, match="cannot be mapped"):

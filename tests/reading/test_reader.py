@@ -211,6 +211,39 @@ def test_few_files_are_open_at_once_and_all_rows_are_right(tmp_path: Path, most:
     assert reader.verify_all() == []
 
 
+def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = write(tmp_path, [[1]] * 12)
+    spare = 5
+    readers: list[Reader] = []
+
+    def num_to_spare() -> int:
+        return spare - sum(len(reader._mapped) for reader in readers)
+
+    monkeypatch.setattr("torchyoga.reading.reader.num_to_spare", num_to_spare)
+    monkeypatch.setattr("torchyoga.reading.reader._MOST_OPEN", 2)
+
+    def num_mapped_after_a_pass(reader: Reader) -> int:
+        for _ in range(2):
+            for number in range(reader.num_rows):
+                assert_rows(reader, np.array([number]))
+        return len(reader._mapped)
+
+    readers += [Reader(str(tmp_path), written.schema, written.files) for _ in range(2)]
+    first, second = readers
+    assert 2 < num_mapped_after_a_pass(first) <= 5
+    first.map_all()
+    assert num_mapped_after_a_pass(second) <= 2  # the other has them all
+    first._mapped.clear()
+    first._shelf = None
+    assert 2 < num_mapped_after_a_pass(second) <= 5
+    spare = 100
+    assert num_mapped_after_a_pass(second) == 12
+    spare = 3
+    assert num_mapped_after_a_pass(second) == 12  # it opens no other file, and closes none
+
+
 def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
     written = write(tmp_path, [[5], [7], [4, 4], [3], [9]] * 3)
     for most in (3, 100):

@@ -9,6 +9,7 @@ import pickle
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -41,6 +42,15 @@ def test_it_counts_as_torchs_distributed_sampler_does() -> None:
                     assert getattr(ours, name) == getattr(torchs, name)
                 if not drop_last or length >= world:  # torch counts 1 too many for fewer rows than ranks
                     assert len(list(ours)) == len(ours) == len(torchs)
+
+
+def test_a_number_of_rows_is_any_int_or_a_length() -> None:
+    expected = list(ResumableSampler(10, seed=7))
+    for rows in (np.int64(10), range(10), [0] * 10, np.zeros(10), torch.zeros(10)):
+        assert list(ResumableSampler(rows, seed=7)) == expected  # type: ignore[arg-type]
+    for wrong in (True, 1.5, None, -1):
+        with pytest.raises(ValueError, match="dataset_or_length must be"):
+            ResumableSampler(wrong)  # type: ignore[arg-type]
 
 
 def test_padding_repeats_the_rows_that_come_first() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files.checksum import crc32
-from .items import appended
+from .items import appended, with_columns
 from .marks import Marks
 
 __all__ = ["UNIT_BYTES", "Checks", "num_units", "unit_bytes_of", "unit_checksums"]
@@ -20,7 +20,7 @@ def unit_bytes_of(item_bytes: int) -> int:
     return max(1, item_bytes) * -(-UNIT_BYTES // max(1, item_bytes))
 
 
-def num_units(nbytes: Ints, unit_bytes: int) -> Ints:
+def num_units(nbytes: Ints, unit_bytes: Ints | int) -> Ints:
     """The number of units in each block of so many bytes."""
     return -(-nbytes // unit_bytes)
 
@@ -46,36 +46,39 @@ class Checks:
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
         self._done = np.zeros(0, np.bool_)  # of each block
-        self._cells = np.zeros(0, np.int64)  # where other processes mark it; -1 for nowhere
         self._bits = np.zeros(0, np.uint8)  # 1 for a unit that has been compared
-        self._first = np.zeros(0, np.int64)  # the first unit of each block
-        self._counts = np.zeros(0, np.int64)  # units of each block
-        self._sizes = np.zeros(0, np.int64)  # bytes of a unit in each block
-        self._unseen = np.zeros(0, np.int64)  # units of each block that are still to be compared, or fewer
+        # For each block: its units, the first of them, and their bytes; how many of them are still to be
+        # compared, or fewer; where other processes mark it, -1 for nowhere.
+        self._table = np.zeros((5, 0), np.int64)
+        self._counts, self._first, self._sizes, self._unseen, self._cells = self._table
         self._blocks = self._used = self._left = 0
         self.complete = True
 
-    def append(self, counts: Ints, unit_bytes: int, cells: Ints | None = None, done: bool = False) -> None:
+    def append(
+        self,
+        counts: Ints,
+        unit_bytes: Ints | int,
+        cells: Ints | int = -1,
+        done: npt.NDArray[np.bool_] | bool = False,
+    ) -> None:
         """Adds blocks.
 
         Args:
             counts: (blocks,) units of each; a block of none is done.
-            unit_bytes: of each unit; the last one of a block may be shorter.
+            unit_bytes: (blocks,) of each unit; the last one of a block may be shorter.
             cells: (blocks,) where each is marked in the memory shared with others; -1 for nowhere.
-            done: they need not be compared.
+            done: (blocks,) they need not be compared.
         """
         total, used = int(counts.sum()), self._blocks
         is_done = (counts == 0) | done
         self._bits = appended(self._bits, self._used, np.zeros(-(-total // 8), np.uint8))
-        self._sizes = appended(self._sizes, used, np.full(len(counts), unit_bytes))
-        self._first = appended(self._first, used, 8 * self._used + np.cumsum(counts) - counts)
-        self._counts = appended(self._counts, used, counts)
-        self._unseen = appended(self._unseen, used, counts)
-        self._cells = appended(self._cells, used, np.full(len(counts), -1) if cells is None else cells)
+        first = counts.cumsum() - counts + 8 * self._used
+        self._table = with_columns(self._table, used, counts, first, unit_bytes, counts, cells)
+        self._counts, self._first, self._sizes, self._unseen, self._cells = self._table
         self._done = appended(self._done, used, is_done)
         self._blocks += len(counts)
         self._used += -(-total // 8)
-        left = int((~is_done).sum())
+        left = len(counts) - int(np.count_nonzero(is_done))
         if left:
             self._left += left
             self.complete = False

@@ -23,10 +23,47 @@ from ..process.forks import renew_in_children
 from ..rows.types import Array
 from .gather import Bytes, Memory, address_of
 
-__all__ = ["Decoded", "Items", "Mapped", "Numbering", "Runs", "appended"]
+__all__ = ["Cut", "Decoded", "Items", "Mapped", "Numbering", "Runs", "appended", "with_columns"]
 
 Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
+_CUT_BYTES = 16
+
+
+class Cut:
+    """How some runs of items are cut into blocks; computed once for all arrays that are cut alike.
+
+    Args:
+        run: the number of the first of these runs.
+        starts: the first item of each block within its run, run after run.
+        counts: (runs,) blocks of each.
+        num_items: (runs,) length of each.
+
+    Attributes:
+        first: (runs,) the first block of each.
+        items: the number of the first item of each block.
+        are_even: True if the blocks of each run are of one size, but for a shorter last one.
+        sizes: (runs,) that size, in items.
+        digest: equal for runs of the same numbers that are cut alike.
+    """
+
+    def __init__(self, run: int, starts: Ints, counts: Ints, num_items: Ints) -> None:
+        self.counts = counts
+        self.first = counts.cumsum() - counts
+        runs = np.arange(run, run + len(counts)) << Numbering.RUN_BITS
+        self.items = starts + runs.repeat(counts)
+        numbers = counts.tobytes() + self.items.tobytes()
+        self.digest = hashlib.blake2b(numbers, digest_size=_CUT_BYTES).digest()
+        self.sizes, self.are_even = np.zeros(len(counts), np.int64), bool(counts.all())
+        if self.are_even:
+            last = self.first + counts - 1
+            lengths = np.empty(len(starts), np.int64)
+            np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+            lengths[last] = num_items - starts[last]
+            self.sizes = lengths[self.first]
+            differ = lengths != self.sizes.repeat(counts)
+            differ[last] = lengths[last] > self.sizes
+            self.are_even = bool(self.sizes.all()) and not differ.any()
 
 
 class Numbering:
@@ -47,22 +84,20 @@ class Numbering:
         self._sizes = self._first_block = np.zeros(0, np.int64)
         self._even = True
 
-    def append(self, starts: Ints, num_items: int) -> Ints:
-        """Adds a run, given the first item of each of its blocks and its length; returns their numbers."""
-        lengths = np.diff(starts, append=num_items)
-        even = len(lengths) > 0 and bool((lengths[:-1] == lengths[0]).all()) and lengths[-1] <= lengths[0]
-        self.cut = hashlib.blake2b(self.cut + starts.tobytes(), digest_size=16).digest()
-        first = len(self.starts)
-        numbers = starts + self.num_runs * self.RUN
-        self._table = appended(self._table, first, numbers)
-        self.starts = self._table[: first + len(starts)]
-        self._even = self._even and even and int(lengths[0]) > 0
-        self._first_block = appended(self._first_block, self.num_runs, np.array([first]))
-        self._sizes = appended(
-            self._sizes, self.num_runs, lengths[:1] if self._even else np.zeros(1, np.int64)
-        )
-        self.num_runs += 1
-        return numbers
+    def append(self, starts: Ints, num_items: int) -> None:
+        """Adds a run, given the first item of each of its blocks and its length."""
+        self.extend(Cut(self.num_runs, starts, np.array([len(starts)]), np.array([num_items])))
+
+    def extend(self, cut: Cut) -> None:
+        """Adds runs; they are the next ones."""
+        used, runs = len(self.starts), self.num_runs
+        self.cut = hashlib.blake2b(self.cut + cut.digest, digest_size=_CUT_BYTES).digest()
+        self._table = appended(self._table, used, cut.items)
+        self.starts = self._table[: used + len(cut.items)]
+        self._even = self._even and cut.are_even
+        self._first_block = appended(self._first_block, runs, cut.first + used)
+        self._sizes = appended(self._sizes, runs, cut.sizes)
+        self.num_runs += len(cut.counts)
 
     def blocks(self, items: Ints) -> Ints:
         """The block of each item."""
@@ -90,6 +125,25 @@ def appended(table: Array, used: int, rows: Array) -> Array:
         larger[:used] = table[:used]
         table = larger
     table[used:needed] = rows
+    return table
+
+
+def with_columns(table: Ints, used: int, first: Ints, *others: Ints | int) -> Ints:
+    """(columns, N) what `appended` makes, of several columns of numbers at once.
+
+    Args:
+        table: (columns, N) numbers.
+        used: how many of each column are in use.
+        first: (M,) what is added to the first column.
+        others: (M,) what is added to each of the others, or one number for all.
+    """
+    needed = used + len(first)
+    if needed > table.shape[1]:
+        larger = np.empty((len(table), max(needed, 2 * table.shape[1])), np.int64)
+        larger[:, :used] = table[:, :used]
+        table = larger
+    for column, values in zip(table, (first, *others), strict=True):
+        column[used:needed] = values
     return table
 
 
@@ -264,12 +318,16 @@ class Mapped(Items):
             num_items: of the run.
             addresses: (blocks, pieces) where each piece of the first item of each block begins.
         """
+        run = self.numbering.num_runs
+        self.extend(Cut(run, starts, np.array([len(starts)]), np.array([num_items])), addresses)
+
+    def extend(self, cut: Cut, addresses: Ints) -> None:
+        """Adds runs of items, the next ones; `addresses` as for `append`."""
         used = len(self.numbering.starts)
-        run = self.numbering.num_runs * Numbering.RUN
         # Modulo 2**64, like all arithmetic here: products of large numbers wrap around and back again.
-        zero = addresses - ((starts + run) * self.stride)[:, None]
+        zero = addresses - (cut.items * self.stride)[:, None]
         self._zero = appended(self._zero, used, zero if self.pieces > 1 else zero.reshape(-1))
-        self.numbering.append(starts, num_items)  # last: from now on threads find the blocks
+        self.numbering.extend(cut)  # last: from now on threads find the blocks
 
     @property
     def memory(self) -> Memory:
@@ -322,8 +380,8 @@ class Decoded(Items):
         capacity: int,
     ) -> None:
         super().__init__(Numbering(), pieces, stride)
-        for run, length in zip(starts, num_items, strict=True):
-            self.numbering.append(run, length)
+        counts = np.array([*map(len, starts)])
+        self.numbering.extend(Cut(0, np.concatenate(starts), counts, np.array(num_items)))
         count = len(self.numbering.starts) * pieces
         slots = min(count, max(pieces, capacity // max(1, piece_bytes)))
         self._most_blocks = max(1, slots // pieces)

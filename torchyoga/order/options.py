@@ -60,7 +60,11 @@ class OrderOptions:
         Raises:
             ValueError: its files do not end with its rows.
         """
-        length = len(source) if isinstance(source, Sized) else as_int("dataset_or_length", source, low=0)
+        # An int first: to find out that it is not Sized takes 0.1 ms, the first time in a process.
+        if isinstance(source, int) or not isinstance(source, Sized):
+            length = as_int("dataset_or_length", source, low=0)
+        else:
+            length = len(source)
         seed = 0 if self.seed is None else self.seed
         if self.shuffle != "block" and self.locality == "global":
             return Order(length, seed, self.shuffle, self.reshuffle)

@@ -46,6 +46,8 @@ def _step(base: int, step: int) -> tuple[int, int]:
 
 def _series(base: int, step: int, count: int) -> int:
     """1 + q + ... + q^(count - 1) for q = base^step."""
+    if count < 2:
+        return count  # most iterations begin with nothing delivered, and without the cost of an inverse
     power, inverse = _step(base, step)
     return (pow(power, count, PRIME) - 1) * inverse % PRIME if power != 1 else count
 

@@ -11,7 +11,7 @@ It begins with the files used last; readers of the old one finish on that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..errors import CorruptError
 from ..formats.contract import Extent
 from ..mapped.checks import Checks, num_units
 from ..mapped.gather import Bytes, MappedFile, Memory
-from ..mapped.items import Decoded, Items, Mapped, Numbering, appended
+from ..mapped.items import Cut, Decoded, Items, Mapped, Numbering, appended, with_columns
 from ..mapped.marks import CELL, Marks
 from ..mapped.pages import Thermometer, merged, scatter, usage, will_need
 from ..process.buffers import address_of, fresh
@@ -33,6 +33,7 @@ Ints = npt.NDArray[np.int64]
 Empty = Callable[[int], Bytes]
 _DECODED_BYTES = 256 * 2**20  # kept for one version, shared between its compressed columns
 _WHOLE = 2**62  # bytes of a unit where a block has one checksum
+_MIXED = "some of the files are compressed and some are not; no writer does that"
 _FIRST_WAIT = 8  # reads before a block that was not in memory is asked about again
 # What may be checked in whole blocks: some at first, some for each row and byte that is read, and how much of
 # that is kept for a later read.
@@ -74,6 +75,103 @@ class Opened(NamedTuple):
                         self.check(part, block, nth, nth * size, (nth + 1) * size)
 
 
+class _Added:
+    """Files that are being added: the blocks of all parts, part after part, and file after file in each.
+
+    All parts together, since a call of NumPy takes as long as to compute a thousand blocks.
+    """
+
+    def __init__(self, opened: Sequence[Opened], slot: int, verify: bool) -> None:
+        self.opened = opened
+        self._slot = slot  # of the first file
+        num_parts, num_files = len(opened[0].extents), len(opened)
+        extents = [each.extents[part] for part in range(num_parts) for each in opened]
+        counts = np.array([len(extent.offsets) for extent in extents], np.int64)
+        num_items = np.array([extent.starts[-1] for extent in extents], np.int64)
+        if (num_items >= Numbering.RUN).any():
+            number = int(num_items.argmax())
+            path = opened[number % num_files].file.path
+            raise CorruptError(f"{path} says that it holds {int(num_items[number])} items")
+        self._counts = counts.reshape(num_parts, num_files)
+        self._num_items = num_items.reshape(num_parts, num_files)
+        self._bounds = np.append(0, counts.cumsum())[::num_files].tolist()
+        self._starts = _laid_out(extent.starts[:-1] for extent in extents)
+        self._nbytes = _laid_out(extent.nbytes for extent in extents)
+        self._crcs = _laid_out(extent.crcs for extent in extents)
+        offsets = _laid_out(extent.offsets for extent in extents)
+        file = np.tile(np.arange(num_files), num_parts).repeat(counts)
+        self._runs = file + slot << Numbering.RUN_BITS
+        self._addresses = offsets + np.array([each.file.address for each in opened])[file]
+        self._are_checked = np.array([each.is_checked or not verify for each in opened])[file]
+        # Smaller blocks might share a cell with others.
+        cells = np.array([each.first_cell for each in opened])[file]
+        self._cells = np.where((cells >= 0) & (self._nbytes >= CELL), cells + offsets // CELL, -1)
+        sizes = [_WHOLE if extent.units is None else extent.unit_bytes for extent in extents]
+        self._unit_bytes = np.array(sizes, np.int64).repeat(counts)
+        units = num_units(self._nbytes, self._unit_bytes)
+        self._units = np.where(self._unit_bytes == _WHOLE, 1, units)
+        self._places = _laid_out(map(_unit_places, extents))
+        self._cuts: dict[bytes, Cut] = {}
+
+    def blocks(self, part: int) -> _Blocks:
+        """Those of one part."""
+        of = slice(self._bounds[part], self._bounds[part + 1])
+        return _Blocks(
+            self._cut(part, of),
+            self._nbytes[of],
+            self._crcs[of],
+            self._addresses[of],
+            self._places[of],
+            self._runs[of],
+            self._units[of],
+            self._unit_bytes[of],
+            self._cells[of],
+            self._are_checked[of],
+        )
+
+    def _cut(self, part: int, of: slice) -> Cut:
+        starts, counts, num_items = self._starts[of], self._counts[part], self._num_items[part]
+        key = counts.tobytes() + num_items.tobytes() + starts.tobytes()
+        found = self._cuts.get(key)
+        if found is None:
+            found = self._cuts[key] = Cut(self._slot, starts, counts, num_items)
+        return found
+
+
+def _laid_out(arrays: Iterable[Ints]) -> Ints:
+    """The arrays end to end; there may be none."""
+    return np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+class _Blocks(NamedTuple):
+    """The blocks of one part of some files, file after file; (blocks,) each but `cut`.
+
+    Attributes:
+        places: the addresses of the checksums of their units; 0 for those that have none.
+        runs: what is added to numbers of items of each block's file.
+        units: how many units each has, and `unit_bytes` of these.
+        cells: where other processes mark it; -1 for nowhere.
+    """
+
+    cut: Cut
+    nbytes: Ints
+    crcs: Ints
+    addresses: Ints
+    places: Ints
+    runs: Ints
+    units: Ints
+    unit_bytes: Ints
+    cells: Ints
+    are_checked: npt.NDArray[np.bool_]
+
+
+def _unit_places(extent: Extent) -> Ints:
+    """(blocks,) the address of the checksum of each block's first unit; 0 if it has none."""
+    if extent.units is None or extent.first_unit is None:
+        return np.zeros(len(extent.offsets), np.int64)
+    return address_of(extent.units) + 4 * extent.first_unit
+
+
 class _Stored:
     """The blocks of one part of a column as they are stored, over all open files; checked when first read."""
 
@@ -85,38 +183,26 @@ class _Stored:
         self._damaged: set[int] = set()  # blocks some of whose bytes are not what was written
         self._reads = 0
         self._absent: dict[int, tuple[int, int]] = {}  # block -> read at which to ask again, and since when
-        # For each block: where it lies, its checksum, and where its units' checksums lie, if it has any.
-        self.addresses = self.nbytes = self._crcs = self._crc_addresses = np.zeros(0, np.int64)
+        # For each block: where it lies, its checksum, where its units' checksums lie, if it has any, and its
+        # first item.
+        self._columns = np.zeros((5, 0), np.int64)
+        self.addresses, self.nbytes, self._crcs, self._crc_addresses, self._starts = self._columns
         self._part = part
         self._stride = stride
         self._opened: list[Opened] = []
         self.first_block = self._table = np.zeros(1, np.int64)  # of each file, and of one more
-        self._starts = np.zeros(0, np.int64)
 
-    def append(self, opened: Opened, verify: bool, starts: Ints) -> None:
-        """Adds a file; `starts` are the numbers of the first items of its blocks."""
-        extent = opened.extents[self._part]
-        self._opened.append(opened)
-        used = int(self.first_block[-1])
-        self._starts = appended(self._starts, used, starts)
-        self._table = appended(self._table, len(self._opened), np.array([used + len(extent.offsets)]))
+    def extend(self, opened: Sequence[Opened], new: _Blocks) -> None:
+        """Adds the blocks of files."""
+        used, num_before = int(self.first_block[-1]), len(self._opened)
+        self._opened += opened
+        self._table = appended(self._table, num_before + 1, new.cut.counts.cumsum() + used)
         self.first_block = self._table[: len(self._opened) + 1]
-        self.addresses = appended(self.addresses, used, extent.offsets + opened.file.address)
-        self.nbytes = appended(self.nbytes, used, extent.nbytes)
-        self._crcs = appended(self._crcs, used, extent.crcs)
-        is_checked = opened.is_checked or not verify
-        cells = None
-        if opened.first_cell >= 0:
-            # Smaller blocks might share a cell with others.
-            cells = np.where(extent.nbytes >= CELL, opened.first_cell + extent.offsets // CELL, -1)
-        if extent.units is None or extent.first_unit is None:
-            place = np.zeros(len(extent.offsets), np.int64)
-            self.checks.append(np.ones(len(extent.offsets), np.int64), _WHOLE, cells, is_checked)
-        else:
-            place = address_of(extent.units) + 4 * extent.first_unit
-            counts = num_units(extent.nbytes, extent.unit_bytes)
-            self.checks.append(counts, extent.unit_bytes, cells, is_checked)
-        self._crc_addresses = appended(self._crc_addresses, used, place)
+        self.checks.append(new.units, new.unit_bytes, new.cells, new.are_checked)
+        self._columns = with_columns(
+            self._columns, used, new.addresses, new.nbytes, new.crcs, new.places, new.cut.items
+        )
+        self.addresses, self.nbytes, self._crcs, self._crc_addresses, self._starts = self._columns
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless the items of these blocks are what was written.
@@ -227,9 +313,9 @@ class Part:
         self.items: Items
         self._lows = self._highs = np.zeros(0, np.int64)
 
-    def fill(self, opened: Sequence[Opened], verify: bool, memory: Memory, capacity: int) -> None:
+    def fill(self, added: _Added, memory: Memory, capacity: int) -> None:
         """Takes the first files; `capacity` in bytes, for what is decoded."""
-        extents = [found.extents[self.number] for found in opened]
+        extents = [each.extents[self.number] for each in added.opened]
         if all(extent.decode for extent in extents):
             starts, lengths = zip(*((e.starts[:-1], int(e.starts[-1])) for e in extents), strict=True)
             most = max(extent.block_bytes for extent in extents)
@@ -237,24 +323,21 @@ class Part:
         elif not any(extent.decode for extent in extents):
             self.items = Mapped(1, self.size, memory)
         else:
-            raise CorruptError("some of the files are compressed and some are not; no writer does that")
-        for slot, found in enumerate(opened):
-            self.append(slot, found, verify)
+            raise CorruptError(_MIXED)
+        self.extend(added)
 
-    def append(self, slot: int, opened: Opened, verify: bool) -> None:
-        """Takes one more file, into this slot."""
-        extent = opened.extents[self.number]
-        starts, run = extent.starts[:-1], slot * Numbering.RUN
-        if int(extent.starts[-1]) >= Numbering.RUN:
-            raise CorruptError(f"{opened.file.path} says that it holds {int(extent.starts[-1])} items")
-        used = int(self.stored.first_block[-1])
-        addresses = extent.offsets + opened.file.address
-        if extent.lows is not None and extent.highs is not None:
-            self._lows = appended(self._lows, used, extent.lows + run)
-            self._highs = appended(self._highs, used, extent.highs + run)
-        self.stored.append(opened, verify, starts + run)
+    def extend(self, added: _Added) -> None:
+        """Takes more files."""
+        new = added.blocks(self.number)
+        extents = [each.extents[self.number] for each in added.opened]
+        if extents[0].lows is not None:
+            used = int(self.stored.first_block[-1])
+            lows, highs = zip(*((e.lows, e.highs) for e in extents), strict=True)
+            self._lows = appended(self._lows, used, np.concatenate(lows) + new.runs)
+            self._highs = appended(self._highs, used, np.concatenate(highs) + new.runs)
+        self.stored.extend(added.opened, new)
         if isinstance(self.items, Mapped):
-            self.items.append(starts, int(extent.starts[-1]), addresses[:, None])
+            self.items.extend(new.cut, new.addresses[:, None])
 
     def check(self, items: Ints, blocks: Ints, last: Ints | None = None) -> None:
         """Raises CorruptError unless items, or those from each to before `last`, are what was written.
@@ -351,7 +434,7 @@ class Shelf:
         decoded = sum(extent.decode is not None for extent in opened[0].extents)
         self.can_grow = not decoded
         capacity = _DECODED_BYTES // max(1, decoded)
-        parts = enumerate(warmth)
+        parts, added = enumerate(warmth), _Added(opened, 0, verify)
         self.columns = tuple(
             tuple(
                 Part(number, name, size, found, self._memory, marks)
@@ -362,7 +445,7 @@ class Shelf:
         )
         for column in self.columns:
             for part in column:
-                part.fill(opened, verify, self._memory, capacity)
+                part.fill(added, self._memory, capacity)
         self.slots = np.full(len(file_starts) - 1, -1)
         self.shifts = np.zeros(len(file_starts) - 1, np.int64)
         for slot, number in enumerate(files):
@@ -377,15 +460,19 @@ class Shelf:
         """How many files are open."""
         return len(self._files)
 
-    def add(self, number: int, opened: Opened) -> None:
-        """Adds a file; only if `can_grow`."""
+    def add(self, files: Mapping[int, Opened]) -> None:
+        """Adds files; only if `can_grow`."""
+        if any(extent.decode for each in files.values() for extent in each.extents):
+            raise CorruptError(_MIXED)  # before anything is changed
         slot = len(self._files)
-        self._memory.extend([opened.file.data])
+        added = _Added(tuple(files.values()), slot, self._verify)
+        self._memory.extend([each.file.data for each in added.opened])
         for column in self.columns:
             for part in column:
-                part.append(slot, opened, self._verify)
-        self._place(number, slot)
-        self._files[number] = opened  # last: from now on threads take it as open
+                part.extend(added)
+        for place, number in enumerate(files, slot):
+            self._place(number, place)
+        self._files.update(files)  # last: from now on threads take them as open
 
     def files(self) -> dict[int, Opened]:
         """The open files by their numbers."""

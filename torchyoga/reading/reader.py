@@ -15,7 +15,7 @@ from ..formats.contract import Format, check_extents, format_named
 from ..mapped.gather import MappedFile
 from ..mapped.items import Numbering
 from ..mapped.marks import Marks
-from ..mapped.pages import Thermometer, Watch, usage
+from ..mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.forks import renew_in_children
 from ..rows.block import Block, Data
@@ -28,7 +28,7 @@ from .open_files import Opened, Part, Shelf
 __all__ = ["Reader"]
 
 Ints = npt.NDArray[np.int64]
-_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more; Linux allows 65,530 mappings
+_MOST_OPEN = 4096  # files mapped at once, if one batch does not need more, and the process has none to spare
 _MOST_ANNOUNCED = 256
 _CHECKED_BYTES = 2**22  # of rows, at once
 _MOST_DOWNLOADS = 20  # downloads of a file that other processes keep deleting
@@ -42,8 +42,10 @@ class Reader:
     What is read is checked against its CRC-32 when it is first touched, unless `verify` is False.
 
     At most `most_open` files are mapped at once, or as many as one batch needs; the least recently used ones
-    are closed. All methods may be called from several threads, and after a fork: files never change once they
-    are opened, and opening one twice does no harm.
+    are closed. By default it is 4,096, or more as long as the process may have more mappings.
+
+    All methods may be called from several threads, and after a fork: files never change once they are opened,
+    and opening one twice does no harm.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Reader:
         files: Sequence[FileEntry],
         verify: bool = True,
         format_of: Callable[[str], Format] = format_named,
-        most_open: int = _MOST_OPEN,
+        most_open: int | None = None,
         marks: Marks | None = None,
     ) -> None:
         self.where: Files = Folder(where) if isinstance(where, str) else where
@@ -62,7 +64,7 @@ class Reader:
         self._verify = verify
         self._marks = Marks([file.nbytes for file in self.files]) if marks is None else marks
         self._format_of = format_of
-        self._most_open = most_open
+        self._given_most_open = most_open
         counts = np.array([file.rows for file in self.files], np.int64)
         self._file_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.num_rows = int(self._file_starts[-1])
@@ -90,6 +92,13 @@ class Reader:
         with self._lock:
             for number in range(min(len(self.files), self._most_open)):
                 self._map(number)
+
+    @property
+    def _most_open(self) -> int:
+        """How many files may be mapped now."""
+        if self._given_most_open is not None:
+            return self._given_most_open
+        return max(_MOST_OPEN, len(self._mapped) + num_to_spare())
 
     def take(self, rows: Ints) -> Block:
         """The rows of these numbers, each in 0..num_rows-1, in this order, as one block.
@@ -297,8 +306,7 @@ class Reader:
                 and shelf.num_open + len(new) <= self._most_open
                 and not gone
             ):
-                for number, opened in new.items():
-                    shelf.add(number, opened)
+                shelf.add(new)
             else:
                 kept = self._kept(shelf, numbers, len(new)) if shelf is not None else {}
                 files = {**{number: opened for number, opened in kept.items() if number not in gone}, **new}

@@ -85,9 +85,9 @@ class ResumableSampler(Resumable, DistributedSampler[int]):
     ) -> None:
         ranks = Ranks(num_replicas, rank, group)
         dataset: Sized = (
-            dataset_or_length
-            if isinstance(dataset_or_length, Sized)
-            else range(as_int("dataset_or_length", dataset_or_length, low=0))
+            range(as_int("dataset_or_length", dataset_or_length, low=0))
+            if isinstance(dataset_or_length, int) or not isinstance(dataset_or_length, Sized)
+            else dataset_or_length
         )
         self.dataset: Any = dataset  # torch's base class says less of it
         shard = Shard(*ranks.now(), "drop" if drop_last else remainder)
