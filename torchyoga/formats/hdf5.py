@@ -25,7 +25,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5a, h5d, h5p, h5s, h5t
+from h5py._objects import ObjectID
 
 from ..errors import CorruptError, SchemaError
 from ..files.checksum import combine_crc32, crc32
@@ -58,6 +59,9 @@ _LARGEST_CHUNK = 2**32 - 1  # HDF5's limit
 _MOST_DIMENSIONS = 32  # HDF5's limit, including those of rows and of the elements of text
 # Files that HDF5 1.8 can read; older forms would limit attributes, such as the schema, to 64 KiB.
 _LIBRARY = ("v108", "v108")
+# Types of attributes, in the file and in memory.
+_TEXT = h5t.py_create(h5py.string_dtype(), logical=True), h5t.py_create(h5py.string_dtype())
+_CRC = (h5t.py_create(np.dtype(np.uint32)),) * 2
 
 
 class Writer:
@@ -145,11 +149,12 @@ class Writer:
         attributes["torchyoga"] = 1
         attributes["rows"] = self._rows
         attributes["schema"] = json.dumps(self._schema.to_json())
-        for column in self._schema.columns:
-            about = self.file[f"columns/{column.name}"].attrs
-            about["kind"], about["dtype"] = column.kind, column.dtype
+        for column, parts in zip(self._schema.columns, self._parts, strict=True):
+            about = self.file[f"columns/{column.name}"].id if column.is_ragged else parts[0].id
+            _set_attribute(about, "kind", column.kind)
+            _set_attribute(about, "dtype", column.dtype)
             if column.kind in ("str", "numpy.str"):
-                about["encoding"] = "utf-8"
+                _set_attribute(about, "encoding", "utf-8")
         table = np.concatenate(
             [np.zeros(0, "<i8"), *(part.places() for parts in self._parts for part in parts)]
         )
@@ -242,6 +247,14 @@ def _explained(error: OSError, path: str) -> OSError:
     )
 
 
+def _set_attribute(thing: ObjectID, name: str, value: str | np.uint32) -> None:
+    """Gives a dataset or group an attribute; `attrs` would look for it first, and make its type anew."""
+    is_text = isinstance(value, str)
+    stored, held = _TEXT if is_text else _CRC
+    data = np.array(value, object if is_text else np.uint32)
+    h5a.create(thing, name.encode(), stored, h5s.create(h5s.SCALAR)).write(data, held)
+
+
 class _Part:
     """One dataset being written into the file, chunk by chunk."""
 
@@ -331,7 +344,13 @@ class _Part:
             self._dataset = self._writer.file.create_dataset(
                 self._path, shape, h5py.Datatype(self._layout.type)
             )
-        self._dataset.attrs["crc32"] = np.uint32(self._whole_crc)
+        _set_attribute(self.id, "crc32", np.uint32(self._whole_crc))
+
+    @property
+    def id(self) -> h5d.DatasetID:
+        """HDF5's own handle of the dataset, which must exist."""
+        found: h5d.DatasetID = self._dataset.id
+        return found
 
     def places(self) -> Ints:
         """The numbers of this dataset in the index: chunk length, items, chunks; the place of each chunk."""
