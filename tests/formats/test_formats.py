@@ -433,6 +433,22 @@ def test_a_writer_that_cannot_write_raises_and_closes_its_file(tmp_path: Path) -
         getattr(writer(str(tmp_path / "x.mdb"), schema), end)()
 
 
+@pytest.mark.parametrize(("name", "compression"), KINDS)
+def test_a_file_holds_nothing_else_of_the_memory_of_its_writer(
+    name: str, compression: str | None, tmp_path: Path
+) -> None:
+    secret = b"not for publication "
+    schema = Schema.of({"x": np.zeros(500)})
+    for number in range(20):
+        freed = [secret * size for size in range(50, 1000)]
+        del freed  # malloc gives this memory to the next that asks
+        writer = formats.format_named(name).Writer(str(tmp_path / str(number)), schema, compression)
+        for count in (1, 5, 9):
+            writer.write(Block(schema, count, (Data(np.ones((count, 500))),)))
+        writer.close()
+        assert secret not in (tmp_path / str(number)).read_bytes()
+
+
 def test_values_of_any_size_come_back(tmp_path: Path) -> None:
     # Around the size of a page, and of an LMDB map that has to grow more than once.
     for size in (0, 1, 4079, 4080, 4081, 4095, 4096, 4097, 8192, 70 * 2**20):

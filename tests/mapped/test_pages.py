@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import mmap
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from children import run_program, status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
+from residency import linux, on_disk, resident
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
@@ -22,9 +21,6 @@ from torchyoga.mapped import pages
 from torchyoga.mapped.pages import Residency, Thermometer, Usage, mapped_bytes, merged, scatter, will_need
 
 PAGE = pages.PAGE
-linux = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="asks Linux which pages are in memory"
-)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(1, 20_000)), min_size=1, max_size=12))
@@ -46,21 +42,11 @@ def test_rows_in_order_are_one_run() -> None:
     assert [found.tolist() for found in merged(starts, starts + 784)] == [[0], [-(-784 * 300 // PAGE) * PAGE]]
 
 
-def resident(data: np.ndarray) -> np.ndarray:
-    """Which pages of a mapping are in the page cache."""
-    library = ctypes.CDLL(None, use_errno=True)
-    found = np.zeros(-(-data.nbytes // PAGE), np.uint8)
-    library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-    assert library.mincore(data.ctypes.data, data.nbytes, found.ctypes.data) == 0
-    return (found & 1).astype(bool)
-
-
 def cold(path: Path, num_pages: int) -> np.ndarray:
     """A mapped file, none of which is in the page cache."""
     path.write_bytes(os.urandom(num_pages * PAGE))
+    on_disk(path)
     descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     data = mapped_bytes(descriptor, num_pages * PAGE)
     os.close(descriptor)
     if resident(data).any():

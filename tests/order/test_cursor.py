@@ -254,6 +254,8 @@ def test_the_steps_of_an_epoch_are_those_done_and_those_to_come() -> None:
     del state["steps"]  # how many were delivered is unknown: it is the number of a whole epoch
     other.load_state_dict(state)
     assert other.steps_under_way(5, False) == 20
+    assert cursor(100, offset=40).state_dict()["steps"] is None  # as of the rows that an offset leaves out
+    assert cursor(100, offset=40).steps_under_way(5, False) == 20
 
 
 def test_a_counter_that_was_saved_before_the_epoch_ended_is_behind() -> None:
@@ -715,6 +717,8 @@ def test_after_many_restarts_earlier_states_are_found() -> None:
         {"length": 10**5000},
         {"shuffle": [1, 2]},
         {"fingerprint": {"a": 1}},
+        {"window": [1]},
+        {"files": ["a"]},
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])

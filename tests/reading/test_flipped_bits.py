@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from children import status_of_child
+from residency import linux, on_disk
 from starts import FRESH_STARTS
 from waiting import PATIENCE
 
@@ -28,7 +29,6 @@ from torchyoga.stores.local import Store
 from torchyoga.testing import assert_rows_equal
 
 ROWS = 96
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux what is in memory")
 pytestmark = pytest.mark.damages("bits are flipped on purpose")
 
 
@@ -109,13 +109,6 @@ def loader_of(ref: torchyoga.DataRef, **more: Any) -> torchyoga.DataLoader:
 
 def in_memory(path: Path) -> None:
     path.read_bytes()
-
-
-def on_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
 
 
 @pytest.mark.parametrize("lies", [in_memory, pytest.param(on_disk, marks=linux)])

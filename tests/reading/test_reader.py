@@ -9,6 +9,7 @@ import secrets
 import sys
 import threading
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ import torch
 from children import status_of_child
 from hypothesis import given
 from hypothesis import strategies as st
+from residency import linux, on_disk, resident
+from waiting import eventually
 
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS, Extent, format_named
+from torchyoga.mapped import pages
 from torchyoga.mapped.items import Numbering
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Data, Rows
+from torchyoga.rows.block import Block, Data, Rows, joined
 from torchyoga.rows.collector import Collector
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.location import Folder
@@ -100,6 +104,16 @@ def test_files_are_opened_when_a_row_of_them_is_wanted(tmp_path: Path) -> None:
     assert_rows(reader, np.array([12]))
     with pytest.raises(CorruptError, match="is missing though its manifest names it"):
         reader.take(np.array([0]))
+
+
+def test_no_rows_are_a_block_without_rows(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4]])
+    none, some = (reader.take(np.array(numbers, np.int64)) for numbers in ([], [2, 3]))
+    assert none.num_rows == 0
+    found = Rows(joined([none, some, none])).exact()
+    assert [row["label"] for row in found] == [2, 3]
+    assert [row["text"] for row in found] == ["éé", "ééé"]
+    assert [row["any"].tolist() for row in found] == [[[0, 1], [2, 3]], [[0, 1], [2, 3], [4, 5]]]
 
 
 def test_a_damaged_block_is_never_read(tmp_path: Path) -> None:
@@ -244,6 +258,21 @@ def test_a_reader_maps_more_files_while_the_process_has_mappings_to_spare(
     assert num_mapped_after_a_pass(second) == 12  # it opens no other file, and closes none
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell its mappings")
+def test_files_are_checked_without_staying_mapped(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[3, 2], [4], [1]])
+    reader.open_all()
+    assert mapped(reader) == []
+    assert reader.verify_all() == []
+    assert mapped(reader) == []
+
+
+def mapped(reader: Reader) -> list[int]:
+    """The numbers of the files that this process has mapped."""
+    maps = Path("/proc/self/maps").read_text()
+    return [number for number, file in enumerate(reader.files) if file.name in maps]
+
+
 def test_threads_read_while_files_are_opened_and_closed(tmp_path: Path) -> None:
     written = write(tmp_path, [[5], [7], [4, 4], [3], [9]] * 3)
     for most in (3, 100):
@@ -348,6 +377,58 @@ def test_announced_rows_come_as_they_are(tmp_path: Path) -> None:
     assert not reader.is_cold  # the files have just been written: they are in memory
 
 
+def test_an_announcement_of_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    reader = write(tmp_path, [[4], [4]])
+    (tmp_path / reader.files[1].name).unlink()
+    reader.announce(np.array([3]), False)
+    with pytest.raises(CorruptError, match="is missing though its manifest names it"):
+        reader.announce(np.array([3, 5]), False)
+
+
+@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+def test_an_empty_row_at_the_end_is_announced(tmp_path: Path) -> None:
+    def ending(i: int) -> dict[str, Any]:
+        return {"text": "abc" * (i < 3)}
+
+    reader = write(tmp_path, [[4]], ending)
+    reader.probe()
+    assert reader.is_cold is True
+    for values in (False, True):
+        reader.announce(np.array([3, 1]), values)
+    assert Rows(reader.take(np.array([3, 1]))).exact() == [{"text": ""}, {"text": "abc"}]
+
+
+@linux
+@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+def test_values_are_read_from_the_disk_once_it_is_known_where_they_lie(tmp_path: Path) -> None:
+    size = 64 * pages.PAGE
+
+    def wide(i: int) -> dict[str, Any]:
+        return {"label": i, "text": chr(97 + i) * size}
+
+    written = write(tmp_path, [[12]], wide)
+    path = tmp_path / written.files[0].name
+    whole = path.read_bytes()
+    lies = np.memmap(path, np.uint8, "r")
+    on_disk(path)
+
+    def read(row: int) -> np.ndarray:
+        """Which of the pages that hold nothing but a row's values have been read."""
+        start = whole.index(chr(97 + row).encode() * size)
+        return resident(lies)[start // pages.PAGE + 1 : (start + size) // pages.PAGE]
+
+    reader = Reader(str(tmp_path), written.schema, written.files)
+    reader.announce(np.array([0]), False)  # opens it: the kernel has read more than its index
+    on_disk(path)
+    if read(3).any():
+        pytest.skip("this file system keeps its files in memory")
+    reader.announce(np.array([3, 9]), False)
+    assert not read(9).any()
+    reader.announce(np.array([3, 9]), True)
+    eventually(lambda: bool(read(3).all() and read(9).all()))
+    assert not read(6).any()
+
+
 class RemoteFolder(Folder):
     """A folder whose files count as copies of remote ones."""
 
@@ -357,6 +438,7 @@ class RemoteFolder(Folder):
         super().__init__(name)
         object.__setattr__(self, "here", here)
         object.__setattr__(self, "downloaded", [])
+        object.__setattr__(self, "begun", [])
 
     def path(self, entry: FileEntry) -> str:
         self.downloaded.append(entry.name)  # type: ignore[attr-defined]
@@ -364,6 +446,9 @@ class RemoteFolder(Folder):
 
     def is_here(self, entry: FileEntry) -> bool:
         return entry.name in self.here  # type: ignore[attr-defined]
+
+    def begin(self, entries: Iterable[FileEntry]) -> None:
+        self.begun.append([entry.name for entry in entries])  # type: ignore[attr-defined]
 
 
 def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> None:
@@ -379,6 +464,65 @@ def test_a_remote_file_is_not_downloaded_for_an_announcement(tmp_path: Path) -> 
     assert remote.downloaded == [first]  # type: ignore[attr-defined]
     assert_rows(reader, np.array([5, 1]))
     assert set(remote.downloaded) == {first, second}  # type: ignore[attr-defined]
+
+
+def test_downloads_of_all_files_of_a_batch_are_begun_before_one_is_awaited(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4], [4], [4]])
+    first, second, third = (file.name for file in written.files)
+    remote: Any = RemoteFolder(str(tmp_path), {first, second, third})
+    reader = Reader(remote, written.schema, written.files)
+    assert_rows(reader, np.array([1]))
+    assert_rows(reader, np.array([9, 2, 5]))
+    assert remote.begun == [[first], [second, third]]
+
+
+@pytest.mark.skipif(not pages.can_advise, reason="this system takes no advice")
+def test_rows_of_an_open_file_are_announced_though_its_copy_was_deleted(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4], [4]])
+    here = {file.name for file in written.files}
+    reader = Reader(RemoteFolder(str(tmp_path), here), written.schema, written.files)
+    assert_rows(reader, np.arange(8))
+    here.clear()
+    reader.probe()
+    assert reader.is_cold is True
+    for _ in range(1000):  # until advice reads nothing: the files have just been written
+        if not reader.is_cold:
+            break
+        for values in (False, True):
+            reader.announce(np.array([1]), values)
+    assert not reader.is_cold
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not tell its mappings")
+def test_deleted_copies_are_not_kept_mapped(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4], [4], [4]])
+    first, second, third = (file.name for file in written.files)
+    remote: Any = RemoteFolder(str(tmp_path), {first, second, third})
+    reader = Reader(remote, written.schema, written.files)
+    assert_rows(reader, np.array([1, 5]))
+    assert mapped(reader) == [0, 1]
+    remote.here.remove(first)
+    assert_rows(reader, np.array([9]))
+    assert mapped(reader) == [1, 2]
+    assert_rows(reader, np.array([6, 1]))
+    assert remote.downloaded == [first, second, third, first]
+
+
+def test_a_damaged_copy_is_thrown_away_however_few_files_are_open(tmp_path: Path) -> None:
+    written = write(tmp_path, [[4], [4], [4]])
+    remote = RemoteFolder(str(tmp_path), {file.name for file in written.files})
+    reader = Reader(remote, written.schema, written.files, most_open=2)
+    assert_rows(reader, np.array([1]))
+    assert_rows(reader, np.array([5]))
+    path = tmp_path / written.files[2].name
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[data.index(np.full(120, 9, "<f4").tobytes()) + 40] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match="has been deleted; read again to download it"):
+        reader.take(np.array([9]))
+    path.write_bytes(whole)
+    assert_rows(reader, np.array([9]))
 
 
 class ReadByTwo(CorruptError):

@@ -444,7 +444,7 @@ def test_a_dynamic_namedtuple_pickles_in_batches() -> None:
 
 def ragged_rows() -> list[Any]:
     return [
-        {"fixed": np.full(2, i), "text": "é" * (i % 3), "any": np.full((i % 4, i % 3 + 1), i)}
+        {"fixed": np.full(2, i, ">i4"), "text": "é" * (i % 3), "any": np.full((i % 4, i % 3 + 1), i)}
         for i in range(12)
     ]
 

@@ -701,6 +701,8 @@ def test_states_of_another_sampler_or_dataset_are_refused() -> None:
     cut = {"generators": {"generator": {"torch": {"dtype": "|u1", "base85": "xx"}}}}
     refused(own | cut, loader_of("a generator"), "the state of a generator does not fit")
     refused(own | {"generators": {"generator": {"random": 1}}}, loader_of("a generator"), "does not fit")
+    replay = Replay(range(ROWS), Foreign(Tasks(), None, False, True), 3, Ranks(1, 0, None))
+    refused(state, replay, "the state has sampler 'WeightedRandomSampler'")
     lenient = loader_of("weighted", batch_size=5)
     lenient.load_state_dict(state, strict=False)
     assert lenient.state_dict()["steps"] == 1

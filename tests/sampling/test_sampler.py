@@ -341,6 +341,14 @@ def test_the_state_after_so_many_steps_is_that_of_a_loop_that_stopped_there() ->
             sampler.state_after(0, size)
 
 
+def test_a_shorter_last_batch_is_a_step_unless_it_is_dropped() -> None:
+    sampler = ResumableSampler(10, seed=7)
+    assert len(list(sampler)) == 10
+    assert sampler.state_after(3, batch_size=4)["epoch"] == 1
+    with pytest.raises(ValueError, match=r"steps must be in 0\.\.2, .* found 3"):
+        sampler.state_after(3, batch_size=4, drop_last=True)
+
+
 def test_a_loaders_state_after_so_many_batches_is_that_of_then() -> None:
     loader = DataLoader(range(20), 4, True, seed=1)
     states = [loader.state_dict()]

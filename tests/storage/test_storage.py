@@ -747,6 +747,18 @@ def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
     assert [path.name for path in (storage.path / ".staging").rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.damages("a byte of it is changed")
+def test_without_verification_rows_come_as_they_lie(storage: yoga.Storage) -> None:
+    storage.submit({"x": np.arange(5000)}, "a", "1")
+    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
+    whole = bytearray(data.read_bytes())
+    whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
+    data.write_bytes(whole)
+    with pytest.raises(CorruptError, match="checksum does not match"):
+        storage.fetch("a", "1")[[1999, 2000]]
+    assert [row["x"] for row in storage.fetch("a", "1", verify=False)[[1999, 2000]]] == [1999, 2001]
+
+
 def test_an_empty_version_is_converted(storage: yoga.Storage) -> None:
     for version, data in (("rows", []), ("arrays", np.zeros((0, 3)))):
         old = storage.submit(data, "empty", version)

@@ -59,10 +59,11 @@ class Writer:
         self._unit_bytes = [unit_bytes_of(size) for c in schema.columns for size in c.part_bytes]
         self._checksums = TaskThread("checksums")
         # Nothing has to be durable before close() syncs, since nothing is listed earlier; so no sync in
-        # between. Not writemap: a full disk would then end the process with SIGBUS instead of an error.
+        # between. Not writemap: a full disk would then end the process with SIGBUS instead of an error. Not
+        # without meminit: the rest of a page would hold whatever this process has had in its memory.
         try:
             self._env = lmdb.open(
-                path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False, meminit=False
+                path, subdir=False, map_size=_FIRST_MAP, lock=False, sync=False, metasync=False
             )
         except lmdb.Error as error:
             raise _as_os_error(error, path, 0) from error

@@ -1,0 +1,36 @@
+"""Files that lie on the disk alone, and which of their pages the kernel has in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torchyoga.mapped.pages import PAGE
+
+__all__ = ["linux", "on_disk", "resident"]
+
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="asks Linux which pages are in memory"
+)
+
+
+def resident(data: np.ndarray) -> np.ndarray:
+    """Which pages of a mapping are in the page cache."""
+    library = ctypes.CDLL(None, use_errno=True)
+    found = np.zeros(-(-data.nbytes // PAGE), np.uint8)
+    library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    assert library.mincore(data.ctypes.data, data.nbytes, found.ctypes.data) == 0
+    return (found & 1).astype(bool)
+
+
+def on_disk(path: Path) -> None:
+    """Lets the kernel forget the pages of a file."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
