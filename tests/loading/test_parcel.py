@@ -42,7 +42,7 @@ def test_lists_of_text_arrive_as_they_were(items: list[Any], is_tuple: bool) -> 
 
 @pytest.mark.parametrize("item", [b"\x00\xff" * 500, "é\U0001f600\ud800" * 500], ids=["bytes", "str"])
 def test_long_lists_of_text_lie_in_the_slot(item: bytes | str) -> None:
-    batch = {"images": [item] * 64, "labels": torch.arange(64)}
+    batch = {"images": [item + item[:number] for number in range(64)], "labels": torch.arange(64)}
     arrived, pickled = sent(batch)
     assert pickled < 500
     assert arrived["images"] == batch["images"]
@@ -61,6 +61,14 @@ def test_text_that_is_held_keeps_no_slot(batch: Any) -> None:
     ring.arrived()
     assert ring.send() == 0  # although the batch is held
     assert arrived == batch
+
+
+def test_one_text_many_times_is_sent_once() -> None:
+    text, other = "system prompt " * 1000, b"x" * 9000
+    arrived, pickled = sent([[text] * 1000, [other] * 5, [b""] * 9])
+    assert pickled < 60_000
+    assert arrived == [[text] * 1000, [other] * 5, [b""] * 9]
+    assert len(set(map(id, arrived[0]))) == 1
 
 
 def test_what_is_in_a_batch_twice_is_twice_in_what_arrives() -> None:

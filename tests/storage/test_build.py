@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import random
 import signal
 import sys
@@ -585,3 +586,74 @@ def test_blocks_join(sizes: list[int]) -> None:
     whole = joined(parts)
     for found, expected in zip(Rows(whole).exact(), rows[: ends[-1]], strict=True):
         assert_rows_equal(found, expected)
+
+
+def test_a_build_that_breaks_soon_after_it_was_continued_keeps_what_was_kept(tmp_path: Path) -> None:
+    rows = [{"x": np.full(20, i)} for i in range(200)]
+    store, source = Store(tmp_path), Breakable(rows)
+    interrupted(store, source, 150)
+    kept = {name for name in staged(store) if "-0" in name}
+    for number in (151, 152, 153):  # before a block of the continued build is written
+        source.breaks = {number: OSError("offline")}
+        with pytest.raises(OSError, match="offline"):
+            built(store, MapSource(source), "1")
+        assert kept <= set(staged(store))
+    source.breaks, source.read = {}, []
+    ref = built(store, MapSource(source), "1")
+    assert len(source.read) < 100  # the rest, and a few that are compared
+    assert_rows_equal(list(ref), rows)
+
+
+def test_an_error_of_the_writer_does_not_replace_an_interrupt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And part of a file does not stay."""
+
+    class Interrupted(RowSource):
+        length, seekable, name = 400, True, "interrupted"
+
+        def rows(self, start: int) -> Iterator[Any]:
+            for number in range(start, 400):
+                if number == 300:
+                    raise KeyboardInterrupt
+                yield {"x": np.full(20, number)}
+
+    store, writer = Store(tmp_path), format_named(FORMAT).Writer
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fail(self: Any, block: Block) -> list[int]:
+            raise RuntimeError("broken writer")
+
+        patch.setattr(writer, "write", fail)
+        with pytest.raises(KeyboardInterrupt):
+            built(store, Interrupted(), "1", block_bytes=40_000)
+    assert "broken writer" in caplog.text
+    assert not [name for name in staged(store) if name.endswith(suffix())]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_that_leaves_the_build_by_an_error_changes_nothing(tmp_path: Path) -> None:
+    children: list[int] = []
+
+    class Forking(RowSource):
+        length, seekable, name = 400, True, "forking"
+
+        def rows(self, start: int) -> Iterator[Any]:
+            for number in range(start, 400):
+                if number == 300:
+                    children.append(os.fork())
+                    if not children[-1]:
+                        raise ValueError("in the child")
+                yield {"x": np.full(20, number)}
+
+    store = Store(tmp_path)
+    try:
+        ref = built(store, Forking(), "1", block_bytes=16_000)
+    except ValueError:
+        if children and not children[-1]:
+            os._exit(7)
+        raise
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert [row["x"][0] for row in ref] == [*range(400)]
+    checked(store, "1")

@@ -7,7 +7,9 @@ not end in thousands of files.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from ..errors import CorruptError, RemoteError, SchemaError
+from ..errors import CorruptError, RemoteError, SchemaError, YogaError
 from ..process.progress import Bar, progress_bar
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
@@ -94,7 +96,7 @@ def build(
             f"schema= says\n{options.schema}\nbut {source.name} hold\n{source.schema}\n"
             "Leave schema out, or convert the arrays"
         )
-    staging = store.stage(id, version, replaces)
+    staging, process = store.stage(id, version, replaces), os.getpid()
     task = _Build(source, staging, options)
     try:
         task.run()
@@ -113,6 +115,8 @@ def build(
         )
         manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:
+        if os.getpid() != process:
+            raise  # a child that the source has forked: the files are its parent's
         # If the source failed, a store could not be reached, the user interrupted, or a warning was an error,
         # the rows so far are kept for the next try. If a row does not fit or the disk is full, something
         # must change first.
@@ -144,7 +148,7 @@ class _Build:
         self._learned = True
         self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
         self._noticed = _NOTICE_BYTES
-        self._started = self._file_started = time.monotonic()
+        self._started = self._file_started = 0.0
 
     @property
     def can_continue(self) -> bool:
@@ -166,6 +170,7 @@ class _Build:
 
     def run(self) -> None:
         done = self._begin()
+        self._started = self._file_started = time.monotonic()  # to check what was kept is not part of a file
         source = self.source
         with progress_bar(self.options.progress, source.length, source.name, " rows", initial=done) as bar:
             blocks = (
@@ -190,10 +195,12 @@ class _Build:
             if len(self._collector):
                 output.write(self._collector.take(), ends_file=True)
             output.finish()
-        except OSError as error:
+        except Exception as error:  # not in place of what has ended the build
             _log.warning("%s: the rows since the last finished file are lost: %s", self.source.name, error)
         finally:
             output.close()
+            with contextlib.suppress(OSError, YogaError):  # part of a file could fill the disk until then
+                self._staging.keep_only(output.files)
 
     def close(self) -> None:
         """Ends what runs beside the build."""
@@ -210,12 +217,14 @@ class _Build:
     def _begin(self) -> int:
         """The number of rows that an interrupted build has left; after this, there is an output."""
         files: list[FileEntry] = []
+        schema: Schema | None = None
         done = 0
         found = self._record.load() if self._record else {}
         try:
             if self._record is not None and found:
                 kept = self._record.kept(found, self._asked)
                 files, done = self._take_over(kept), kept.reader.num_rows
+                schema = kept.reader.schema if files else None
         except (
             CorruptError,
             SchemaError,
@@ -233,7 +242,7 @@ class _Build:
         self._staging.keep_only(files)
         options = self.options
         self._output = Output(
-            self._staging, self.token, options.format, options.compression, self._note, files
+            self._staging, self.token, options.format, options.compression, self._note, files, schema
         )
         return done
 

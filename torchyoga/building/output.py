@@ -28,7 +28,7 @@ class Output:
 
     Attributes:
         files: those that are finished, and complete after `settle`.
-        schema: of the blocks so far; None before the first one is written.
+        schema: of the rows in files; None before the first block is written.
     """
 
     def __init__(
@@ -39,10 +39,12 @@ class Output:
         compression: str | None,
         finished: Callable[[Schema, list[FileEntry]], None],
         files: list[FileEntry],
+        schema: Schema | None,
     ) -> None:
-        """Files named after `token`, behind `files`; `finished` is called after each, on the thread."""
+        """Files named after `token`, behind `files`, which have this schema, if there are any; `finished` is
+        called after each, on the thread."""
         self.files = files
-        self.schema: Schema | None = None
+        self.schema = schema
         self._staging, self._token = staging, token
         self._format, self._compression = format, compression
         self._module = format_named(format, compression)

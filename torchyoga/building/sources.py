@@ -49,7 +49,11 @@ class BlockSource(ABC):
 
     @abstractmethod
     def blocks(self, nbytes: int) -> Iterator[Block]:
-        """All rows, in order, in blocks of about `nbytes` bytes."""
+        """All rows, in order, in blocks of about `nbytes` bytes.
+
+        A thread writes a block while the next ones are asked for: its memory must not change or be used
+        again before the build ends.
+        """
 
 
 Source = RowSource | BlockSource

@@ -246,7 +246,9 @@ def _is_text(node: Sequence[Row]) -> TypeGuard[_TextList]:
     cls = type(node[0])
     if (cls is not bytes and cls is not str) or any(type(item) is not cls for item in node):
         return False
-    return sum(map(len, node)) >= _WORTH_A_RUN
+    nbytes = sum(map(len, node))
+    # One text many times is pickled once.
+    return nbytes >= _WORTH_A_RUN and 2 * sum(map(len, {id(item): item for item in node}.values())) >= nbytes
 
 
 def _as_torch_can_send(leaf: Row) -> Row:

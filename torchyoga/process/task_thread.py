@@ -34,7 +34,7 @@ class _Shared:
 
 
 class TaskThread:
-    """Runs tasks one after the other on a daemon thread, which begins with the first one.
+    """Runs tasks one after the other on a daemon thread.
 
     After a task has failed none is run; each later call raises its error. It is used by one thread, not in
     forked children.
@@ -57,13 +57,12 @@ class TaskThread:
             target=_run, args=(self._shared,), name=f"torchyoga-{name}", daemon=True
         )
         weakref.finalize(self, _end, self._shared).atexit = False
+        self._thread.start()  # here: an interrupt within leaves nothing that could be started twice
 
     def add(self, task: Callable[[], object]) -> None:
         """Runs a task when those added before are done; waits while too many wait for their turn."""
         self._check()
         shared = self._shared
-        if not self._thread.ident:
-            self._thread.start()
         while shared.tasks.qsize() >= self._most:
             self._wait(shared.begun)
             self._check()
@@ -71,18 +70,16 @@ class TaskThread:
 
     def settle(self) -> None:
         """Waits until all tasks are done."""
-        if self._thread.ident:
-            done: _Mark = queue.SimpleQueue()
-            self._shared.tasks.put(done)
-            while not self._wait(done):
-                continue
+        done: _Mark = queue.SimpleQueue()
+        self._shared.tasks.put(done)
+        while not self._wait(done):
+            continue
         self._check()
 
     def close(self) -> None:
         """Ends the thread after its current task, and forgets errors."""
         _end(self._shared)
-        if self._thread.ident:
-            self._thread.join()
+        self._thread.join()
         self._shared.error = None  # its traceback leads to the tasks' owner, and from there to this thread
 
     def _wait(self, mark: _Mark) -> bool:

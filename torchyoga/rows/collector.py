@@ -30,9 +30,8 @@ __all__ = ["Collector", "block_of"]
 Put: TypeAlias = Callable[[Row], int]
 _NUMBERS = {"int", "float", "bool", "complex", "scalar"}
 _WORTH_NO_COPY = 2**16  # bytes
-_LONG = (
-    2**11
-)  # bytes of a value, on average, from which memory that is used again saves more than a loop costs
+_KEPT_BYTES = 2**24  # of memory that is used again: about three blocks
+_LONG = 2**11  # bytes of a value, on average, from which that saves more than a loop costs
 _PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
 
 
@@ -48,7 +47,8 @@ class Collector:
         self.nbytes = 0
         self._tree = schema.tree if schema else None
         self._first: list[list[Leaf]] = []  # the rows before there is a schema
-        self._columns = [_Values(column) for column in schema.columns] if schema else []
+        self._pool = BufferPool(_KEPT_BYTES)
+        self._columns = [_Values(column, self._pool) for column in schema.columns] if schema else []
         self._count = 0  # of rows in the columns; what they hold beyond that is of a row that did not fit
         self._row_type: type | None = None  # of rows that can be taken apart quickly
         self._puts: list[tuple[str | int, Put]] = []
@@ -128,10 +128,14 @@ class Collector:
         """The block of all rows added since the last call; at least one."""
         if self.schema is None:
             assert self._tree is not None
-            self.schema = _learn(self._tree, self._first)
-            self._columns = [_Values(column) for column in self.schema.columns]
-            for leaves in self._first:
-                self._keep(leaves)
+            schema = _learn(self._tree, self._first)
+            columns = [_Values(column, self._pool) for column in schema.columns]
+            for place, leaves in enumerate(self._first):
+                for values, leaf in zip(columns, leaves, strict=True):
+                    values.keep(leaf, place)
+            # In this order: until there is a schema, the rows are taken from the beginning again.
+            self._columns, self._count = columns, len(self._first)
+            self.schema = schema
             self._first = []
         self._forget_rest()  # of a row at which the program was interrupted
         block = Block(self.schema, self._count, tuple(values.joined() for values in self._columns))
@@ -148,11 +152,11 @@ class _Values:
         put: keeps a copy of a value that is exactly of the type, dtype and shape of the column.
     """
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, pool: BufferPool) -> None:
         self.column = column
         self._are_numbers = column.kind in _NUMBERS and column.shape == ()
         self._items: list[Row] = []
-        self._pool = BufferPool()
+        self._pool = pool
         self._shapes: list[tuple[int, ...]] | None = None
         if column.shape is None and column.ndim != 1:
             self._shapes = []
