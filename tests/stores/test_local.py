@@ -441,6 +441,23 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_ignored(tmp_pat
         assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
 
 
+def test_checksums_of_whole_files_are_taken_only_for_files_that_are_sent(tmp_path: Path) -> None:
+    for url, is_sent in ((str(tmp_path / "here"), False), (f"memory://{tmp_path}", True)):
+        options = {"cache_dir": tmp_path / "cache"} if is_sent else {}
+        ref = yoga.Storage(url, **options).submit(OLD, "a", "1")  # type: ignore[arg-type]
+        assert isinstance(ref, VersionRef)
+        assert [file.crc is not None for file in ref.manifest.files] == [is_sent]
+
+
+@pytest.mark.damages("its manifest is too large")
+def test_a_manifest_that_no_version_could_have_is_not_read(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    os.truncate(tmp_path / "a" / "1" / "manifest.json", 256 * 2**20 + 1)  # docs/FORMAT.md: up to 256 MiB
+    with pytest.raises(CorruptError, match="larger than any manifest; remove the version"):
+        storage.fetch("a", "1")
+
+
 # -- files that are not ours
 
 FOREIGN = [
