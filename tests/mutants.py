@@ -157,8 +157,7 @@ class Watch:
         def call(frame: Any, _event: str, _argument: object) -> Any:
             return tracers.get(frame.f_code.co_filename)
 
-        sys.settrace(call)
-        threading.settrace(call)
+        self.call = call
 
     def _tracer(self, base: int) -> Any:
         hits = self.hits
@@ -172,6 +171,9 @@ class Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.hits[:] = bytes(self.size)
+        # For each test: an interrupt within a trace function, in a test before, ends all tracing.
+        sys.settrace(self.call)
+        threading.settrace(self.call)
         started = time.monotonic()
         result = yield
         found = {"seconds": round(time.monotonic() - started, 3), "lines": {}}
@@ -307,7 +309,7 @@ class Desk:
             log = os.open(self.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for stream, to in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
                 os.dup2(to, stream)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # as tests of interrupts expect
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             # An endless loop must not take the machine's memory.
             size = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
