@@ -626,6 +626,7 @@ def main() -> None:
         for name in WARM:
             importlib.import_module(name)
         with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
+            os.chmod(folder, 0o711)  # for tests that become other users
             desks = [Desk(Path(folder) / str(number)) for number in range(options.jobs)]
             for room in filter(todo.get, sources):
                 tests = learned(desks, files_of(room), options.results.with_suffix(".tests.json"))

@@ -273,7 +273,7 @@ def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
         if len(found) == 20:
             middle = state
     assert late
-    assert data.count == 1  # its worker goes on: anew, a row that takes longer than `timeout` would never come
+    assert data.count == 1  # its worker goes on: begun anew, a row slower than `timeout` would never come
     assert sorted(found) == list(range(40))
     assert next(batches, None) is None
     assert one.prove()
