@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 import warnings
@@ -11,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
+from torchyoga.reading.dataref import VersionRef
 from torchyoga.stores.downloads import Downloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
@@ -71,6 +74,36 @@ def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset.*shuffle='block'"):
         found = [ref[row]["x"][0] for row in rows]
     assert found == [8 * row for row in rows]
+
+
+def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    published(url, tmp_path)
+    ref = yoga.Storage(url, cache_dir=tmp_path / "cache").fetch("x", "1")
+    assert isinstance(ref, VersionRef)
+    files, entries = ref.where, ref.manifest.files
+    assert isinstance(files, Downloads)
+    order, may_go_on, original = list[Any](), threading.Event(), Downloads._download
+
+    def download(self: Downloads, entry: Any, path: Path) -> None:
+        order.append(entry)
+        assert may_go_on.wait(PATIENCE)
+        original(self, entry, path)
+
+    monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)
+    monkeypatch.setattr(Downloads, "_download", download)
+    files.begin(entries[:4])
+    eventually(lambda: len(order) == 1)
+    reader = threading.Thread(target=files.path, args=[entries[9]], daemon=True)
+    reader.start()
+    eventually(lambda: len(files._wanted) == 4)
+    may_go_on.set()
+    reader.join(PATIENCE)
+    for entry in entries[:4]:
+        files.path(entry)
+    assert order == [entries[number] for number in (0, 9, 1, 2, 3)]
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: b"\0" + data])
