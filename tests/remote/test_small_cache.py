@@ -71,7 +71,8 @@ def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
     limit = published(url, tmp_path) // 4
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
     rows = [row % NUM_ROWS for row in range(0, 100 * 4097, 4097)]
-    with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset.*shuffle='block'"):
+    advice = "set cache_bytes to the size of the dataset.*shuffle='block'"
+    with pytest.warns(UserWarning, match=f"^{url}/x/1: .*{advice}"):
         found = [ref[row]["x"][0] for row in rows]
     assert found == [8 * row for row in rows]
 
