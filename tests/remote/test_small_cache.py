@@ -107,6 +107,22 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     assert order == [entries[number] for number in (0, 9, 1, 2, 3)]
 
 
+def test_files_are_planned_ahead_of_an_iteration_as_it_goes_on(tmp_path: Path) -> None:
+    """Although one of them is here already."""
+    url = f"memory://{uuid.uuid4().hex}"
+    limit = published(url, tmp_path) // 2  # a quarter of it, two files, may be ahead
+    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
+    assert isinstance(ref, VersionRef)
+    files, entries, reached = ref.where, ref.manifest.files, [0]
+    assert isinstance(files, Downloads)
+    files.path(entries[0])
+    files.follow(entries, [np.arange(NUM_FILES)], lambda: reached[0])
+    for number in (1, 5, 9):
+        eventually(lambda number=number: files.is_here(entries[number]), 60)
+        reached[0] = number + 3
+    reached[0] = NUM_FILES  # the plan ends
+
+
 @pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: b"\0" + data])
 @pytest.mark.damages("a file is made longer or shorter")
 def test_an_object_of_another_size_is_named(
