@@ -159,8 +159,7 @@ class Watch:
         def call(frame: Any, _event: str, _argument: object) -> Any:
             return tracers.get(frame.f_code.co_filename)
 
-        sys.settrace(call)
-        threading.settrace(call)
+        self.call = call
 
     def _tracer(self, base: int) -> Any:
         hits = self.hits
@@ -174,6 +173,9 @@ class Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.hits[:] = bytes(self.size)
+        # For each test: an interrupt within a trace function, in a test before, ends all tracing.
+        sys.settrace(self.call)
+        threading.settrace(self.call)
         started = time.monotonic()
         result = yield
         found = {"seconds": round(time.monotonic() - started, 3), "lines": {}}
@@ -309,7 +311,7 @@ class Desk:
             log = os.open(self.folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for stream, to in ((0, os.open(os.devnull, os.O_RDONLY)), (1, log), (2, log)):
                 os.dup2(to, stream)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # as tests of interrupts expect
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             # An endless loop must not take the machine's memory.
             size = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -626,6 +628,7 @@ def main() -> None:
         for name in WARM:
             importlib.import_module(name)
         with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
+            os.chmod(folder, 0o711)  # for tests that become other users
             desks = [Desk(Path(folder) / str(number)) for number in range(options.jobs)]
             for room in filter(todo.get, sources):
                 tests = learned(desks, files_of(room), options.results.with_suffix(".tests.json"))

@@ -15,6 +15,7 @@ from powercut import Tree, lay_out, recorded
 import torchyoga as yoga
 from torchyoga.files.root import Root, beside
 from torchyoga.formats.contract import FORMATS
+from torchyoga.versions.staging import Staging
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows cannot sync folders")
 
@@ -226,10 +227,15 @@ def test_files_kept_by_an_interrupted_build_survive_a_power_cut(
         with pytest.raises(RuntimeError, match="unplugged"):
             build(world.storage())
 
-    cut = recorded(world.disk, interrupted).cuts[-1]
+    cuts = recorded(world.disk, interrupted).cuts
+    for cut in cuts:
+        for tree in cut.trees(MOST_CONTINUED, [".locks"]):
+            staging = Staging(Root(world.laid_out(tree).path, within=".staging/a/1"))
+            for file in staging.load().get("files", []):  # a note names only files that are on the disk
+                assert (staging.path / file["name"]).stat().st_size == file["nbytes"]
     rows.is_broken = False
     caplog.set_level("INFO", "torchyoga")
-    for tree in cut.trees(MOST_CONTINUED, [".locks"]):
+    for tree in cuts[-1].trees(MOST_CONTINUED, [".locks"]):
         storage = world.laid_out(tree)
         assert generation(storage) is None
         caplog.clear()

@@ -77,7 +77,15 @@ ACTS: dict[str, Callable[[Root], object]] = {
 }
 
 
+@pytest.fixture(params=[True, False])
+def handles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With folders held open, and without, as on Windows."""
+    if not request.param:
+        monkeypatch.setattr("torchyoga.files.root._HAS_HANDLES", False)
+
+
 @needs_links
+@pytest.mark.usefixtures("handles")
 @pytest.mark.parametrize("act", list(ACTS))
 @pytest.mark.parametrize("link", ["a", "a/b"])
 def test_nothing_goes_through_a_folder_that_is_a_link(tmp_path: Path, act: str, link: str) -> None:
@@ -178,12 +186,13 @@ def test_a_link_put_in_place_while_files_are_made_is_never_followed(tmp_path: Pa
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
 def test_modes_follow_the_umask_without_write_for_others(tmp_path: Path, umask: int) -> None:
-    for root, folders, files in (
-        (Root(tmp_path / "up" / "own"), 0o755 & ~umask, 0o644 & ~umask),
-        (Root(tmp_path / "private", private=True), 0o700, 0o600),
-        (Root(tmp_path / "shared", shared=True), 0o2775 & ~umask | 0o2070, 0o664 & ~umask | 0o060),
-        (Root(tmp_path / "team", shared=True, private=True), 0o2770, 0o660),
+    for root, folders, files, whole in (
+        (Root(tmp_path / "up" / "own"), 0o755 & ~umask, 0o644 & ~umask, 0o644),
+        (Root(tmp_path / "private", private=True), 0o700, 0o600, 0o600),
+        (Root(tmp_path / "shared", shared=True), 0o2775 & ~umask | 0o2070, 0o664 & ~umask | 0o060, 0o664),
+        (Root(tmp_path / "team", shared=True, private=True), 0o2770, 0o660, 0o660),
     ):
+        assert root.file_mode == whole
         root.make("a/b")
         root.write("a/b/x", b"x")
         root.touch("a/b/y")
@@ -210,6 +219,8 @@ def test_something_that_is_not_a_file_is_not_read_and_does_not_hang(root: Root) 
         with pytest.raises(CorruptError, match="pipe is a FIFO where a file should be"):
             root.read("pipe", 9)
         assert not root.unlink("pipe")
+        with pytest.raises(YogaError, match="pipe is not a file, and torchyoga has not made it"):
+            root.reopen("pipe")
     root.write("x", b"12345")
     assert root.read("x", 5) == b"12345"
     with pytest.raises(CorruptError, match="larger than 4 bytes"):
@@ -252,6 +263,17 @@ def test_names_are_relative_to_a_folder(root: Root) -> None:
     assert (found.is_file, found.is_folder, found.nbytes) == (True, False, 1)
     assert root.find("a/b/x") is None
     assert root.scan("nowhere/at/all") == []
+
+
+@pytest.mark.usefixtures("handles")
+def test_what_was_deleted_is_said(root: Root) -> None:
+    root.make("a/b/folder")
+    root.touch("a/b/x")
+    assert root.rmdir("a/b") is False
+    assert root.unlink("a/b/folder") is root.unlink("a/b/nothing") is root.unlink("nowhere/x") is False
+    assert root.rmdir("a/b/x") is root.rmdir("a/b/nothing") is root.rmdir("nowhere/x") is False
+    assert root.unlink("a/b/x") is root.rmdir("a/b/folder") is root.rmdir("a/b") is True
+    assert root.scan("a") == []
 
 
 def test_a_file_where_a_folder_is_needed_is_named(root: Root) -> None:

@@ -103,7 +103,12 @@ def kinds(number: int) -> dict[str, Any]:
             whole[::3],
             x.reshape(1, 3, 2, 2).contiguous(memory_format=torch.channels_last),
         ],
-        "empty": [torch.ones(0), torch.ones(2, 0, 3, dtype=torch.bool), np.ones((0, 3))],
+        "empty": [
+            torch.ones(0),
+            torch.ones(2, 0, 3, dtype=torch.bool),
+            torch.ones(0, 4).t(),
+            np.ones((0, 3)),
+        ],
         "scalar": [torch.tensor(number), torch.tensor(number + 0.5), np.array(number), np.float32(number)],
         "dtypes": [
             (x % 8).to(dtype)

@@ -235,16 +235,17 @@ class Flag:
 
 
 class Slow(torch.utils.data.Dataset[Any]):
-    """A dataset whose row 12 waits for a flag."""
+    """A dataset whose row 12 waits for a flag, and is counted."""
 
     def __init__(self, flag: Flag) -> None:
-        self.flag = flag
+        self.flag, self.count = flag, torch.zeros(1).share_memory_()
 
     def __len__(self) -> int:
         return 40
 
     def __getitem__(self, index: int) -> int:
         if index == 12:
+            self.count += 1
             self.flag.wait()
         return index
 
@@ -261,7 +262,8 @@ class Slow(torch.utils.data.Dataset[Any]):
 )
 def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
     flag = Flag()
-    one = loader(Slow(flag), size, num_workers=1, timeout=1, **options)  # type: ignore[arg-type]
+    data = Slow(flag)
+    one = loader(data, size, num_workers=1, timeout=1, **options)  # type: ignore[arg-type]
     found: list[int] = []
     batches, late = iter(one), 0
     while len(found) < 40:
@@ -277,6 +279,7 @@ def test_a_late_batch_is_not_lost(size: int | None, options: Any) -> None:
         if len(found) == 20:
             middle = state
     assert late
+    assert data.count == 1  # its worker goes on: begun anew, a row slower than `timeout` would never come
     assert sorted(found) == list(range(40))
     assert next(batches, None) is None
     assert one.prove()

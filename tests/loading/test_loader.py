@@ -472,6 +472,59 @@ def test_prefetch_factor_is_checked(ref: yoga.DataRef) -> None:
         yoga.DataLoader([1, 2], prefetch_factor=2)  # as in torch: nothing is read ahead
 
 
+class Downloaded(yoga.DataRef):
+    """Rows of 8 bytes out of a cache that keeps `ahead_bytes` ahead; records what was read at once."""
+
+    is_cold = False
+
+    def __init__(self, ahead_bytes: int | None) -> None:
+        self.readahead, self.ahead_bytes = ReadAhead(8, self), ahead_bytes
+        self.read: list[int] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "progress": None}  # workers do not ask
+
+    def __len__(self) -> int:
+        return 200
+
+    def take(self, rows: Any) -> list[int]:
+        self.read.append(len(rows))
+        return rows.tolist()  # type: ignore[no-any-return]
+
+    def announce(self, rows: Any, values: bool) -> None:
+        pass
+
+    def probe(self) -> None:
+        pass
+
+    def follow(self, order: Any, progress: Any) -> None:
+        self.progress = progress
+
+
+@pytest.mark.parametrize(("size", "together"), [(2, 16), (None, 1)])
+def test_what_workers_were_handed_is_not_downloaded_again(size: int | None, together: int) -> None:
+    ref = Downloaded(None)
+    iterator = iter(yoga.DataLoader(ref, size, num_workers=1, prefetch_factor=3))
+    next(iterator)
+    assert ref.progress() == (size or 1) * together * 4  # three ahead of the one that came
+
+
+def test_windows_leave_room_in_a_small_cache() -> None:
+    for ahead_bytes, together in ((None, 16), (8 * 2 * 5, 5), (1, 1)):
+        ref = Downloaded(ahead_bytes)
+        assert sum(map(len, yoga.DataLoader(ref, 2, prefetch_factor=0))) == 200
+        assert set(ref.read[:-1]) == {2 * together}
+
+
+def test_workers_that_read_more_ahead_than_a_cache_keeps_are_reported_once() -> None:
+    options: dict[str, Any] = {"batch_size": 25, "num_workers": 1, "prefetch_factor": 2}
+    next(iter(yoga.DataLoader(Downloaded(200), **options)))
+    loader = yoga.DataLoader(Downloaded(199), **options)
+    with pytest.warns(UserWarning, match="workers read 2 batches ahead, 0.0 MB"):
+        next(iter(loader))
+    next(iter(loader))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_forked_in_the_middle_goes_on_by_itself(ref: yoga.DataRef) -> None:
@@ -603,3 +656,15 @@ def test_an_iterator_whose_workers_were_taken_over_raises(ref: yoga.DataRef) -> 
         next(one)
     assert loader.state_dict()["position"] == 4
     assert rows_of(got + list(other)) == list(range(23))
+
+
+def test_workers_that_were_taken_over_go_on() -> None:
+    before = set(multiprocessing.active_children())
+    loader = yoga.DataLoader(range(90), batch_size=4, num_workers=1, persistent_workers=True)
+    one, other = iter(loader), iter(loader)
+    next(one), next(other)
+    (worker,) = set(multiprocessing.active_children()) - before
+    with pytest.raises(RuntimeError, match="has taken over its persistent workers"):
+        next(one)
+    assert len(list(other)) == 22
+    assert worker.is_alive()

@@ -63,6 +63,8 @@ def test_any_batch_arrives_unchanged() -> None:
     )
     assert type(got["own"]) is OrderedDict
     assert type(got["pair"]) is Pair
+    assert is_in(got["float"], ring)
+    assert is_in(torch.from_numpy(got["pair"].other), ring)
     assert got["image"].is_contiguous(memory_format=torch.channels_last)
     got["float"] += 1  # a batch may be written into
 
@@ -388,6 +390,34 @@ def test_without_a_way_to_other_slots_batches_travel_as_torch_sends_them() -> No
     worker.slots = [None]
     assert worker.place(other) is None
     assert batch[0].tolist() == [1] * 3
+
+
+def test_a_worker_releases_slots_that_were_given_up_and_not_replaced() -> None:
+    ring, (seen, replaced) = Ring(2), (os.pipe(), os.pipe())
+    slots = [ring.send(), ring.send()]
+    batches = [packed([torch.ones(3)], ring.key, slot, ring.place(slot)).unpacked() for slot in slots]
+    description = pickle.dumps(ring)
+
+    def work() -> None:
+        worker, inherited = pickle.loads(description), mapped_slots(os.getpid(), ring)
+        assert all(worker.place(slot) is not None for slot in slots)
+        assert mapped_slots(os.getpid(), ring) == inherited + 2
+        os.write(seen[1], b".")
+        os.read(replaced[0], 1)
+        assert worker.place(2) is not None
+        assert mapped_slots(os.getpid(), ring) == inherited + 1
+
+    ended = forked(work)
+    os.close(seen[1])  # so that nothing waits for a child that has failed
+    os.read(seen[0], 1)
+    batches.clear()
+    for _ in slots:
+        ring.arrived()
+    assert ring.send() == 2
+    os.write(replaced[1], b".")
+    for end in (seen[0], *replaced):
+        os.close(end)
+    assert ended() == 0
 
 
 def test_a_batch_that_comes_while_another_thread_forks_is_copied() -> None:

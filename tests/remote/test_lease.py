@@ -79,6 +79,15 @@ def test_a_silent_holder_is_taken_over(caplog: pytest.LogCaptureFixture) -> None
     assert "taking over from process 7 on mars, which is silent" in caplog.text
 
 
+@pytest.mark.parametrize(("is_given_up", "deleter"), [(True, 0), (False, 4)])
+def test_claims_that_do_not_say_whether_their_holders_delete(is_given_up: bool, deleter: int) -> None:
+    """As those of earlier versions: if such a holder has not ended, it may delete."""
+    remote = memory()
+    dead(remote, 4, given_up=is_given_up)
+    with Lease(remote, "l", "work", 0.1, PATIENCE) as lease:
+        assert (lease.number, lease.deleter, lease.may_be_deleted) == (5, deleter, deleter > 0)
+
+
 @pytest.mark.parametrize(
     "text",
     [b"", b"{", b"[]", b'{"holder": 1}', b"\xff" * 9000, b"[" * 4000],
@@ -183,6 +192,17 @@ def test_an_outdated_look_at_a_claim_does_not_make_two_holders(monkeypatch: pyte
             late.__enter__()
         holder.check()
         assert claims(remote) == ["00000003.json"]
+
+
+def test_a_builder_that_was_slower_waits_for_the_faster_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = memory()
+    with Lease(remote, "l", "work", 60, 0) as holder:
+        late, looks = Lease(remote, "l", "work", 60, 0), [list[int]()]  # before the holder's claim
+        now = late._claims
+        monkeypatch.setattr(late, "_claims", lambda: looks.pop() if looks else now())
+        with pytest.raises(BusyError, match=r"work is still held by process \d+ on "):
+            late.__enter__()
+        holder.check()
 
 
 def test_a_waiter_that_slept_does_not_take_the_holder_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 import warnings
@@ -11,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
+from torchyoga.reading.dataref import VersionRef
 from torchyoga.stores.downloads import Downloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead
@@ -68,9 +71,56 @@ def test_the_warning_for_a_full_shuffle_says_what_to_do(tmp_path: Path) -> None:
     limit = published(url, tmp_path) // 4
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
     rows = [row % NUM_ROWS for row in range(0, 100 * 4097, 4097)]
-    with pytest.warns(UserWarning, match="set cache_bytes to the size of the dataset.*shuffle='block'"):
+    advice = "set cache_bytes to the size of the dataset.*shuffle='block'"
+    with pytest.warns(UserWarning, match=f"^{url}/x/1: .*{advice}"):
         found = [ref[row]["x"][0] for row in rows]
     assert found == [8 * row for row in rows]
+
+
+def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    published(url, tmp_path)
+    ref = yoga.Storage(url, cache_dir=tmp_path / "cache").fetch("x", "1")
+    assert isinstance(ref, VersionRef)
+    files, entries = ref.where, ref.manifest.files
+    assert isinstance(files, Downloads)
+    order, may_go_on, original = list[Any](), threading.Event(), Downloads._download
+
+    def download(self: Downloads, entry: Any, path: Path) -> None:
+        order.append(entry)
+        assert may_go_on.wait(PATIENCE)
+        original(self, entry, path)
+
+    monkeypatch.setattr("torchyoga.stores.downloads._AT_ONCE", 1)
+    monkeypatch.setattr(Downloads, "_download", download)
+    files.begin(entries[:4])
+    eventually(lambda: len(order) == 1)
+    reader = threading.Thread(target=files.path, args=[entries[9]], daemon=True)
+    reader.start()
+    eventually(lambda: len(files._wanted) == 4)
+    may_go_on.set()
+    reader.join(PATIENCE)
+    for entry in entries[:4]:
+        files.path(entry)
+    assert order == [entries[number] for number in (0, 9, 1, 2, 3)]
+
+
+def test_files_are_planned_ahead_of_an_iteration_as_it_goes_on(tmp_path: Path) -> None:
+    """Although one of them is here already."""
+    url = f"memory://{uuid.uuid4().hex}"
+    limit = published(url, tmp_path) // 2  # a quarter of it, two files, may be ahead
+    ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
+    assert isinstance(ref, VersionRef)
+    files, entries, reached = ref.where, ref.manifest.files, [0]
+    assert isinstance(files, Downloads)
+    files.path(entries[0])
+    files.follow(entries, [np.arange(NUM_FILES)], lambda: reached[0])
+    for number in (1, 5, 9):
+        eventually(lambda number=number: files.is_here(entries[number]), 60)
+        reached[0] = number + 3
+    reached[0] = NUM_FILES  # the plan ends
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-9], lambda data: b"\0" + data])

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from children import run_program, started, status_of_child
@@ -22,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyoga.errors import BusyError, RemoteError, YogaError
+from torchyoga.files.root import Root
 from torchyoga.stores.cache import Cache, default_folder
 
 
@@ -90,6 +92,24 @@ def test_files_not_used_for_longest_are_deleted_first(uses: list[tuple[str, bool
             os.utime(Path(folder) / "files" / key(name), ns=(nth * 10**9, nth * 10**9))
             assert kept(cache).keys() == set(order)
             assert sum(kept(cache).values()) <= max(limit, sizes[name])
+
+
+def test_a_file_that_cannot_be_deleted_does_not_count_as_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, while it is open."""
+    cache, unlink = Cache(tmp_path, 20), Root.unlink
+    for number, name in enumerate("ab"):
+        os.utime(put(cache, name, 8), (number, number))
+
+    def refused(root: Root, name: str) -> bool:
+        if name == f"files/{key('a')}":
+            raise PermissionError(errno.EACCES, "it is open", name)
+        return unlink(root, name)
+
+    monkeypatch.setattr(Root, "unlink", refused)
+    put(cache, "c", 8)
+    assert kept(cache).keys() == {"a", "c"}
 
 
 def test_a_deleted_file_stays_readable_while_it_is_mapped(tmp_path: Path) -> None:
@@ -242,10 +262,54 @@ def test_waiting_ends_if_a_download_makes_no_progress(
         thread.join(300)
 
 
+def test_waiting_goes_on_and_is_logged_while_a_download_makes_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a clock that says 6 s at the first look of the one that waits, and 7 s at the second."""
+    cache, begun, end = Cache(tmp_path), threading.Event(), threading.Event()
+    has, seconds = Cache.has, iter([0.0, 6.0, 7.0])
+
+    def download(path: Path) -> None:
+        path.write_bytes(b"x")
+        begun.set()
+        end.wait(300)
+
+    def now() -> float:
+        found = next(seconds, 7.0)
+        if found == 7:
+            end.set()
+        return found
+
+    def look(cache: Cache, key: str) -> bool:
+        with contextlib.suppress(FileNotFoundError), open(tmp_path / "parts" / K, "r+b") as part:
+            part.seek(0, os.SEEK_END)
+            part.write(b"x")
+        return has(cache, key)
+
+    thread = threading.Thread(target=lambda: cache.get(K, 1, download, "k"))
+    thread.start()
+    try:
+        assert begun.wait(300)
+        monkeypatch.setattr("torchyoga.stores.cache.time", SimpleNamespace(monotonic=now, time=time.time))
+        monkeypatch.setattr("torchyoga.stores.cache._LONGEST_STANDSTILL", 0)
+        monkeypatch.setattr(Cache, "has", look)
+        assert cache.get(K, 1, download, "the file") == tmp_path / "files" / K
+    finally:
+        end.set()
+        thread.join(300)
+    assert caplog.messages == ["waiting for another process that downloads the file (6 s)"]
+    assert caplog.records[0].name == "torchyoga"
+
+
 def test_the_default_folder_is_the_user_s_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     if sys.platform == "linux":
         assert default_folder() == Path("/somewhere/cache/torchyoga")
+        for nothing in ("", None):  # XDG's specification: an empty one counts as none
+            monkeypatch.delenv("XDG_CACHE_HOME") if nothing is None else monkeypatch.setenv(
+                "XDG_CACHE_HOME", ""
+            )
+            assert default_folder() == Path.home() / ".cache" / "torchyoga"
     assert default_folder().name == "torchyoga"
 
 
@@ -396,6 +460,8 @@ def test_an_error_names_a_cache_of_another_user(mode: int, tmp_path: Path) -> No
         os.chmod(name, 0o755)
         folder = Path(name, "cache")
         put(Cache(folder), "a", 5)
+        put(Cache(folder), "b", 5)
+        Cache(folder).drop(key("b"))  # its lock stays
         for path in (folder, *folder.rglob("*")):
             os.chmod(path, mode if path.is_dir() else 0o644)
 
@@ -404,6 +470,7 @@ def test_an_error_names_a_cache_of_another_user(mode: int, tmp_path: Path) -> No
             for cache in (Cache(folder), Cache(folder / "new"), Cache(Path(name, "new"))):
                 for act in (
                     lambda cache=cache: put(cache, "k", 5),
+                    lambda cache=cache: put(cache, "b", 5),
                     lambda cache=cache: cache.scratch().__enter__(),
                 ):
                     with pytest.raises(

@@ -22,7 +22,7 @@ import pytest
 from children import started
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import PATIENCE
+from waiting import PATIENCE, eventually
 
 import torchyoga as yoga
 from torchyoga.adapters.arrays import from_arrays
@@ -33,7 +33,7 @@ from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
 from torchyoga.reading.dataref import VersionRef
 from torchyoga.stores.local import Store
-from torchyoga.versions.manifest import Manifest
+from torchyoga.versions.manifest import FileEntry, Manifest
 from torchyoga.versions.staging import Staging
 
 OLD = {"x": np.arange(30)}
@@ -366,6 +366,64 @@ def test_a_lock_keeps_threads_out_too(tmp_path: Path) -> None:
     assert (most, inside) == (1, 0)
 
 
+@pytest.mark.parametrize("timeout", [-1, 20])
+def test_a_long_wait_for_a_lock_says_for_whom(
+    timeout: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torchyoga.stores.local._NOTICE_SECONDS", 0.05)
+    store, entered = Store(tmp_path), threading.Event()
+
+    def hold() -> None:
+        with store.lock("a", "1"):
+            entered.set()
+            eventually(lambda: bool(caplog.records))
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert entered.wait(PATIENCE)
+    with store.lock("a", "1", timeout):
+        holder.join(PATIENCE)
+    assert {record.name for record in caplog.records} == {"torchyoga"}
+    assert f"waiting for process {os.getpid()} on " in caplog.messages[0]
+    assert "which builds 'a' '1'" in caplog.messages[0]
+
+
+def test_a_short_wait_for_a_lock_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(tmp_path)
+
+    def wait() -> None:
+        with store.lock("a", "1"):
+            pass
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    with store.lock("a", "1"):
+        waiter.start()
+        time.sleep(0.2)  # far from a long wait
+    waiter.join(PATIENCE)
+    assert not waiter.is_alive()
+    assert caplog.messages == []
+
+
+def test_a_lock_whose_folder_is_deleted_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, touch, times = Store(tmp_path), Root.touch, 3
+
+    def deleted_before(root: Root, name: str) -> Path:
+        nonlocal times
+        times -= 1
+        if times >= 0:
+            raise FileNotFoundError(name)
+        return touch(root, name)
+
+    monkeypatch.setattr(Root, "touch", deleted_before)
+    with store.lock("a", "1"):
+        assert times == -1
+    times = 1000
+    with pytest.raises(FileNotFoundError, match=r"1\.lock"), store.lock("a", "1"):
+        pass
+
+
 def test_a_fetch_during_an_overwrite_gets_the_old_or_the_new_version(tmp_path: Path) -> None:
     storage = yoga.Storage(tmp_path)
     storage.submit(OLD, "a", "1")
@@ -441,6 +499,23 @@ def test_files_are_added_to_a_note_one_by_one_and_half_a_line_is_ignored(tmp_pat
         assert [file["rows"] for file in staging.load().get("files", [])] in ([], [0], [0, 1])
 
 
+def test_checksums_of_whole_files_are_taken_only_for_files_that_are_sent(tmp_path: Path) -> None:
+    for url, is_sent in ((str(tmp_path / "here"), False), (f"memory://{tmp_path}", True)):
+        options = {"cache_dir": tmp_path / "cache"} if is_sent else {}
+        ref = yoga.Storage(url, **options).submit(OLD, "a", "1")  # type: ignore[arg-type]
+        assert isinstance(ref, VersionRef)
+        assert [file.crc is not None for file in ref.manifest.files] == [is_sent]
+
+
+@pytest.mark.damages("its manifest is too large")
+def test_a_manifest_that_no_version_could_have_is_not_read(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    storage.submit(OLD, "a", "1")
+    os.truncate(tmp_path / "a" / "1" / "manifest.json", 256 * 2**20 + 1)  # docs/FORMAT.md: up to 256 MiB
+    with pytest.raises(CorruptError, match="larger than any manifest; remove the version"):
+        storage.fetch("a", "1")
+
+
 # -- files that are not ours
 
 FOREIGN = [
@@ -499,6 +574,18 @@ def test_files_of_others_are_named_and_stay(tmp_path: Path, name: str, act: str)
     assert content(storage.path / "a") == before
     assert storage.clean(0) == []
     assert content(storage.path / "a") == before
+
+
+def test_files_of_others_that_come_during_a_build_are_named_and_stay(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+
+    def rows() -> Iterator[Any]:
+        yield from OLD_ROWS
+        put(tmp_path / "a" / "1", "notes.txt")
+
+    with pytest.raises(YogaError, match=r"a/1 holds what torchyoga has not written: 'notes\.txt'"):
+        storage.submit(rows(), "a", "1")
+    assert content(tmp_path / "a") == {"1": None, "1/notes.txt": b"mine"}
 
 
 def test_hidden_files_are_ignored_and_stay(tmp_path: Path) -> None:
@@ -715,6 +802,13 @@ def test_one_damaged_version_does_not_keep_others_from_being_cleaned(tmp_path: P
     assert (tmp_path / "b" / "1" / left_over).exists()
 
 
+def test_files_without_a_manifest_are_cleaned(tmp_path: Path) -> None:
+    """As after a publication that was cut off before its manifest."""
+    name = "0123456789abcdef-00000.mdb"
+    put(tmp_path / "a" / "1", name)
+    assert yoga.Storage(tmp_path).clean(0) == [f"a/1/{name}"]
+
+
 def interrupted(root: Path) -> None:
     """A build that has left a file and its note."""
     staging = Store(root).stage("a", "1")
@@ -733,6 +827,46 @@ def removed(root: Path) -> None:
     yoga.Storage(root).submit(OLD, "a", "1")
     yoga.Storage(root).remove("a", "1")
     (root / "a").rmdir()
+
+
+def test_a_removal_deletes_what_an_interrupted_build_of_the_version_has_left(tmp_path: Path) -> None:
+    yoga.Storage(tmp_path).submit(OLD, "a", "1")
+    interrupted(tmp_path)
+    yoga.Storage(tmp_path).remove("a", "1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", "a"]
+
+
+def test_a_copy_first_deletes_what_an_interrupted_build_of_the_version_has_left(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path / "there").submit(OLD, "a", "1")
+    assert isinstance(ref, VersionRef)
+    interrupted(tmp_path / "here")
+    store = Store(tmp_path / "here")
+
+    @contextmanager
+    def held(entry: FileEntry) -> Iterator[str]:
+        assert not list((store.root / ".staging" / "a" / "1").glob("0123456789abcdef-*"))
+        yield str(tmp_path / "there" / "a" / "1" / entry.name)
+
+    with store.lock("a", "1"):
+        store.receive(ref.manifest, held)
+    assert values(yoga.Storage(store.root).fetch("a", "1")) == values(OLD_ROWS)
+
+
+def test_a_file_that_is_deleted_while_sizes_are_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = yoga.Storage(tmp_path).submit(OLD, "a", "1")
+    assert isinstance(ref, VersionRef)
+    put(tmp_path / "a" / "1", "0123456789abcdef-00000.mdb")
+    sizes = Store(tmp_path).sizes(ref.manifest)
+    assert sizes.pop("0123456789abcdef-00000.mdb") == 4
+
+    def size(entry: os.DirEntry[str]) -> int:
+        (tmp_path / "a" / "1" / "0123456789abcdef-00000.mdb").unlink(missing_ok=True)
+        return os.stat(entry.path).st_size
+
+    monkeypatch.setattr("torchyoga.stores.local._size", size)
+    assert Store(tmp_path).sizes(ref.manifest) == sizes
 
 
 def empty(root: Path) -> None:

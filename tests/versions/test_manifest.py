@@ -7,6 +7,7 @@ import copy
 import hashlib
 import itertools
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +22,14 @@ from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
 from torchyoga.rows.schema import Schema
-from torchyoga.versions.manifest import FileEntry, FunctionEntry, Manifest, digest, fingerprint_of
+from torchyoga.versions.manifest import (
+    FileEntry,
+    FunctionEntry,
+    Manifest,
+    digest,
+    fingerprint_of,
+    is_like_manifest,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "golden" / "1"
 TEXT = (GOLDEN / "manifest.json").read_bytes()
@@ -238,6 +246,8 @@ def test_forged_info_and_functions_are_sound_or_refused() -> None:
             assert (manifest.function is None) is ("function" not in told)
             if manifest.function is not None:
                 assert manifest.function.to_json() == told["function"]
+                digests = [manifest.function.salt, *manifest.function.arguments.values()]
+                assert all(re.fullmatch("[0-9a-f]{32}", text) for text in digests)
             assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert accepted > 100
     assert refused > 100
@@ -246,6 +256,7 @@ def test_forged_info_and_functions_are_sound_or_refused() -> None:
 WRONG = {
     "lists": (b'"schema": {', b'"schema": [' + b"[]," * 2**17 + b"{", "262... elements in"),
     "numbers": (b'"schema": {', b'"schema": [' + b"0," * 2**17 + b"{", "131... elements in"),
+    "objects": (b'"schema": {', b'"schema": [' + b"{}," * 2**17 + b"{", "262... elements in"),
     "digits": (b'"rows": 5', b'"rows": ' + b"1" * 5000, "damaged"),
     "NaN": (b'"rows": 5', b'"rows": NaN', "NaN is not a number"),
     "infinity": (b'"rows": 5', b'"rows": -Infinity', "-Infinity is not a number"),
@@ -343,6 +354,46 @@ def test_files_of_another_build_are_recognised_by_their_name() -> None:
     assert manifest.is_of_another_build("0123456789abcdef-00000.mdb")
     for name in ("stray", "0123456789abcdef-00000", "0123456789ABCDEF-00000.mdb", "../" + file.name):
         assert not manifest.is_of_another_build(name)
+
+
+def test_a_copy_is_the_same_version_under_other_names() -> None:
+    manifest = Manifest.from_bytes(TEXT)
+    (file,) = manifest.files
+    copied = manifest.named_anew("0123456789abcdef")
+    assert [found.name for found in copied.files] == ["0123456789abcdef" + file.name[16:]]
+    assert (copied.build, replace(copied, build=manifest.build, files=manifest.files)) == (
+        "0123456789abcdef",
+        manifest,
+    )
+    assert Manifest.from_bytes(copied.to_bytes()) == copied
+    assert copied.is_copy_of(manifest)
+    assert copied.is_copy_of(replace(manifest, files=(replace(file, crc=7),)))
+    later = replace(manifest, created="later")
+    assert later.is_copy_of(manifest)  # a build is one version, whatever was noted beside it
+    assert not copied.is_copy_of(later)
+    assert not copied.is_copy_of(replace(manifest, files=(replace(file, nbytes=1),)))
+
+
+def test_a_number_of_rows_that_no_order_could_have_is_refused() -> None:
+    schema = Schema.of({"x": np.empty(0)})
+    for rows in (2**61 - 1, 2**61):
+        files = tuple(FileEntry(f"{'ab' * 8}-{n:05d}.mdb", "lmdb", rows, 9, {}, ((0, 0),)) for n in range(2))
+        manifest = Manifest("a", "1", "ab" * 8, "now", schema, fingerprint_of(schema, files), files)
+        if rows < 2**61:
+            assert Manifest.from_bytes(manifest.to_bytes()) == manifest
+        else:
+            with pytest.raises(CorruptError, match="its files hold 4611686018427387904 rows"):
+                Manifest.from_bytes(manifest.to_bytes())
+
+
+@pytest.mark.parametrize("text", [b"", b"\r\n", bytes(4096), TEXT, TEXT[:40], TEXT[90:], b'{"torchyoga":1}'])
+def test_a_manifest_is_recognised_also_if_it_was_cut_or_lost(text: bytes) -> None:
+    assert is_like_manifest(text)
+
+
+@pytest.mark.parametrize("text", [b"{}", b"notes", bytes(9) + b"x", b'{"build": "1"}', b'{"torchyoga": "1"}'])
+def test_foreign_files_are_not_taken_for_manifests(text: bytes) -> None:
+    assert not is_like_manifest(text)
 
 
 def test_commas_in_texts_do_not_count_as_elements() -> None:

@@ -154,7 +154,7 @@ class Ring:
 
     def __getstate__(self) -> dict[str, object]:
         # A process that is being started maps what it needs.
-        return {**self.__dict__, "slots": [None] * len(self.slots), "_sent": deque()}
+        return {**self.__dict__, "slots": [None] * len(self.slots)}
 
 
 def _mapped(descriptor: int) -> Memory:

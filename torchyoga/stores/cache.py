@@ -58,12 +58,12 @@ _TOKEN = re.compile(r"[0-9a-f]{16}")
 def default_folder() -> Path:
     """The folder where this system keeps the user's caches."""
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
         base = "~/Library/Caches"
     else:
-        base = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(base or "~/.cache").expanduser() / "torchyoga"
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "torchyoga"
 
 
 @dataclass(frozen=True)
