@@ -47,6 +47,15 @@ class Counted(collections.namedtuple("Counted", "x count")):
         return super().__new__(cls, x, len(x) if count is None else count)
 
 
+class Reborn(collections.namedtuple("Reborn", "x")):
+    """A class that is pickled by something else than its fields."""
+
+    __slots__ = ()
+
+    def __getnewargs__(self) -> tuple[Any]:
+        return (self.x + 1,)
+
+
 class Tensor(torch.Tensor):
     pass
 
@@ -135,7 +144,14 @@ def kinds(number: int) -> dict[str, Any]:
         "mappings": [collections.OrderedDict(x=x), collections.defaultdict(int, x=1), Book(x=x)],
         "other mappings": [collections.UserDict(x=x), types.MappingProxyType({"x": 1}).copy()],
         "sequences": [Bag([x, 1]), Shelf([x, 2]), collections.deque([x, 3]), range(number), {1, number}],
-        "namedtuples": [Pair(x, np.arange(3)), Triple(x, x, x), attributed, Counted(x), x.max(0)],
+        "namedtuples": [
+            Pair(x, np.arange(3)),
+            Triple(x, x, x),
+            attributed,
+            Counted(x),
+            Reborn(number),
+            x.max(0),
+        ],
         "packed sequence": pack_sequence(ragged),
         "values": ["text", b"bytes", None, number, 0.5, True, 1 + 2j, torch.float32, torch.Size([2, 3])],
         "arrays": [

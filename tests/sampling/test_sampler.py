@@ -662,3 +662,9 @@ def test_a_foreign_sampler_is_refused() -> None:
         ResumableBatchSampler(ResumableSampler(3), 0)
     with pytest.raises(ValueError, match="must be a ResumableSampler, found RandomSampler"):
         ResumableBatchSampler(torch.utils.data.RandomSampler(range(3)), 2)  # type: ignore[arg-type]
+
+
+def test_no_rows_are_an_epoch_without_any() -> None:
+    for dataset in (0, []):
+        sampler = ResumableSampler(dataset)
+        assert (len(sampler), list(sampler)) == (0, [])
