@@ -149,7 +149,7 @@ def kinds(number: int) -> dict[str, Any]:
             Triple(x, x, x),
             attributed,
             Counted(x),
-            Reborn(number),
+            Reborn(x + 3),
             x.max(0),
         ],
         "packed sequence": pack_sequence(ragged),
