@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import lmdb
@@ -34,10 +34,16 @@ class NaiveLmdb(torch.utils.data.Dataset[Any]):
 
 
 def write_naive(path: str, images: np.ndarray, labels: np.ndarray) -> None:
-    env = lmdb.open(path, subdir=False, map_size=4 * images.nbytes, sync=False, lock=False)
+    pairs = zip(images, labels, strict=True)
+    write_pickled(path, ({"image": image, "label": label} for image, label in pairs), images.nbytes)
+
+
+def write_pickled(path: str, rows: Iterable[Any], nbytes: int) -> None:
+    """LMDB with one pickled row for each key; `nbytes` of all rows, about."""
+    env = lmdb.open(path, subdir=False, map_size=4 * nbytes, sync=False, lock=False)
     with env, env.begin(write=True) as transaction:
-        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            transaction.put(b"%d" % i, pickle.dumps({"image": image, "label": label}))
+        for number, row in enumerate(rows):
+            transaction.put(b"%d" % number, pickle.dumps(row))
 
 
 def take_limit(images: np.ndarray, batch: int = BATCH) -> Callable[[], int]:

@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import pickle
 import statistics
 import subprocess
 import sys
@@ -26,12 +25,11 @@ from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 import performance
 import torch
 import torch.utils.data
-from common import NaiveLmdb
+from common import NaiveLmdb, write_pickled
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
@@ -108,10 +106,8 @@ def write(kind: Kind, folder: Path) -> None:
 
         storage.submit(({"x": row} for row in cut()), kind.name, "1", progress=False)
         rows = cut()
-    env = lmdb.open(str(folder / "naive"), subdir=False, map_size=4 * values.nbytes, sync=False, lock=False)
-    with env, env.begin(write=True) as transaction:
-        for number, row in enumerate(rows):
-            transaction.put(b"%d" % number, pickle.dumps({"x": row, "label": number}))
+    numbered = ({"x": row, "label": number} for number, row in enumerate(rows))
+    write_pickled(str(folder / "naive"), numbered, values.nbytes)
     os.sync()
 
 

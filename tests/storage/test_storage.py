@@ -734,13 +734,20 @@ def test_a_version_is_converted_beside_the_old_one(storage: yoga.Storage) -> Non
     assert_rows_equal(list(storage.fetch("a", "1")), ROWS)
 
 
-@pytest.mark.damages("a byte of it is changed")
-def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
+def submit_damaged(storage: yoga.Storage) -> Path:
+    """A version of 5,000 numbers in which the 2,000th is wrong; the path of its only file."""
     storage.submit({"x": np.arange(5000)}, "a", "1")
     (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
     whole = bytearray(data.read_bytes())
     whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
     data.write_bytes(whole)
+    return data
+
+
+@pytest.mark.damages("a byte of it is changed")
+def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
+    data = submit_damaged(storage)
+    whole = data.read_bytes()
     with pytest.raises(CorruptError, match="checksum does not match"):
         storage.convert("a", "1", format=OTHER[FORMAT])
     assert data.read_bytes() == whole
@@ -749,11 +756,7 @@ def test_a_damaged_version_is_not_converted(storage: yoga.Storage) -> None:
 
 @pytest.mark.damages("a byte of it is changed")
 def test_without_verification_rows_come_as_they_lie(storage: yoga.Storage) -> None:
-    storage.submit({"x": np.arange(5000)}, "a", "1")
-    (data,) = (path for path in (storage.path / "a" / "1").iterdir() if path.suffix != ".json")
-    whole = bytearray(data.read_bytes())
-    whole[whole.index(np.arange(2000, 2010).tobytes())] ^= 1
-    data.write_bytes(whole)
+    submit_damaged(storage)
     with pytest.raises(CorruptError, match="checksum does not match"):
         storage.fetch("a", "1")[[1999, 2000]]
     assert [row["x"] for row in storage.fetch("a", "1", verify=False)[[1999, 2000]]] == [1999, 2001]

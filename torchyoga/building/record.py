@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from ..versions.staging import Staging
 from .sources import RowSource
 
 __all__ = ["Kept", "Record"]
+
+_Asked: TypeAlias = Callable[[Callable[[], Iterable[Row]]], Iterator[Row]]  # passes on rows of the source
 
 _ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an interrupted build
 
@@ -87,7 +90,7 @@ class Record:
         """
         return self._staging.load()
 
-    def kept(self, found: Json, asked: Callable[[Callable[[], Iterable[Row]]], Iterator[Row]]) -> Kept:
+    def kept(self, found: Json, asked: _Asked) -> Kept:
         """What an interrupted build has left, compared with the source.
 
         Args:
@@ -127,7 +130,7 @@ class Record:
             if names:
                 raise ValueError(f"it was made with another {' and another '.join(names)}")
 
-    def _compare(self, reader: Reader, asked: Callable[[Callable[[], Iterable[Row]]], Iterator[Row]]) -> None:
+    def _compare(self, reader: Reader, asked: _Asked) -> None:
         """Raises ValueError if some of the kept rows differ from what the source gives now."""
 
         def read(numbers: list[int]) -> Block:

@@ -174,8 +174,6 @@ def with_units(
 class Writer(Protocol):
     """Writes blocks into one new file."""
 
-    nbytes: int  # of the blocks so far
-
     def write(self, block: Block) -> list[int]:
         """Appends a block; returns the CRC-32 of each part of each column, in schema order.
 

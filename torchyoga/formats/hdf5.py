@@ -68,7 +68,6 @@ class Writer:
     """Writes blocks into a new HDF5 file."""
 
     def __init__(self, path: str, schema: Schema, compression: str | None = None) -> None:
-        self.nbytes = 0
         self._path = path
         self._schema = schema
         self._rows = 0
@@ -103,7 +102,6 @@ class Writer:
                         part.add(np.asarray(array[min(1, part.num_items) :] + elements, "<i8"))
                     else:
                         crcs.append(part.add(array))
-                    self.nbytes += array.nbytes
         self._rows += block.num_rows
         return crcs
 

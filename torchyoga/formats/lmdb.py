@@ -49,7 +49,6 @@ class Writer:
 
     def __init__(self, path: str, schema: Schema, compression: str | None = None) -> None:
         assert compression is None, "LMDB files are not compressed"
-        self.nbytes = 0
         self._path = path
         self._schema = schema
         self._rows: list[int] = []
@@ -90,7 +89,6 @@ class Writer:
         self._put(parts)
         self._rows.append(block.num_rows)
         self._sizes.append([data.nbytes for _, data in parts])
-        self.nbytes += sum(self._sizes[-1])
         self._writeback.grow(sum(self._sizes[-1]))
         self._checksums.settle()
         return self._crcs[-1]

@@ -212,11 +212,13 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
 
     def is_leaf(node: Sequence[Row]) -> bool:
         key = id(node)
-        if type(node) in (list, tuple) and key not in lists and _is_worth_it(node, spots, times):
+        if key in leaves or key in lists:  # those that were taken whole above, or come again
+            return True
+        if type(node) in (list, tuple) and _is_worth_it(node, spots, times):
             alike: list[_Spot] = [spots[id(item)] for item in node]  # type: ignore[misc]
             offsets, shapes = [spot.offset for spot in alike], [spot.shape for spot in alike]
             lists[key] = _Spots(alike[0].dtype, offsets, shapes, type(node) is tuple)
-        return key in lists or _is_taken_whole(node)
+        return key in lists
 
     found = mapped(batch, replace, is_leaf)
     return Parcel(ring, slot, found) if spots else found

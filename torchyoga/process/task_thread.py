@@ -25,10 +25,8 @@ _PATIENCE = 1.0  # seconds between two checks that the thread is still alive
 class _Shared:
     """What the thread shares with the object that is its handle; it has no reference to that."""
 
-    tasks: queue.SimpleQueue[_Task | queue.SimpleQueue[None] | None] = field(
-        default_factory=queue.SimpleQueue
-    )
-    begun: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)  # a mark for each task
+    tasks: queue.SimpleQueue[_Task | _Mark | None] = field(default_factory=queue.SimpleQueue)
+    begun: _Mark = field(default_factory=queue.SimpleQueue)  # a mark for each task
     error: BaseException | None = None
     is_over: bool = False
 
