@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..files.checksum import crc32
+from ..process.distinct import distinct, first_places
 from .items import appended, with_columns
 from .marks import Marks
 
@@ -88,7 +89,7 @@ class Checks:
         left = blocks[~self._done.take(blocks)]
         if not len(left):
             return left
-        left = np.unique(left)
+        left = distinct(left)
         cells = self._cells.take(left)
         seen = (cells >= 0) & self._marks.cells.take(np.maximum(cells, 0)).astype(np.bool_)
         if not seen.any():
@@ -136,7 +137,7 @@ class Checks:
         open_ = np.flatnonzero(~self._is_done(units, blocks))
         if not len(open_):
             return units[:0], blocks[:0]
-        found, where = np.unique(units[open_], return_index=True)
+        found, where = first_places(units[open_])
         return found, blocks[open_[where]]
 
     def places(self, units: Ints, blocks: Ints) -> tuple[Ints, Ints, Ints]:
@@ -148,7 +149,7 @@ class Checks:
         """Marks units of these blocks as compared; each may appear only once."""
         np.bitwise_or.at(self._bits, units >> 3, (1 << (units & 7)).astype(np.uint8))
         np.subtract.at(self._unseen, blocks, 1)
-        for block in np.unique(blocks[self._unseen.take(blocks) <= 0]).tolist():
+        for block in distinct(blocks[self._unseen.take(blocks) <= 0]).tolist():
             # Two threads may both have counted the same unit.
             start = int(self._first[block])
             seen = self._seen(np.arange(start, start + int(self._counts[block])))

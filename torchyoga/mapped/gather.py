@@ -34,7 +34,6 @@ __all__ = ["Bytes", "MappedFile", "Memory", "address_of", "bytes_from"]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _LARGE_READ = 2 * 2**20  # bytes; for smaller reads, threads are not worth waiting for
-_LARGE_CHECK = 2**23  # bytes; from here on a second thread is worth starting
 _LARGE_ROW = 32 * 1024  # bytes; from here on copying row by row beats NumPy's fancy indexing
 _MOST_BYTES = 2**62
 _FIRST_RETRY, _LAST_RETRY = 16, 2048  # large reads after which the slower way is tried again
@@ -270,27 +269,12 @@ class Memory:
         span = self._range
         self._has_checked = True
         starts = addresses - span.low
-        places = list(zip(starts.tolist(), (starts + nbytes).tolist(), strict=True))
-        found = np.empty(len(places), np.int64)
-
-        def check(first: int, step: int) -> None:
-            read = span.bytes.data
-            for i in range(first, len(places), step):
-                found[i] = crc32(read[slice(*places[i])])
-
-        if int(nbytes.sum()) < _LARGE_CHECK or not self._may_use_threads():
-            check(0, 1)
-            return found
-        # Much of the time goes to page faults, which threads take side by side.
-        other = threading.Thread(target=check, args=(1, 2), name="torchyoga-check", daemon=True)
-        other.start()
-        check(0, 2)
-        other.join()
+        places = zip(starts.tolist(), (starts + nbytes).tolist(), strict=True)
+        found = np.empty(len(starts), np.int64)
+        read = span.bytes.data
+        for i, (start, stop) in enumerate(places):
+            found[i] = crc32(read[start:stop])
         return found
-
-    def _may_use_threads(self) -> bool:
-        """True unless other threads or processes keep the cores busy already, as workers do."""
-        return torch.get_num_threads() > 1 and not _in_forked_child and not _is_beside_others()
 
 
 def _copy_runs(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..process.distinct import distinct
 from ..process.forks import renew_in_children
 from ..rows.types import Array
 from .gather import Bytes, Memory, address_of
@@ -230,7 +231,7 @@ class Items(ABC):
         if blocks is None:
             blocks = self.blocks(items)
         if len(items) > self._most_blocks:
-            touched = len(np.unique(blocks))
+            touched = len(distinct(blocks))
             if touched > self._most_blocks:
                 return self._pick_in_turns(items, empty, offset, size)
         addresses = items * self.stride
@@ -403,11 +404,11 @@ class Decoded(Items):
 
     def absent(self, blocks: Ints) -> Ints:
         """The blocks among these that would have to be decoded now."""
-        found = np.unique(blocks)
+        found = distinct(blocks)
         return found[self._slot_of.take(found * self.pieces) < 0]
 
     def _hold(self, blocks: Ints) -> Ints:
-        self._make_present(np.unique(blocks))
+        self._make_present(distinct(blocks))
         return self._zero if self.pieces == 1 else self._zero.reshape(-1, self.pieces)
 
     def renew(self) -> None:

@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..process.distinct import distinct
 from .full import (
     ORDER_VERSION,
     Order,
@@ -207,7 +208,7 @@ def _checked(starts: npt.ArrayLike) -> Ints:
         raise ValueError(
             f"file_starts must begin with 0 and rise by at most 2**52, found {found[:8].tolist()!r:.100}"
         )
-    return np.unique(found.astype(np.int64))  # without files that have no rows
+    return distinct(found.astype(np.int64))  # without files that have no rows
 
 
 class _Layout(NamedTuple):
@@ -232,7 +233,7 @@ def _layout(order: BlockOrder, shards: int | None) -> _Layout:
         first, sizes = first[shuffled], sizes[shuffled]
     ends = np.cumsum(sizes)
     borders = _borders(order.length, shards or 1)
-    cuts = np.unique(np.concatenate([borders, ends]))
+    cuts = distinct(np.concatenate([borders, ends]))
     line = cuts[:-1]
     file = np.searchsorted(ends, line, "right")
     row = first[file] + line - (ends - sizes)[file]

@@ -17,6 +17,7 @@ from ..mapped.marks import Marks
 from ..order.by_file import Locality, Shuffle, equal_runs
 from ..order.options import OrderOptions
 from ..order.shard import Shard
+from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..rows.block import Block, Data, Rows
 from ..rows.schema import Schema
@@ -278,7 +279,7 @@ class SlicedRef(DataRef[RowT]):
         if self.rows.step < 0:
             return super().file_starts
         first = -((self.rows.start - self.whole.file_starts) // self.rows.step)
-        return np.unique(np.append(np.clip(first, 0, len(self)), [0, len(self)]))
+        return distinct(np.append(np.clip(first, 0, len(self)), [0, len(self)]))
 
     @property
     def fingerprint(self) -> str | None:

@@ -37,7 +37,7 @@ _MIXED = "some of the files are compressed and some are not; no writer does that
 _FIRST_WAIT = 8  # reads before a block that was not in memory is asked about again
 # What may be checked in whole blocks: some at first, some for each row and byte that is read, and how much of
 # that is kept for a later read.
-_FIRST_CREDIT, _ROW_CREDIT, _BYTE_CREDIT, _MOST_CREDIT = 2**25, 2**13, 16, 2**26
+_FIRST_CREDIT, _ROW_CREDIT, _BYTE_CREDIT, _MOST_CREDIT = 2**25, 2**13, 32, 2**28
 
 
 class Opened(NamedTuple):

@@ -17,6 +17,7 @@ from ..mapped.items import Numbering
 from ..mapped.marks import Marks
 from ..mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
+from ..process.distinct import distinct
 from ..process.forks import renew_in_children
 from ..rows.block import Block, Data
 from ..rows.schema import Column, Schema
@@ -244,7 +245,7 @@ class Reader:
         if not self.where.is_remote:
             return False
         shelf = self._shelf
-        numbers = np.unique(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
+        numbers = distinct(self._numbering.blocks(rows)).tolist() if len(self.files) > 1 else [0]
         closed = [self.files[n] for n in numbers if shelf is None or shelf.slots[n] < 0]
         return not all(map(self.where.is_here, closed))
 
@@ -265,12 +266,12 @@ class Reader:
             return shelf, rows
         files = self._numbering.blocks(rows)
         if shelf is None or (shelf.num_open < len(self.files) and int(shelf.slots.take(files).min()) < 0):
-            shelf = self._open(np.unique(files).tolist())
+            shelf = self._open(distinct(files).tolist())
         if len(self.files) > self._most_open:
             self._reads += 1
             self._used[files] = self._reads
         if self._watches:
-            self._look(np.unique(files).tolist())
+            self._look(distinct(files).tolist())
         return shelf, rows + shelf.shifts.take(files)
 
     def _look(self, numbers: Sequence[int]) -> None:

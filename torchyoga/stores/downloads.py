@@ -34,6 +34,7 @@ import numpy.typing as npt
 from ..errors import CorruptError, NotFoundError, RemoteError
 from ..files.checksum import crc32, crc32_of
 from ..formats.contract import FORMATS, format_named
+from ..process.distinct import first_places
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from ..reading.reader import Reader
@@ -290,9 +291,9 @@ class Downloads:
         planned: set[int] = set()
         row = 0
         for numbers in order:
-            distinct, firsts = np.unique(numbers, return_index=True)
+            different, firsts = first_places(numbers)
             for place in np.argsort(firsts).tolist():
-                number, first = int(distinct[place]), row + int(firsts[place])
+                number, first = int(different[place]), row + int(firsts[place])
                 if number in planned:
                     continue
                 planned.add(number)

@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from ..process.buffers import BufferPool
+from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, SlicedRef
 from ..reading.readahead import Prefetch, ReadAhead
@@ -105,7 +106,7 @@ class MappedRef(DataRef):
         """Where runs of rows of one file begin; runs of 4096 rows if the rows of files are mixed."""
         starts = [source.file_starts for source in self.sources]
         before = self._starts.tolist()
-        joined = np.unique(
+        joined = distinct(
             np.concatenate([found + start for found, start in zip(starts, before, strict=False)])
         )
         return self.rows.starts(joined)
@@ -150,7 +151,7 @@ def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
         yield 0, np.arange(len(numbers)), numbers
         return
     which = np.searchsorted(starts, numbers, side="right") - 1
-    for index in np.unique(which).tolist():
+    for index in distinct(which).tolist():
         places = np.flatnonzero(which == index)
         yield index, places, numbers[places] - starts[index]
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..order.by_file import equal_runs
+from ..process.distinct import distinct
 from ..process.lazy import cached_property
 
 __all__ = ["RowMap"]
@@ -126,7 +127,7 @@ class RowMap:
             if isinstance(piece, range):
                 low, high = np.searchsorted(file_starts, sorted((piece[0], piece[-1])), side="right")
                 crossings = _crossings(piece, file_starts[low:high])
-                found.append(start + np.unique(np.append(crossings, 0)))
+                found.append(start + distinct(np.append(crossings, 0)))
             else:
                 found += (start + changes for changes in _changes(piece, file_starts))
         begun = np.concatenate(found)
