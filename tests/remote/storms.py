@@ -131,16 +131,10 @@ class Storm:
     def _acts(self, name: str, server: S3) -> Mapping[str, Act]:
         remote._FIRST_WAIT = 0.05
         cache = self._folder / name
-        # botocore compares checksums of whole objects itself, but not of parts of them; other clients compare
-        # none.
-        options = {
-            **server.storage_options,
-            "config_kwargs": {"response_checksum_validation": "when_required"},
-        }
         storage = yoga.Storage(
             self._url,
             self._format,
-            storage_options=options,
+            storage_options=server.storage_options,
             cache_dir=cache,
             timeout=WAIT,
             lease_seconds=LEASE,
@@ -173,7 +167,7 @@ class Storm:
         def read(id: str, version: str, generation: int) -> int | None:
             with tempfile.TemporaryDirectory(dir=self._folder) as folder:
                 fresh = yoga.Storage(
-                    self._url, storage_options=options, cache_dir=folder, lease_seconds=LEASE
+                    self._url, storage_options=server.storage_options, cache_dir=folder, lease_seconds=LEASE
                 )
                 return generation_in(fresh.fetch(id, version), id, version)
 

@@ -257,6 +257,22 @@ def test_lasting_errors_are_raised_in_time(fault: Fault, text: str, proxy: Proxy
     assert len(proxy.seen("GET", "/p/m")) <= 20
 
 
+def test_botocore_leaves_checksums_of_what_it_reads_to_us_unless_it_is_asked(
+    proxy: Proxy, bucket: str
+) -> None:
+    data = bytes(range(250)) * 4
+    behind(proxy, bucket).write("m", data)
+    proxy.faults = [Fault("flip", "/p/m", "GET", times=1, bytes=500)]
+    sink = Kept()
+    behind(proxy, bucket).stream("m", sink, len(data))
+    assert len(sink.data) == len(data)
+    assert bytes(sink.data) != data
+    config = {**QUICK["config_kwargs"], "response_checksum_validation": "when_supported"}
+    proxy.faults = [Fault("flip", "/p/m", "GET", bytes=500)]
+    with pytest.raises(RemoteError, match=r"FlexibleChecksumError.*tried \d times"):
+        behind(proxy, bucket, config_kwargs=config).read("m", 2000)
+
+
 def test_a_store_that_sends_too_slowly_counts_as_hanging(
     proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,8 +238,6 @@ class Downloads:
         self._downloaded.clear()  # downloading a file again in another epoch is not wasteful
         if not all(map(self.is_here, entries)):
             # Threads would import these: a child forked meanwhile would be left with a half-imported module.
-            import numpy.ma  # noqa: F401  # as `unique` does
-
             for name in {entry.format for entry in entries} & set(FORMATS):
                 format_named(name)
             order = self._weighed(entries, order)

@@ -63,7 +63,6 @@ _EXTRAS = {
     "abfs": "azure",
     "abfss": "azure",
 }
-_S3_CONFIG = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
 _READ_ONLY = {"http", "https", "github", "zip", "tar"}
 _CONDITIONAL = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"}
 # Errors that trying again will not change.
@@ -676,8 +675,7 @@ class Remote:
 
         options = {"skip_instance_cache": True, "use_listings_cache": False, **self._options}
         if self._is_s3:
-            # Otherwise s3fs, botocore and aiohttp each retry what the others have already retried.
-            options["config_kwargs"] = {**_S3_CONFIG, **options.get("config_kwargs", {})}
+            options["config_kwargs"] = {**_s3_config(), **options.get("config_kwargs", {})}
         try:
             fs, path = fsspec.core.url_to_fs(self.url, **options)
             fs.retries = 1  # the same for s3fs
@@ -791,6 +789,19 @@ def _remade(url: str, token: str, options: dict[str, object] | None) -> Remote:
     found._token = token
     found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
     found._remember()
+    return found
+
+
+def _s3_config() -> dict[str, object]:
+    """What botocore is told, unless `storage_options` tell it something else."""
+    # Otherwise s3fs, botocore and aiohttp each retry what the others have already retried.
+    found: dict[str, object] = {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}
+    with contextlib.suppress(ImportError):  # s3fs says what is missing
+        from botocore.config import Config
+
+        if "response_checksum_validation" in Config.OPTION_DEFAULTS:  # since 1.36
+            # Files have checksums of their own; botocore's takes as long as the rest of a download.
+            found["response_checksum_validation"] = "when_required"
     return found
 
 
