@@ -75,7 +75,7 @@ ROOMS = {
     "stores/lease": "remote/lease remote/races remote/stores",
     "stores/cache": "stores/cache remote/small_cache remote/downloads remote/stores",
     "stores/downloads": "remote/downloads remote/small_cache remote/stores remote/races",
-    "stores/remote": "remote/stores remote/races remote/remote",
+    "stores/mirror": "remote/stores remote/races remote/remote",
 }
 # Modules that take long to import and do not import torchyoga. What tests set before they import them must be
 # set here, too: with this, gcsfs would speak gRPC, which no emulator does.

@@ -55,7 +55,7 @@ NEVER = {
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
-    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.remote"},
+    "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.mirror"},
     "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},
     "reading.dataref": {"torch"},

@@ -23,8 +23,8 @@ from torchyoga.rows.schema import Schema
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.contract import Seen
 from torchyoga.stores.local import Store
+from torchyoga.stores.mirror import Mirror
 from torchyoga.stores.objects import Remote
-from torchyoga.stores.remote import Mirror
 from torchyoga.testing import assert_rows_equal, check_dataref, check_export, check_source, check_store
 from torchyoga.versions.location import Folder
 from torchyoga.versions.manifest import Manifest

@@ -29,9 +29,9 @@ from .stores.checking import check
 from .stores.contract import Versions
 from .stores.copying import copied
 from .stores.local import Store
+from .stores.mirror import Mirror
 from .stores.objects import Remote, is_url
 from .stores.refs import fetched, ref_of
-from .stores.remote import Mirror
 from .versions.info import plain
 
 __all__ = ["Storage"]

@@ -483,7 +483,7 @@ def check_store(make_store: Callable[[], Versions], directory: Path) -> None:
 
     Args:
         make_store: opens the store anew, as another program would; it is empty at first. `Storage` uses
-            `torchyoga.stores.local.Store` for a directory and `torchyoga.stores.remote.Mirror` for a URL.
+            `torchyoga.stores.local.Store` for a directory and `torchyoga.stores.mirror.Mirror` for a URL.
         directory: an empty directory that the check may fill.
     """
     rules: dict[str, Callable[[], None]] = {

@@ -722,10 +722,10 @@ def modelled() -> Iterator[None]:
         patch.setattr("torchyoga.stores.lease.time", Clock)
         patch.setattr("torchyoga.stores.lease.threading", Threads)
         patch.setattr("torchyoga.stores.lease.secrets", Tokens)
-        patch.setattr("torchyoga.stores.remote.secrets", Tokens)
+        patch.setattr("torchyoga.stores.mirror.secrets", Tokens)
         patch.setattr("torchyoga.stores.objects.time", Clock)
         patch.setattr("torchyoga.stores.objects.random", Chance)
         patch.setattr("torchyoga.stores.objects.secrets", Tokens)
         patch.setattr("torchyoga.stores.objects.ThreadPoolExecutor", AtOnce)
-        patch.setattr("torchyoga.stores.remote.ThreadPoolExecutor", AtOnce)
+        patch.setattr("torchyoga.stores.mirror.ThreadPoolExecutor", AtOnce)
         yield

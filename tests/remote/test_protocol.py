@@ -25,7 +25,7 @@ from torchyoga import Storage
 from torchyoga.errors import ExistsError, LostError, NotFoundError, RemoteError
 from torchyoga.stores.cache import Cache
 from torchyoga.stores.lease import Lease
-from torchyoga.stores.remote import Mirror
+from torchyoga.stores.mirror import Mirror
 from torchyoga.versions.manifest import FileEntry, Manifest
 
 LEASE = 4.0
@@ -82,7 +82,7 @@ class Protocol:
         self._world: World
         Protocol.now = self
         patch.setattr("torchyoga.caching.submission.build", self._build)
-        patch.setattr("torchyoga.stores.remote.Lease", Watched)
+        patch.setattr("torchyoga.stores.mirror.Lease", Watched)
         patch.setattr("torchyoga.stores.lease._FIRST_POLL", LEASE / 4)  # as often as signs of life
         patch.setattr("torchyoga.stores.objects._FIRST_WAIT", still / 4)  # the third try comes after a cut
         for room in ("caching.submission", "stores.refs"):
@@ -94,8 +94,8 @@ class Protocol:
         patch.setattr(Mirror, "ids_like", lambda *_: ["b"])
         # Work that does not matter here, and takes long if it is done a thousand times.
         patch.setattr(Manifest, "from_bytes", staticmethod(cache(Manifest.from_bytes)))
-        patch.setattr("torchyoga.stores.remote.opening", lambda manifest, held: held)
-        patch.setattr("torchyoga.stores.remote.sealed", self._sealed)
+        patch.setattr("torchyoga.stores.mirror.opening", lambda manifest, held: held)
+        patch.setattr("torchyoga.stores.mirror.sealed", self._sealed)
         patch.setattr(logging.getLogger("torchyoga"), "disabled", True)
 
     def _sealed(self, manifest: Manifest) -> bytes:

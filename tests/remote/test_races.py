@@ -317,7 +317,7 @@ def test_clean_spares_files_uploaded_after_it_was_taken_over(
 
     monkeypatch.setattr(Remote, "find", find_late)
     monkeypatch.setattr(Remote, "create", create_late)
-    monkeypatch.setattr("torchyoga.stores.remote._is_before", lambda found, time: True)
+    monkeypatch.setattr("torchyoga.stores.mirror._is_before", lambda found, time: True)
     cleaner.start()
     try:
         assert stands.wait(PATIENCE)

@@ -15,19 +15,11 @@ from torch.utils.data import DataLoader
 
 from ..building.sources import RowSource
 from ..reading.dataref import DataRef
-from ..rows.types import Row
+from ..rows.types import MapStyle, Row
 
-__all__ = ["MapSource", "MapStyle"]
+__all__ = ["MapSource"]
 
 _READ_AHEAD = 64  # rows asked for at once
-
-
-class MapStyle(Protocol):
-    """Rows by number, as a torch Dataset or a list has them."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Row: ...
 
 
 class _ManyAtOnce(MapStyle, Protocol):

@@ -9,8 +9,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ..building.sources import RowSource
 from ..reading.dataref import DataRef
-from ..rows.types import Row
-from .map_style import MapSource, MapStyle
+from ..rows.types import MapStyle, Row
+from .map_style import MapSource
 
 __all__ = ["IterableSource", "source_of"]
 
