@@ -587,7 +587,7 @@ READ_FORGED = """
 import json, sys, zlib
 import numpy as np
 from pathlib import Path
-from torchyoga.reading.dataref import VersionRef
+from torchyoga.reading.version_ref import VersionRef
 from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.versions.manifest import Manifest, digest
 from torchyoga.testing import assert_rows_equal

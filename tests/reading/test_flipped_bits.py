@@ -22,8 +22,8 @@ from torchyoga.caching.submission import submitted
 from torchyoga.errors import CorruptError
 from torchyoga.formats.contract import FORMATS
 from torchyoga.mapped.marks import Marks
-from torchyoga.reading.dataref import VersionRef
 from torchyoga.reading.reader import Reader
+from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store
 from torchyoga.testing import assert_rows_equal

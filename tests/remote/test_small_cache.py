@@ -19,7 +19,7 @@ from torchyoga.adapters.arrays import from_arrays
 from torchyoga.adapters.ref import RefSource
 from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import CorruptError
-from torchyoga.reading.dataref import VersionRef
+from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.downloads import Downloads
 
 NUM_ROWS, NUM_FILES = 65_536, 16  # more rows for each file than are announced ahead

@@ -30,7 +30,7 @@ from torchyoga.building.build import BuildOptions, build
 from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
-from torchyoga.reading.dataref import VersionRef
+from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.block import Block, Data, Rows, joined
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.schema import Schema

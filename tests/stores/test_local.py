@@ -31,7 +31,7 @@ from torchyoga.building.build import BuildOptions, build
 from torchyoga.errors import BusyError, CorruptError, NotFoundError, YogaError
 from torchyoga.files.root import Root
 from torchyoga.formats.contract import FORMATS
-from torchyoga.reading.dataref import VersionRef
+from torchyoga.reading.version_ref import VersionRef
 from torchyoga.stores.local import Store
 from torchyoga.versions.manifest import FileEntry, Manifest
 from torchyoga.versions.staging import Staging

@@ -140,7 +140,7 @@ def test_a_forged_manifest_is_valid_or_refused() -> None:
 READ = """
 import sys
 from pathlib import Path
-from torchyoga.reading.dataref import VersionRef
+from torchyoga.reading.version_ref import VersionRef
 from torchyoga.errors import CorruptError
 from torchyoga.versions.manifest import Manifest
 outcomes = [0, 0]

@@ -16,7 +16,8 @@ from ..errors import CorruptError, NotFoundError, SchemaError
 from ..mapped.gather import Memory, address_of, bytes_from
 from ..mapped.items import Mapped
 from ..process.buffers import BufferPool
-from ..reading.dataref import ColumnsRef, DataRef
+from ..reading.columns_ref import ColumnsRef
+from ..reading.dataref import DataRef
 from ..rows.block import Data
 from ..rows.schema import Column, Schema
 from ..rows.types import Array, Row

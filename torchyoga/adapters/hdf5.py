@@ -25,7 +25,8 @@ from ..mapped.gather import Bytes, MappedFile, Memory, address_of
 from ..mapped.items import Decoded, Items, Mapped
 from ..mapped.pages import Watch
 from ..process.buffers import BufferPool
-from ..reading.dataref import ColumnsRef, DataRef
+from ..reading.columns_ref import ColumnsRef
+from ..reading.dataref import DataRef
 from ..rows.block import Data
 from ..rows.schema import Column, Node, Schema, path_name
 from ..rows.types import Array

@@ -456,6 +456,8 @@ _FIRST_NAMES = {
     "torchyoga.rows.schema": "torchyoga.schema",
     "torchyoga.rows.collate": "torchyoga.collate",
     "torchyoga.reading.dataref": "torchyoga.dataref",
+    "torchyoga.reading.columns_ref": "torchyoga.dataref",
+    "torchyoga.reading.version_ref": "torchyoga.dataref",
     "torchyoga.sampling.sampler": "torchyoga.sampler",
     "torchyoga.sampling.batch_sampler": "torchyoga.sampler",
     "torchyoga.loading.loader": "torchyoga.loader",

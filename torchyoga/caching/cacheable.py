@@ -12,7 +12,8 @@ from typing import ParamSpec
 from ..building.build import BuildOptions
 from ..errors import ExistsError, NotFoundError
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, VersionRef
+from ..reading.dataref import DataRef
+from ..reading.version_ref import VersionRef
 from ..stores.contract import Versions
 from ..stores.refs import fetched
 from .arguments import Call, Function

@@ -11,7 +11,7 @@ from ..adapters.watched import Watched
 from ..building.build import BuildOptions, build
 from ..building.sources import RowSource
 from ..process.warned import warn_user
-from ..reading.dataref import VersionRef
+from ..reading.version_ref import VersionRef
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of

@@ -13,7 +13,9 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, get_worker_info
 
 from ..process.buffers import placing
-from ..reading.dataref import ColumnsRef, DataRef, SlicedRef, VersionRef
+from ..reading.columns_ref import ColumnsRef
+from ..reading.dataref import DataRef, SlicedRef
+from ..reading.version_ref import VersionRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError, NotFoundError
-from ..mapped.marks import Marks
 from ..order.by_file import Locality, Shuffle, equal_runs
 from ..order.options import OrderOptions
 from ..order.shard import Shard
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..rows.block import Block, Data, Rows
+from ..rows.block import Rows
+from ..rows.collector import block_of
+from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from ..versions.location import Files, Folder, Progress
-from ..versions.manifest import Manifest
+from ..versions.location import Progress
 from .readahead import Prefetch, ReadAhead
-from .reader import Reader
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -37,11 +33,9 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["ColumnsRef", "DataRef", "SlicedRef", "VersionRef"]
+__all__ = ["DataRef", "ProjectedRef", "SlicedRef"]
 
 Ints = npt.NDArray[np.int64]
-_LOOKS = 10  # attempts, at a version that others keep converting
-_TEXT = 100  # bytes of a ragged value, where they are not known
 
 
 class _Numbers(Protocol):
@@ -137,6 +131,44 @@ class DataRef(ABC, Generic[RowT]):
         """What reads rows ahead for loaders and samplers; None if the size of a row is not known."""
         return ReadAhead(self.row_bytes) if self.row_bytes else None
 
+    def columns(self, names: Sequence[str]) -> DataRef:
+        """The same rows with some of their columns only; the others are not read.
+
+        Args:
+            names: of columns, as `schema` shows them, such as "image" or "meta/size"; "meta" is all below it.
+
+        Raises:
+            KeyError: there is no such column.
+            TypeError: it is not known what a row looks like.
+
+        Example:
+            >>> ref = yoga.from_arrays({"image": np.zeros((9, 8)), "label": np.arange(9)})
+            >>> ref.columns(["label"])[3], int(ref["label"][3])
+            ({'label': np.int64(3)}, 3)
+        """
+        if isinstance(names, str):
+            raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
+        return self.projected(Projection.of(self._known_schema(), names))
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with some of their columns only; a subclass that can read less than all overrides it.
+
+        Args:
+            of: the columns; made for `schema`.
+        """
+        return ProjectedRef(self, of)
+
+    def _known_schema(self) -> Schema:
+        schema = self.schema
+        if schema is None:
+            raise TypeError(
+                f"{self!r} does not say what its rows look like: its schema is None, so columns have no names"
+            )
+        return schema
+
+    @overload
+    def __getitem__(self, index: str) -> DataRef: ...
+
     @overload
     def __getitem__(self, index: slice) -> DataRef[RowT]: ...
 
@@ -146,12 +178,16 @@ class DataRef(ABC, Generic[RowT]):
     @overload
     def __getitem__(self, index: Sequence[int] | _Numbers) -> list[RowT]: ...
 
-    def __getitem__(self, index: Any) -> DataRef[RowT] | RowT | list[RowT]:
-        """A row; a list of rows for a list of numbers; a view of some rows, a DataRef too, for a slice.
+    def __getitem__(self, index: Any) -> DataRef | RowT | list[RowT]:
+        """A row; a list of rows for a list of numbers; a view, a DataRef too, of some rows for a slice, or of
+        one column for its name.
 
         Raises:
             IndexError: there is no such row.
+            KeyError: there is no such column.
         """
+        if isinstance(index, str):
+            return self.projected(Projection.at(self._known_schema(), index))
         if isinstance(index, slice):
             return SlicedRef(self, range(len(self))[index])
         if np.ndim(index) == 0:
@@ -299,8 +335,73 @@ class SlicedRef(DataRef[RowT]):
         """The whole's info."""
         return self.whole.info
 
+    def projected(self, of: Projection) -> DataRef:
+        """The same slice of the whole with these columns."""
+        return SlicedRef(self.whole.projected(of), self.rows)
+
     def __repr__(self) -> str:
         return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
+
+
+class ProjectedRef(DataRef):
+    """Some columns of another DataRef, which reads them all.
+
+    Args:
+        whole: has a schema.
+        of: the columns.
+    """
+
+    def __init__(self, whole: DataRef, of: Projection) -> None:
+        self.is_thread_safe = whole.is_thread_safe
+        self.whole = whole
+        self.of = of
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows`."""
+        if not len(rows):
+            return []
+        return Rows(self.of.block(block_of(self.whole.take(rows), self.whole.schema)))
+
+    def projected(self, of: Projection) -> DataRef:
+        """Some of these columns."""
+        return self.whole.projected(self.of.then(of))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row of the whole, which is read."""
+        return self.whole.row_bytes
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The whole's, for rows with fewer columns; None if the whole has none."""
+        whole = self.whole.readahead
+        return super().readahead if whole is None else ReadAhead(self.row_bytes, whole.prefetch)
+
+    @property
+    def file_starts(self) -> Ints:
+        """The whole's."""
+        return self.whole.file_starts
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's and the columns."""
+        return self.of.pinned(self.whole.fingerprint)
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self.of.schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's info."""
+        return self.whole.info
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r} with {', '.join(map(str, self.of.schema.columns))}"
 
 
 class _SlicePrefetch:
@@ -326,223 +427,3 @@ class _SlicePrefetch:
 
     def follow(self, order: Iterable[Ints], progress: Progress) -> None:
         self._whole.follow((self._start + self._step * rows for rows in order), progress)
-
-
-class ColumnsRef(DataRef):
-    """Rows over columns that stay where they are, such as arrays in memory or in a file of any format.
-
-    Args:
-        name: what this is, for messages.
-        schema: what a row looks like.
-        length: number of rows N.
-        columns: for each column of the schema, a function of row numbers (B,) that gives those rows.
-        remade: a function and its arguments that make this DataRef anew, for pickling.
-    """
-
-    is_thread_safe = True
-
-    def __init__(
-        self,
-        name: str,
-        schema: Schema,
-        length: int,
-        columns: Sequence[Callable[[Ints], Data]],
-        remade: tuple[Callable[..., DataRef], tuple[object, ...]],
-    ) -> None:
-        self._name = name
-        self._schema = schema
-        self._length = length
-        self._columns = columns
-        self._remade = remade
-
-    def __len__(self) -> int:
-        return self._length
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        if not len(rows):
-            return []
-        return Rows(Block(self._schema, len(rows), tuple(column(rows) for column in self._columns)))
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row, as far as its schema says."""
-        return sum(column.row_bytes if not column.is_ragged else _TEXT for column in self._schema.columns)
-
-    @property
-    def schema(self) -> Schema:
-        """What a row looks like."""
-        return self._schema
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A name for the content, made of its schema, its length and 64 rows spread over it."""
-        found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
-        rows = np.unique(np.linspace(0, len(self) - 1, min(64, len(self))).astype(np.int64))
-        if len(rows):
-            for column, take in zip(self._schema.columns, self._columns, strict=True):
-                data = take(rows)
-                for part in column.parts:
-                    found.update(np.ascontiguousarray(data.part(part)).tobytes())
-        return found.hexdigest()
-
-    def __repr__(self) -> str:
-        return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return self._remade
-
-
-class VersionRef(DataRef):
-    """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
-
-    is_thread_safe = True
-
-    def __init__(
-        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
-    ) -> None:
-        self._version = _Version(Folder(where) if isinstance(where, str) else where, manifest, verify, marks)
-
-    @property
-    def where(self) -> Files:
-        """Where the files lie."""
-        return self._version.where
-
-    @property
-    def manifest(self) -> Manifest:
-        """What the version consists of."""
-        return self._version.manifest
-
-    def __len__(self) -> int:
-        return self.manifest.num_rows
-
-    @property
-    def file_starts(self) -> Ints:
-        """(files + 1,) the row at which each file begins, and the number of rows."""
-        return self.manifest.file_starts
-
-    def take(self, rows: Ints) -> Sequence[Row]:
-        """The rows of these numbers, as `Rows` over one gathered block."""
-        return Rows(self.open().take(rows)) if len(rows) else []
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of an average row, as it is stored."""
-        return self.manifest.nbytes // max(1, len(self))
-
-    @cached_property
-    def readahead(self) -> ReadAhead:
-        """What reads pages and downloads files before their rows are taken."""
-        return ReadAhead(self.row_bytes, self._version)
-
-    def download(self, progress: bool | None = None) -> None:
-        """Downloads all files of a version in a store now, with a progress bar.
-
-        Raises:
-            ValueError: they are more than the cache may keep.
-            RemoteError: the store cannot be reached.
-        """
-        self.where.download_all(self.manifest, progress)
-
-    def open(self) -> Reader:
-        """Maps the files, unless this process has done so; readers that have them open keep them."""
-        return self._version.open()
-
-    @property
-    def fingerprint(self) -> str:
-        """A name for the content; the same for the same rows, wherever and however they are kept."""
-        return self.manifest.fingerprint
-
-    @property
-    def schema(self) -> Schema | None:
-        """What a row looks like; None for a version without rows."""
-        return self.manifest.schema
-
-    @property
-    def info(self) -> Json:
-        """What was kept with the version."""
-        return copy.deepcopy(self.manifest.info)
-
-    def __repr__(self) -> str:
-        m = self.manifest
-        columns = ", ".join(map(str, m.schema.columns)) if m.schema else "no rows"
-        return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        version = self._version
-        marks = version.marks if version.marks.can_be_passed() else None
-        return _reopened, (self.where, self.manifest.fingerprint, version.verify, marks)
-
-
-class _Version:
-    """The files of a version, opened when a row is first wanted; makes its rows ready, too.
-
-    A VersionRef and its `ReadAhead` share it, so that neither holds the other.
-    """
-
-    def __init__(self, where: Files, manifest: Manifest, verify: bool, marks: Marks | None = None) -> None:
-        self.where = where
-        self.manifest = manifest
-        self.verify = verify
-        # Made now: processes that are forked before the first row is read share it, too.
-        self.marks = self._new_marks()
-        if marks is not None and marks.nbytes == self.marks.nbytes:  # else it was converted since
-            self.marks = marks
-        self._reader: Reader | None = None
-
-    def _new_marks(self) -> Marks:
-        return Marks(tuple(file.nbytes for file in self.manifest.files) if self.verify else ())
-
-    def open(self) -> Reader:
-        """The reader of this process."""
-        if self._reader is None:
-            assert self.manifest.schema is not None, "only an empty dataset has no schema"
-            for left in reversed(range(_LOOKS)):
-                reader = Reader(
-                    self.where, self.manifest.schema, self.manifest.files, self.verify, marks=self.marks
-                )
-                try:
-                    reader.map_all()
-                    break
-                except CorruptError:
-                    # Damaged; or overwritten, removed or converted since, perhaps more than once?
-                    now = _manifest_of(self.where, self.manifest.fingerprint)
-                    if now.build == self.manifest.build or not left:
-                        raise
-                    self.manifest = now
-                    self.marks = self._new_marks()
-            self._reader = reader
-        return self._reader
-
-    @property
-    def is_cold(self) -> bool:
-        return self.manifest.num_rows > 0 and self.open().is_cold
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        return self.where.ahead_bytes
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        self.open().announce(rows, values)
-
-    def probe(self) -> None:
-        if self.manifest.num_rows:
-            self.open().probe()
-
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        if self.where.is_remote and self.manifest.num_rows:
-            starts = self.manifest.file_starts
-            files = (np.searchsorted(starts, rows, side="right") - 1 for rows in order)
-            self.where.follow(self.manifest.files, files, progress)
-
-
-def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:
-    return VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
-
-
-def _manifest_of(where: Files, fingerprint: str) -> Manifest:
-    """The present manifest; NotFoundError if it is of other rows."""
-    manifest = Manifest.from_bytes(where.manifest())
-    if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
-        raise NotFoundError(f"{where.name} has been overwritten since this DataRef was made; fetch it again")
-    return manifest

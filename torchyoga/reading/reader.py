@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
@@ -20,6 +21,7 @@ from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.forks import renew_in_children
 from ..rows.block import Block, Data
+from ..rows.projection import Projection
 from ..rows.schema import Column, Schema
 from ..rows.types import Array
 from ..versions.location import Files, Folder
@@ -78,7 +80,11 @@ class Reader:
         self._reads = 0
         self._num_new = 0  # files opened since deleted ones were looked for
         self._warmth = [Thermometer() for column in schema.columns for _ in column.parts]
-        self._announced: dict[tuple[int, int, int], object] = {}  # what was asked for, and not read yet
+        self._whole = Projection(schema, tuple(range(len(schema.columns))))
+        ends = list(itertools.accumulate((len(column.parts) for column in schema.columns), initial=0))
+        self._parts = [range(*pair) for pair in itertools.pairwise(ends)]  # of each column
+        # What was asked for, and not read yet: rows, and columns.
+        self._announced: dict[tuple[tuple[int, int, int], tuple[int, ...]], object] = {}
         self._pool = BufferPool()
         self.renew()
         renew_in_children(self)
@@ -101,20 +107,26 @@ class Reader:
             return self._given_most_open
         return max(_MOST_OPEN, len(self._mapped) + num_to_spare())
 
-    def take(self, rows: Ints) -> Block:
+    def take(self, rows: Ints, of: Projection | None = None) -> Block:
         """The rows of these numbers, each in 0..num_rows-1, in this order, as one block.
+
+        Args:
+            rows: (N,) numbers of rows.
+            of: the columns that are read; all by default.
 
         Raises:
             CorruptError: a file is missing, cut or damaged.
         """
+        of = of or self._whole
         if not len(rows):
-            return Block(self.schema, 0, tuple(_nothing(column) for column in self.schema.columns))
+            return Block(of.schema, 0, tuple(_nothing(column) for column in of.schema.columns))
         try:
-            if self.is_cold and self._announced.pop(_name(rows), _UNKNOWN) is _UNKNOWN:
+            name = _name(rows), of.columns
+            if self.is_cold_for(of) and self._announced.pop(name, _UNKNOWN) is _UNKNOWN:
                 for values in (False, True):  # so that they are all read at once
-                    self.announce(rows, values)
-                self._announced.pop(_name(rows), None)
-            return self._taken(rows)
+                    self.announce(rows, values, of)
+                self._announced.pop(name, None)
+            return self._taken(rows, of)
         except CorruptError as error:
             if self.where.is_remote:
                 self._throw_away(error)
@@ -134,23 +146,24 @@ class Reader:
                     "and has been deleted; read again to download it"
                 ) from error
 
-    def _taken(self, rows: Ints) -> Block:
+    def _taken(self, rows: Ints, of: Projection) -> Block:
         before = usage()
-        found = self._block(*self._ready(rows))
+        found = self._block(*self._ready(rows), of)
         if usage().faults > before.faults:
-            for warmth in self._warmth:  # advice will show which of them it was
+            for warmth in self._warmths(of):  # advice will show which of them it was
                 warmth.after_fault()
         return found
 
-    def _block(self, shelf: Shelf, items: Ints) -> Block:
+    def _block(self, shelf: Shelf, items: Ints, of: Projection) -> Block:
         data: list[Data] = []
         known: dict[bytes, Ints] = {}  # the blocks of the rows, by how a part is cut into blocks
-        for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
+        for number in of.columns:
+            column, parts = self.schema.columns[number], shelf.columns[number]
             if column.is_ragged:
                 data.append(self._take_ragged(column, parts, items, _blocks(parts[1], items, known)))
             else:
                 data.append(Data(self._take_fixed(column, parts[0], items, _blocks(parts[0], items, known))))
-        return Block(self.schema, len(items), tuple(data))
+        return Block(of.schema, len(items), tuple(data))
 
     def _take_fixed(self, column: Column, part: Part, items: Ints, blocks: Ints) -> Array:
         assert column.shape is not None
@@ -202,17 +215,28 @@ class Reader:
     @property
     def is_cold(self) -> bool:
         """True as long as rows come from disk, so that announcing them is worth its cost."""
-        for warmth in self._warmth:  # noqa: SIM110 (any() takes five times as long, and this is asked often)
+        return self.is_cold_for(self._whole)
+
+    def is_cold_for(self, of: Projection) -> bool:
+        """What `is_cold` says, for some columns."""
+        for warmth in self._warmths(of):  # noqa: SIM110 (any() takes five times as long, and this is asked often)
             if warmth.cold:
                 return True
         return False
 
-    def announce(self, rows: Ints, values: bool) -> None:
+    def _warmths(self, of: Projection) -> Sequence[Thermometer]:
+        """Those of the parts of some columns."""
+        if of is self._whole:
+            return self._warmth
+        return [self._warmth[n] for column in of.columns for n in self._parts[column]]
+
+    def announce(self, rows: Ints, values: bool, of: Projection | None = None) -> None:
         """Asks the kernel to make these rows ready; what is known to be in memory is left out.
 
         Args:
             rows: as they will be taken.
             values: True for the values of ragged columns, whose offsets must come first; else all others.
+            of: the columns that will be read; all by default.
 
         Raises:
             CorruptError: a file is missing, cut or damaged.
@@ -220,9 +244,11 @@ class Reader:
         if not len(rows) or self._is_missing(rows):
             return
         shelf, items = self._ready(rows)
+        of = of or self._whole
         known: dict[bytes, Ints] = {}
         scattered = False
-        for column, parts in zip(self.schema.columns, shelf.columns, strict=True):
+        for number in of.columns:
+            column, parts = self.schema.columns[number], shelf.columns[number]
             for part in parts:
                 if not part.warmth.cold or values != (column.is_ragged and part.name == "values"):
                     continue
@@ -236,7 +262,7 @@ class Reader:
         if scattered:
             shelf.scatter()
         if values:
-            self._announced[_name(rows)] = None
+            self._announced[_name(rows), of.columns] = None
             while len(self._announced) > _MOST_ANNOUNCED:
                 self._announced.pop(next(iter(self._announced)), None)
 
@@ -424,7 +450,7 @@ class Reader:
         step = max(1, _CHECKED_BYTES * entry.rows // total)
         found = [(0, 0)] * len(opened.names)
         for start in range(0, entry.rows, step):
-            block = self._block(shelf, np.arange(start, min(start + step, entry.rows)))
+            block = self._block(shelf, np.arange(start, min(start + step, entry.rows)), self._whole)
             found = [
                 (nbytes + data.nbytes, crc32(data.data, crc))
                 for (nbytes, crc), data in zip(found, block.checked(), strict=True)

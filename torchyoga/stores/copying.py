@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import CorruptError
-from ..reading.dataref import VersionRef
+from ..reading.version_ref import VersionRef
 from ..versions.manifest import Manifest
 from .checking import MOST_LOOKS, checked_files, latest, overwritten
 from .contract import Versions

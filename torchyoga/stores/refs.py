@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ..errors import NotFoundError
-from ..reading.dataref import VersionRef
+from ..reading.version_ref import VersionRef
 from ..versions.manifest import Manifest
 from .contract import Versions
 

@@ -1,0 +1,286 @@
+"""A published version as a DataRef."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError, NotFoundError
+from ..mapped.marks import Marks
+from ..process.lazy import cached_property
+from ..rows.block import Rows
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Json, Row
+from ..versions.location import Files, Folder, Progress
+from ..versions.manifest import Manifest
+from .dataref import DataRef
+from .readahead import ReadAhead
+from .reader import Reader
+
+__all__ = ["VersionRef"]
+
+Ints = npt.NDArray[np.int64]
+_LOOKS = 10  # attempts, at a version that others keep converting
+
+
+class VersionRef(DataRef):
+    """A published version. Pickles by its path, and survives fork, spawn, forkserver and threads."""
+
+    is_thread_safe = True
+
+    def __init__(
+        self, where: str | Files, manifest: Manifest, verify: bool = True, marks: Marks | None = None
+    ) -> None:
+        self._version = _Version(Folder(where) if isinstance(where, str) else where, manifest, verify, marks)
+
+    @property
+    def where(self) -> Files:
+        """Where the files lie."""
+        return self._version.where
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the version consists of."""
+        return self._version.manifest
+
+    def __len__(self) -> int:
+        return self.manifest.num_rows
+
+    @property
+    def file_starts(self) -> Ints:
+        """(files + 1,) the row at which each file begins, and the number of rows."""
+        return self.manifest.file_starts
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        return Rows(self.open().take(rows)) if len(rows) else []
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row, as it is stored."""
+        return self.manifest.nbytes // max(1, len(self))
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        """What reads pages and downloads files before their rows are taken."""
+        return ReadAhead(self.row_bytes, self._version)
+
+    def download(self, progress: bool | None = None) -> None:
+        """Downloads all files of a version in a store now, with a progress bar.
+
+        Raises:
+            ValueError: they are more than the cache may keep.
+            RemoteError: the store cannot be reached.
+        """
+        self.where.download_all(self.manifest, progress)
+
+    def open(self) -> Reader:
+        """Maps the files, unless this process has done so; readers that have them open keep them."""
+        return self._version.open()
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the content; the same for the same rows, wherever and however they are kept."""
+        return self.manifest.fingerprint
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a row looks like; None for a version without rows."""
+        return self.manifest.schema
+
+    @property
+    def info(self) -> Json:
+        """What was kept with the version."""
+        return copy.deepcopy(self.manifest.info)
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read, compared or asked for."""
+        return _VersionColumns(self._version, of)
+
+    def __repr__(self) -> str:
+        m = self.manifest
+        columns = ", ".join(map(str, m.schema.columns)) if m.schema else "no rows"
+        return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows, {m.nbytes / 1e6:.1f} MB; {columns}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened, self._version.reopening()
+
+
+class _VersionColumns(DataRef):
+    """Some columns of a published version."""
+
+    is_thread_safe = True
+
+    def __init__(self, version: _Version, of: Projection) -> None:
+        self._version = version
+        self._of = of
+
+    def __len__(self) -> int:
+        return self._version.manifest.num_rows
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
+
+    def projected(self, of: Projection) -> DataRef:
+        """Some of these columns."""
+        return _VersionColumns(self._version, self._of.then(of))
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of an average row, as its columns are stored."""
+        manifest, found = self._version.manifest, 0
+        assert manifest.schema is not None
+        ends = list(itertools.accumulate((len(c.parts) for c in manifest.schema.columns), initial=0))
+        for file in manifest.files:
+            for column in self._of.columns:
+                found += sum(nbytes for nbytes, _ in file.checks[ends[column] : ends[column + 1]])
+        return found // max(1, len(self))
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        """What reads pages of these columns, and downloads files, before their rows are taken."""
+        return ReadAhead(self.row_bytes, _Columns(self._version, self._of))
+
+    @property
+    def file_starts(self) -> Ints:
+        """(files + 1,) the row at which each file begins, and the number of rows."""
+        return self._version.manifest.file_starts
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the version's and the columns."""
+        return self._of.pinned(self._version.manifest.fingerprint)
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self._of.schema
+
+    @property
+    def info(self) -> Json:
+        """What was kept with the version."""
+        return copy.deepcopy(self._version.manifest.info)
+
+    def __repr__(self) -> str:
+        m = self._version.manifest
+        columns = ", ".join(map(str, self._of.schema.columns))
+        return f"<DataRef {m.id!r} {m.version!r}: {len(self)} rows; {columns}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _reopened_columns, (*self._version.reopening(), self._of)
+
+
+class _Version:
+    """The files of a version, opened when a row is first wanted; makes its rows ready, too.
+
+    A VersionRef and its `ReadAhead` share it, so that neither holds the other.
+    """
+
+    def __init__(self, where: Files, manifest: Manifest, verify: bool, marks: Marks | None = None) -> None:
+        self.where = where
+        self.manifest = manifest
+        self.verify = verify
+        # Made now: processes that are forked before the first row is read share it, too.
+        self.marks = self._new_marks()
+        if marks is not None and marks.nbytes == self.marks.nbytes:  # else it was converted since
+            self.marks = marks
+        self._reader: Reader | None = None
+
+    def _new_marks(self) -> Marks:
+        return Marks(tuple(file.nbytes for file in self.manifest.files) if self.verify else ())
+
+    def open(self) -> Reader:
+        """The reader of this process."""
+        if self._reader is None:
+            assert self.manifest.schema is not None, "only an empty dataset has no schema"
+            for left in reversed(range(_LOOKS)):
+                reader = Reader(
+                    self.where, self.manifest.schema, self.manifest.files, self.verify, marks=self.marks
+                )
+                try:
+                    reader.map_all()
+                    break
+                except CorruptError:
+                    # Damaged; or overwritten, removed or converted since, perhaps more than once?
+                    now = _manifest_of(self.where, self.manifest.fingerprint)
+                    if now.build == self.manifest.build or not left:
+                        raise
+                    self.manifest = now
+                    self.marks = self._new_marks()
+            self._reader = reader
+        return self._reader
+
+    def reopening(self) -> tuple[Files, str, bool, Marks | None]:
+        """What another process opens it with."""
+        marks = self.marks if self.marks.can_be_passed() else None
+        return self.where, self.manifest.fingerprint, self.verify, marks
+
+    @property
+    def is_cold(self) -> bool:
+        return self.manifest.num_rows > 0 and self.open().is_cold
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        return self.where.ahead_bytes
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        self.open().announce(rows, values)
+
+    def probe(self) -> None:
+        if self.manifest.num_rows:
+            self.open().probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        if self.where.is_remote and self.manifest.num_rows:
+            starts = self.manifest.file_starts
+            files = (np.searchsorted(starts, rows, side="right") - 1 for rows in order)
+            self.where.follow(self.manifest.files, files, progress)
+
+
+class _Columns:
+    """Makes some columns of rows of a version ready."""
+
+    def __init__(self, version: _Version, of: Projection) -> None:
+        self._version = version
+        self._of = of
+
+    @property
+    def is_cold(self) -> bool:
+        return self._version.manifest.num_rows > 0 and self._version.open().is_cold_for(self._of)
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        return self._version.ahead_bytes
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        self._version.open().announce(rows, values, self._of)
+
+    def probe(self) -> None:
+        self._version.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        self._version.follow(order, progress)
+
+
+def _reopened(where: Files, fingerprint: str, verify: bool, marks: Marks | None) -> VersionRef:
+    return VersionRef(where, _manifest_of(where, fingerprint), verify, marks)
+
+
+def _manifest_of(where: Files, fingerprint: str) -> Manifest:
+    """The present manifest; NotFoundError if it is of other rows."""
+    manifest = Manifest.from_bytes(where.manifest())
+    if manifest.fingerprint != fingerprint:  # converted to another format, it has the same
+        raise NotFoundError(f"{where.name} has been overwritten since this DataRef was made; fetch it again")
+    return manifest
+
+
+def _reopened_columns(
+    where: Files, fingerprint: str, verify: bool, marks: Marks | None, of: Projection
+) -> DataRef:
+    return _reopened(where, fingerprint, verify, marks).projected(of)

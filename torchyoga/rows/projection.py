@@ -1,0 +1,145 @@
+"""Some of the columns of a schema, and what is left of a row."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from .block import Block
+from .schema import Node, Schema, leaf_paths, path_name
+
+__all__ = ["Projection"]
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Some columns of a schema.
+
+    Attributes:
+        schema: of a row that holds these columns only.
+        columns: their numbers in the schema that they are taken from, ascending.
+
+    Example:
+        >>> schema = Schema.of({"image": 1, "meta": {"x": 2, "y": 3}})
+        >>> print(Projection.of(schema, ["meta/y"]).schema)
+        meta/y: int <i8 [scalar]
+        >>> print(Projection.at(schema, "meta").schema)
+        x: int <i8 [scalar]
+        y: int <i8 [scalar]
+    """
+
+    schema: Schema
+    columns: tuple[int, ...]
+
+    @staticmethod
+    def of(schema: Schema, names: Sequence[str]) -> Projection:
+        """These columns, nested as they are; a name may be that of a container, for all that is in it.
+
+        Raises:
+            KeyError: the schema has no such column.
+            ValueError: there are no names, or a column is named twice.
+        """
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"name one or more columns, each once; found {list(names)!r:.200}")
+        columns: list[int] = []
+        left = set(names)
+        tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
+        for name in left:
+            raise _unknown(schema, name)
+        assert tree is not None, "it holds a column"
+        return Projection(_schema(schema, tree, columns), tuple(columns))
+
+    @staticmethod
+    def at(schema: Schema, name: str) -> Projection:
+        """What lies at one place of a row: a column, or what a container holds, without what is around it.
+
+        Raises:
+            KeyError: there is no such place.
+        """
+        first = itertools.count()
+        tree = _at(schema.tree, (), name, first)
+        if tree is None:
+            raise _unknown(schema, name)
+        count = sum(1 for _ in leaf_paths(tree))
+        start = next(first)
+        columns = range(start, start + count)
+        return Projection(_schema(schema, tree, columns), tuple(columns))
+
+    def then(self, further: Projection) -> Projection:
+        """This projection, and a further one of what is left, as one."""
+        return Projection(further.schema, tuple(self.columns[number] for number in further.columns))
+
+    def pinned(self, fingerprint: str | None) -> str | None:
+        """The fingerprint of rows cut down to these columns; None if the whole has none."""
+        if fingerprint is None:
+            return None
+        text = json.dumps([fingerprint, "columns", self.columns, self.schema.to_json()])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def block(self, whole: Block) -> Block:
+        """The columns of a block of the whole, over the same memory."""
+        return Block(self.schema, whole.num_rows, tuple(whole.data[number] for number in self.columns))
+
+
+def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
+    """The columns of these numbers, named after their places in a tree."""
+    paths = leaf_paths(tree)
+    named = [replace(whole.columns[n], name=path_name(p)) for n, p in zip(columns, paths, strict=True)]
+    return Schema(tree, tuple(named))
+
+
+def _pruned(
+    node: Node, path: Path, names: set[str], numbers: Iterator[int], columns: list[int], is_in: bool
+) -> Node | None:
+    """What is left of a node; takes away the names that it finds, adds the numbers of the columns kept."""
+    if path or node.kind == "leaf":
+        is_in |= path_name(path) in names
+        names.discard(path_name(path))
+    if node.kind == "leaf":
+        number = next(numbers)
+        if is_in:
+            columns.append(number)
+        return node if is_in else None
+    found = [
+        (key, _pruned(child, (*path, key), names, numbers, columns, is_in)) for key, child in _children(node)
+    ]
+    kept = [(key, child) for key, child in found if child is not None]
+    if len(kept) == len(found):
+        return node if kept or is_in else None
+    if not kept:
+        return None
+    keys = tuple(key for key, _ in kept) if node.keys else ()
+    return replace(node, keys=keys, children=tuple(child for _, child in kept))
+
+
+def _at(node: Node, path: Path, name: str, numbers: Iterator[int]) -> Node | None:
+    """The node of this name below a node; then the next number is that of its first column."""
+    if (path or node.kind == "leaf") and path_name(path) == name:
+        return node
+    if node.kind == "leaf":
+        next(numbers)
+    for key, child in _children(node):
+        found = _at(child, (*path, key), name, numbers)
+        if found is not None:
+            return found
+    return None
+
+
+def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
+    return zip(node.keys or range(len(node.children)), node.children, strict=True)
+
+
+def _unknown(schema: Schema, name: str) -> KeyError:
+    names = [column.name for column in schema.columns]
+    near = difflib.get_close_matches(str(name), names, n=3)
+    others = [known for known in names if known not in near][: 20 - len(near)]
+    more = len(names) - len(near) - len(others)
+    listed = ", ".join(map(repr, [*near, *others])) + (f" and {more} more" if more else "")
+    return KeyError(f"there is no column {name!r}; there are {listed or 'none'}")
