@@ -14,13 +14,15 @@ from torch.utils.data import Subset, get_worker_info
 
 from ..process.buffers import placing
 from ..reading.columns_ref import ColumnsRef
-from ..reading.dataref import DataRef, SlicedRef
-from ..reading.version_ref import VersionRef
+from ..reading.dataref import DataRef, ProjectedRef, SlicedRef
+from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding, row_seeds, seeder
 from ..views.mapped import MappedRef
+from ..views.repeated import RepeatedRef
+from ..views.selected import SelectedRef
 from .collating import Collating
 from .failures import STOPPED
 from .in_process import rows_of
@@ -156,11 +158,14 @@ class WorkerInit:
 
 def _only_gathers(dataset: object) -> bool:
     """True for a dataset that does not keep the rows that it has given."""
-    while type(dataset) is SlicedRef or type(dataset) is Subset:
-        dataset = dataset.whole if isinstance(dataset, SlicedRef) else dataset.dataset
+    while type(dataset) in _VIEWS or type(dataset) is Subset:
+        dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.whole  # type: ignore[attr-defined]
     if type(dataset) is MappedRef:
         return all(map(_only_gathers, dataset.sources))
-    return type(dataset) in (VersionRef, ColumnsRef)
+    return type(dataset) in (VersionRef, VersionColumns, ColumnsRef)
+
+
+_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef}  # not their subclasses, which may do anything
 
 
 def _wrapped(worker: int) -> ExceptionWrapper:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..process.lazy import cached_property
 from ..rows.block import Block, Data, Rows
+from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Row
 from .dataref import DataRef
@@ -57,6 +58,11 @@ class ColumnsRef(DataRef):
             return []
         return Rows(Block(self._schema, len(rows), tuple(column(rows) for column in self._columns)))
 
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; the others are not touched."""
+        columns = [self._columns[number] for number in of.columns]
+        return ColumnsRef(self._name, of.schema, self._length, columns, (_projected, (*self._remade, of)))
+
     @property
     def row_bytes(self) -> int:
         """Bytes of an average row, as far as its schema says."""
@@ -84,3 +90,7 @@ class ColumnsRef(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remade
+
+
+def _projected(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
+    return remake(*arguments).projected(of)

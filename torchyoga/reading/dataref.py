@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 import numpy as np
@@ -20,8 +20,7 @@ from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from ..versions.location import Progress
-from .readahead import Prefetch, ReadAhead
+from .readahead import ReadAhead, Translated
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["DataRef", "ProjectedRef", "SlicedRef"]
+__all__ = ["DataRef", "ProjectedRef", "RowView", "SlicedRef"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -158,6 +157,23 @@ class DataRef(ABC, Generic[RowT]):
         """
         return ProjectedRef(self, of)
 
+    def lengths(self, rows: Ints) -> Ints:
+        """How many elements rows of a ragged column have; for a DataRef that is one, such as `ref["tokens"]`.
+
+        Args:
+            rows: (N,) numbers of rows.
+
+        Raises:
+            TypeError: it is not a ragged column.
+        """
+        schema = self.schema
+        if schema is None or schema.tree.kind != "leaf" or not schema.columns[0].is_ragged:
+            raise TypeError(f"{self!r} is not a ragged column, so its rows have no lengths")
+        if not len(rows):
+            return np.zeros(0, np.int64)
+        (data,) = block_of(self.take(rows), schema).data
+        return np.diff(data.part("offsets"))
+
     def _known_schema(self) -> Schema:
         schema = self.schema
         if schema is None:
@@ -281,20 +297,45 @@ def _exact(rows: Sequence[RowT]) -> list[RowT]:
     return rows.exact() if isinstance(rows, Rows) else list(rows)
 
 
-class SlicedRef(DataRef[RowT]):
-    """Some rows of another DataRef: what `ref[start:stop:step]` is."""
+class RowView(DataRef[RowT]):
+    """Some rows of another DataRef, in any order; each is one row of it.
 
-    def __init__(self, whole: DataRef[RowT], rows: range) -> None:
+    A subclass says which, by `rows_at` and `places_of`, and `over`, the same view of another DataRef.
+
+    Args:
+        whole: the other DataRef.
+
+    Attributes:
+        whole: the other DataRef.
+    """
+
+    def __init__(self, whole: DataRef[RowT]) -> None:
         self.is_thread_safe = whole.is_thread_safe
         self.whole = whole
-        self.rows = rows
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @abstractmethod
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of `whole` behind rows of this view (B,), each in 0..len - 1."""
+
+    @abstractmethod
+    def places_of(self, rows: Ints) -> Ints:
+        """Where rows of `whole` (B,) come in this view, for the first time; -1 for those that do not."""
+
+    @abstractmethod
+    def over(self, whole: DataRef) -> DataRef:
+        """The same view of another DataRef of as many rows."""
 
     def take(self, rows: Ints) -> Sequence[RowT]:
-        """The rows of these numbers within the slice."""
-        return self.whole.take(self.rows.start + self.rows.step * rows)
+        """The rows of these numbers in the view."""
+        return self.whole.take(self.rows_at(rows))
+
+    def lengths(self, rows: Ints) -> Ints:
+        """The lengths of rows of a ragged column, as `whole` finds them."""
+        return self.whole.lengths(self.rows_at(rows))
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same view of `whole` with these columns."""
+        return self.over(self.whole.projected(of))
 
     @property
     def row_bytes(self) -> int:
@@ -303,27 +344,11 @@ class SlicedRef(DataRef[RowT]):
 
     @cached_property
     def readahead(self) -> ReadAhead | None:
-        """The whole's, for the rows of the slice; None if the whole has none."""
+        """The whole's, for the rows of the view; None if the whole has none."""
         whole = self.whole.readahead
         if whole is None or whole.prefetch is None:
             return super().readahead
-        return ReadAhead(self.row_bytes, _SlicePrefetch(whole.prefetch, self.rows))
-
-    @property
-    def file_starts(self) -> Ints:
-        """The whole's, as far as the slice goes; equal runs for a slice that goes backwards."""
-        if self.rows.step < 0:
-            return super().file_starts
-        first = -((self.rows.start - self.whole.file_starts) // self.rows.step)
-        return distinct(np.append(np.clip(first, 0, len(self)), [0, len(self)]))
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, made of the whole's and the slice."""
-        if self.whole.fingerprint is None:
-            return None
-        text = f"{self.whole.fingerprint} {self.rows.start} {self.rows.stop} {self.rows.step}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return ReadAhead(self.row_bytes, Translated(whole.prefetch, self.rows_at))
 
     @property
     def schema(self) -> Schema | None:
@@ -335,9 +360,46 @@ class SlicedRef(DataRef[RowT]):
         """The whole's info."""
         return self.whole.info
 
-    def projected(self, of: Projection) -> DataRef:
-        """The same slice of the whole with these columns."""
-        return SlicedRef(self.whole.projected(of), self.rows)
+
+class SlicedRef(RowView[RowT]):
+    """Some rows of another DataRef: what `ref[start:stop:step]` is."""
+
+    def __init__(self, whole: DataRef[RowT], rows: range) -> None:
+        super().__init__(whole)
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of the whole with these numbers in the slice."""
+        return self.rows.start + self.rows.step * numbers
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Where rows of the whole come in the slice; -1 for those that do not."""
+        places, rest = np.divmod(rows - self.rows.start, self.rows.step)
+        places[(rest != 0) | (places < 0) | (places >= len(self))] = -1
+        return places
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same slice of another DataRef."""
+        return SlicedRef(whole, self.rows)
+
+    @property
+    def file_starts(self) -> Ints:
+        """The whole's, as far as the slice goes; equal runs for a slice that goes backwards."""
+        if self.rows.step < 0:
+            return equal_runs(len(self))
+        first = -((self.rows.start - self.whole.file_starts) // self.rows.step)
+        return distinct(np.append(np.clip(first, 0, len(self)), [0, len(self)]))
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's and the slice."""
+        if self.whole.fingerprint is None:
+            return None
+        text = f"{self.whole.fingerprint} {self.rows.start} {self.rows.stop} {self.rows.step}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
         return f"{self.whole!r}[{self.rows.start}:{self.rows.stop}:{self.rows.step}]"
@@ -402,28 +464,3 @@ class ProjectedRef(DataRef):
 
     def __repr__(self) -> str:
         return f"{self.whole!r} with {', '.join(map(str, self.of.schema.columns))}"
-
-
-class _SlicePrefetch:
-    """Makes rows of a slice ready by their numbers in the whole."""
-
-    def __init__(self, whole: Prefetch, rows: range) -> None:
-        self._whole = whole
-        self._start, self._step = rows.start, rows.step
-
-    @property
-    def is_cold(self) -> bool:
-        return self._whole.is_cold
-
-    @property
-    def ahead_bytes(self) -> int | None:
-        return self._whole.ahead_bytes
-
-    def announce(self, rows: Ints, values: bool) -> None:
-        self._whole.announce(self._start + self._step * rows, values)
-
-    def probe(self) -> None:
-        self._whole.probe()
-
-    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
-        self._whole.follow((self._start + self._step * rows for rows in order), progress)

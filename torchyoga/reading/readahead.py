@@ -18,7 +18,7 @@ from ..errors import CorruptError
 from ..rows.types import Row
 from ..versions.location import Progress
 
-__all__ = ["Prefetch", "ReadAhead", "batches_per_read"]
+__all__ = ["Prefetch", "ReadAhead", "Translated", "batches_per_read"]
 
 Ints = npt.NDArray[np.int64]
 _AHEAD_BYTES = 16 * 2**20  # on their way from the disk at once
@@ -62,6 +62,41 @@ class Prefetch(Protocol):
             order: row numbers in the order in which they will be taken, some at a time.
             progress: how many rows the iteration has given so far; None when it is over.
         """
+
+
+class Translated:
+    """A Prefetch for rows of a view.
+
+    Args:
+        whole: that of the rows that the view shows.
+        rows: numbers of rows in the view -> those of the whole.
+    """
+
+    def __init__(self, whole: Prefetch, rows: Callable[[Ints], Ints]) -> None:
+        self._whole = whole
+        self._rows = rows
+
+    @property
+    def is_cold(self) -> bool:
+        """What `whole` says."""
+        return self._whole.is_cold
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        """What `whole` says."""
+        return self._whole.ahead_bytes
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Makes the rows behind these ready."""
+        self._whole.announce(self._rows(rows), values)
+
+    def probe(self) -> None:
+        """Finds out anew whether rows come from disk."""
+        self._whole.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Downloads files ahead of an iteration over the view."""
+        self._whole.follow((self._rows(rows) for rows in order), progress)
 
 
 def batches_per_read(batch_bytes: int) -> int:

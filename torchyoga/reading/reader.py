@@ -146,6 +146,24 @@ class Reader:
                     "and has been deleted; read again to download it"
                 ) from error
 
+    def lengths(self, rows: Ints, number: int) -> Ints:
+        """How many elements these rows of a ragged column have; its values are not read.
+
+        Args:
+            rows: (N,) numbers of rows, each in 0..num_rows-1.
+            number: of the column.
+
+        Raises:
+            CorruptError: a file is missing, cut or damaged.
+        """
+        if not len(rows):
+            return np.zeros(0, np.int64)
+        column = self.schema.columns[number]
+        shelf, items = self._ready(rows)
+        offsets = shelf.columns[number][1]
+        low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
+        return high - low
+
     def _taken(self, rows: Ints, of: Projection) -> Block:
         before = usage()
         found = self._block(*self._ready(rows), of)

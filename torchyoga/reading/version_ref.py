@@ -22,7 +22,7 @@ from .dataref import DataRef
 from .readahead import ReadAhead
 from .reader import Reader
 
-__all__ = ["VersionRef"]
+__all__ = ["VersionColumns", "VersionRef"]
 
 Ints = npt.NDArray[np.int64]
 _LOOKS = 10  # attempts, at a version that others keep converting
@@ -100,7 +100,7 @@ class VersionRef(DataRef):
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with these columns; nothing of the others is read, compared or asked for."""
-        return _VersionColumns(self._version, of)
+        return VersionColumns(self._version, of)
 
     def __repr__(self) -> str:
         m = self.manifest
@@ -111,7 +111,7 @@ class VersionRef(DataRef):
         return _reopened, self._version.reopening()
 
 
-class _VersionColumns(DataRef):
+class VersionColumns(DataRef):
     """Some columns of a published version."""
 
     is_thread_safe = True
@@ -127,9 +127,15 @@ class _VersionColumns(DataRef):
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
 
+    def lengths(self, rows: Ints) -> Ints:
+        """How many elements rows of a ragged column have; its values are not read."""
+        if self.schema.tree.kind != "leaf" or not self.schema.columns[0].is_ragged:
+            return super().lengths(rows)  # says what is wrong
+        return self._version.open().lengths(rows, self._of.columns[0])
+
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
-        return _VersionColumns(self._version, self._of.then(of))
+        return VersionColumns(self._version, self._of.then(of))
 
     @cached_property
     def row_bytes(self) -> int:

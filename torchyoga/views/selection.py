@@ -86,11 +86,12 @@ class Selection:
         return cls(total, np.concatenate(packed).view("<u8"))
 
     @classmethod
-    def of_rows(cls, rows: Ints, total: int) -> Selection:
-        """These rows (M,) of so many; in ascending order, each once."""
-        bits = np.zeros(-(-total // 64) * 8, np.uint8)
-        np.bitwise_or.at(bits, rows >> 3, np.uint8(1) << (rows & 7).astype(np.uint8))
-        return cls(total, bits.view("<u8"))
+    def of_rows(cls, rows: Iterable[Ints], total: int) -> Selection:
+        """These rows of so many, some at a time, in any order; a bit of memory for each row there is."""
+        octets = np.zeros(-(-total // 64) * 8, np.uint8)
+        for some in rows:
+            np.bitwise_or.at(octets, some >> 3, np.uint8(1) << (some & 7).astype(np.uint8))
+        return cls(total, octets.view("<u8"))
 
     def __len__(self) -> int:
         return self._form.count
@@ -137,7 +138,8 @@ class _Runs:
 
     def rows(self, places: Ints) -> Ints:
         run = np.searchsorted(self._firsts, places, "right") - 1
-        return self._starts.take(run) + (places - self._firsts.take(run))
+        found: Ints = self._starts.take(run) + (places - self._firsts.take(run))
+        return found
 
     def before(self, rows: Ints) -> Ints:
         if not len(self._starts):

@@ -1,0 +1,63 @@
+"""The rows of another DataRef, several times."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order.full import as_int
+from ..reading.dataref import DataRef, RowView
+
+__all__ = ["RepeatedRef"]
+
+Ints = npt.NDArray[np.int64]
+_MOST_ROWS = 2**62
+
+
+class RepeatedRef(RowView):
+    """All rows of another DataRef, so many times: what `ref.repeat(times)` is.
+
+    Args:
+        whole: the other DataRef.
+        times: how often; 0 or more.
+    """
+
+    def __init__(self, whole: DataRef, times: int) -> None:
+        super().__init__(whole)
+        self.times = as_int("times", times, low=0)
+        if len(whole) * self.times > _MOST_ROWS:
+            raise ValueError(f"{times} times {len(whole)} rows are more than 2**62")
+
+    def __len__(self) -> int:
+        return len(self.whole) * self.times
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of the whole behind these rows."""
+        return numbers % len(self.whole)
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Where rows of the whole come first: at the same numbers."""
+        return rows.copy() if self.times else np.full(len(rows), -1)
+
+    def over(self, whole: DataRef) -> DataRef:
+        """As often another DataRef."""
+        return RepeatedRef(whole, self.times)
+
+    @property
+    def file_starts(self) -> Ints:
+        """Those of the whole, for each time."""
+        begins = np.arange(self.times)[:, None] * len(self.whole) + self.whole.file_starts[:-1]
+        return np.append(begins.reshape(-1), len(self))
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's and how often."""
+        if self.whole.fingerprint is None:
+            return None
+        text = f"{self.whole.fingerprint} times {self.times}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"{self.times} times {self.whole!r}"

@@ -1,0 +1,137 @@
+"""All rows of some columns of a DataRef, as arrays of many rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..process.lazy import cached_property
+from ..reading.dataref import DataRef
+from ..rows.block import Data, leaf_values
+from ..rows.collector import block_of
+from ..rows.schema import Column
+from ..rows.types import Array
+
+__all__ = ["RaggedColumn", "Scanned", "scan"]
+
+Ints = npt.NDArray[np.int64]
+_ROWS, _BYTES = 2**16, 2**25  # at once, at most
+_TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}
+
+
+class RaggedColumn:
+    """Some rows of a ragged column: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+    The values are read when they are looked at.
+
+    Attributes:
+        lengths: (B,) elements of each row.
+    """
+
+    def __init__(self, ref: DataRef, rows: Ints) -> None:
+        self._ref = ref
+        self._rows = rows
+        self.lengths = ref.lengths(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """(B + 1,) where each row begins in `values`, and where the last one ends."""
+        return np.append(0, np.cumsum(self.lengths))
+
+    @cached_property
+    def values(self) -> Array:
+        """(elements of all rows,) the rows, one after the other."""
+        block = block_of(self._ref.take(self._rows), self._ref.schema)
+        return _plain(block.schema.columns[0], block.data[0].values)
+
+    def any(self, are: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """(B,) which rows have an element for which `are`, as long as `values`, is True.
+
+        Example:
+            >>> ref.where("labels", lambda y: y.any(y.values == "pedestrian"))  # doctest: +SKIP
+        """
+        return self._counted(are) > 0
+
+    def all(self, are: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """(B,) which rows have only elements for which `are` is True; a row without any, too."""
+        return self._counted(are) == self.lengths
+
+    def _counted(self, are: npt.ArrayLike) -> Ints:
+        found = np.asarray(are)
+        if found.dtype != np.bool_ or found.shape != (int(self.offsets[-1]),):
+            raise ValueError(
+                f"any() and all() take a bool for each of the {self.offsets[-1]} values, found {found.dtype} "
+                f"of shape {found.shape}"
+            )
+        counts = np.append(0, np.cumsum(found))
+        ends: Ints = counts[self.offsets]
+        return np.diff(ends)
+
+
+Scanned: TypeAlias = Array | RaggedColumn
+
+
+def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping[str, Scanned]]]:
+    """All rows of some columns, thousands at once, in order: first row, row after the last, columns.
+
+    A column of numbers is an array (B, ...), of text an array (B,) of objects, and a ragged one a
+    `RaggedColumn`.
+
+    Raises:
+        KeyError: there is no such column.
+        TypeError: it is not known what a row looks like.
+        ValueError: a name is that of a container of columns.
+    """
+    alone = {name: ref[name] for name in names}
+    for name, one in alone.items():
+        assert one.schema is not None, "else it has no columns"
+        if one.schema.tree.kind != "leaf":
+            inside = [f"{name}/{column.name}" for column in one.schema.columns]
+            raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
+    ragged = {name: one for name, one in alone.items() if _column(one).is_ragged and not _is_text(one)}
+    together = [name for name in names if name not in ragged]
+    fixed = ref.columns(together) if together else None
+    row_bytes = max(
+        1, (fixed.row_bytes if fixed is not None else 0), *(one.row_bytes for one in ragged.values())
+    )
+    step = max(1, min(_ROWS, _BYTES // row_bytes))
+    for start in range(0, len(ref), step):
+        rows = np.arange(start, min(start + step, len(ref)))
+        found: dict[str, Scanned] = {name: RaggedColumn(one, rows) for name, one in ragged.items()}
+        if fixed is not None:
+            block = block_of(fixed.take(rows), fixed.schema)
+            for column, data in zip(block.schema.columns, block.data, strict=True):
+                found[column.name] = _array(column, data, len(rows))
+        yield start, start + len(rows), found
+
+
+def _column(one: DataRef) -> Column:
+    assert one.schema is not None
+    return one.schema.columns[0]
+
+
+def _is_text(one: DataRef) -> bool:
+    return _column(one).kind in _TEXTS
+
+
+def _array(column: Column, data: Data, num_rows: int) -> Array:
+    if column.kind not in _TEXTS:
+        return _plain(column, data.values)
+    found = np.empty(num_rows, object)
+    found[:] = leaf_values(column, data, num_rows)
+    return found
+
+
+def _plain(column: Column, values: Array) -> Array:
+    """The values as NumPy knows them: those of torch's own kinds, such as bfloat16, as float32."""
+    if column.kind == "tensor" and not hasattr(np, column.dtype):
+        found: Array = torch.from_numpy(values).view(getattr(torch, column.dtype)).float().numpy()
+        return found
+    return values

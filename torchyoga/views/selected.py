@@ -1,0 +1,61 @@
+"""Rows of another DataRef that were selected, in the order in which they are there."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.distinct import distinct
+from ..process.lazy import cached_property
+from ..reading.dataref import DataRef, RowView
+from .selection import Selection
+
+__all__ = ["SelectedRef"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class SelectedRef(RowView):
+    """Some rows of another DataRef, in ascending order: what `ref.where(...)` is.
+
+    Args:
+        whole: the other DataRef.
+        selection: which of its rows.
+    """
+
+    def __init__(self, whole: DataRef, selection: Selection) -> None:
+        super().__init__(whole)
+        self.selection = selection
+
+    def __len__(self) -> int:
+        return len(self.selection)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of the whole behind these rows."""
+        return self.selection.rows(numbers)
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Where rows of the whole come here; -1 for those that were not selected."""
+        return self.selection.places(rows)
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same selection from another DataRef."""
+        return SelectedRef(whole, self.selection)
+
+    @property
+    def file_starts(self) -> Ints:
+        """Where the rows of each file begin; files of which no row is selected are left out."""
+        return distinct(np.append(self.selection.before(self.whole.file_starts), 0))
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's and of which rows are selected."""
+        if self.whole.fingerprint is None:
+            return None
+        text = f"{self.whole.fingerprint} selected {self.selection.pin}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows selected of {self.whole!r}>"

@@ -1,0 +1,51 @@
+"""A condition on columns -> a selection of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..reading.dataref import DataRef
+from .scan import scan
+from .selected import SelectedRef
+from .selection import Selection
+
+__all__ = ["Condition", "where"]
+
+Mask = npt.NDArray[np.bool_]
+# Columns, as arrays of many rows, to a bool for each row: arrays and tensors of all kinds.
+Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
+
+
+def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> SelectedRef:
+    """The rows for which a condition on some columns holds; nothing but those columns is read.
+
+    See `DataRef.where`.
+    """
+    if isinstance(ref, SelectedRef) and type(ref) is SelectedRef:
+        # Both conditions at once, so that no row number is looked up twice.
+        kept = (ref.rows_at(start + np.flatnonzero(mask)) for start, mask in _masks(ref, names, condition))
+        return SelectedRef(ref.whole, Selection.of_rows(kept, len(ref.whole)))
+    return SelectedRef(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
+
+
+def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Iterator[tuple[int, Mask]]:
+    """The first row of each run of rows, and which of them hold."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    for start, stop, columns in scan(ref, wanted):
+        given: Any = columns[wanted[0]] if isinstance(names, str) else columns
+        yield start, _checked(condition(given), start, stop)
+
+
+def _checked(found: object, start: int, stop: int) -> Mask:
+    mask = np.asarray(found)
+    if mask.dtype != np.bool_ or mask.shape != (stop - start,):
+        raise ValueError(
+            f"the condition is given the columns of many rows and must return a bool for each: for rows {start} "
+            f"to {stop - 1}, of shape ({stop - start},); it returned "
+            + (f"{mask.dtype} of shape {mask.shape}" if mask.dtype != object else f"{found!r:.100}")
+        )
+    return mask
