@@ -209,6 +209,7 @@ def test_the_public_names() -> None:
         "ShuffleQuality",
         "Storage",
         "Stream",
+        "concat",
         "errors",
         "from_arrays",
         "from_hdf5",

@@ -9,13 +9,15 @@ from .loading.device import to_device
 from .loading.loader import DataLoader
 from .order.proof import prove
 from .order.quality import ShuffleQuality, shuffle_quality
-from .reading.dataref import DataRef
+from .reading.dataref import DataRef, provide_views
 from .reading.stream import Stream
 from .rows.collate import jagged, padded
 from .rows.schema import Schema
 from .sampling.batch_sampler import ResumableBatchSampler
 from .sampling.sampler import ResumableSampler
 from .storage import Storage
+from .views.chosen import concat
+from .views.makers import Makers
 
 if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
@@ -29,6 +31,7 @@ __all__ = [
     "ShuffleQuality",
     "Storage",
     "Stream",
+    "concat",
     "errors",
     "from_arrays",
     "from_hdf5",
@@ -40,6 +43,8 @@ __all__ = [
     "to_device",
 ]
 
+
+provide_views(Makers())
 
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 

@@ -174,7 +174,7 @@ def test_marks_of_other_files_are_not_taken(kept: Path, file: Path) -> None:
     sizes = [entry.nbytes for entry in ref.manifest.files]
     for nbytes, are_taken in ((sizes, True), ([1], False), ([], False), ([*sizes, 5], False)):
         marks = Marks(nbytes)
-        again: Any = VersionRef(ref.where, ref.manifest, True, marks)
+        again: Any = VersionRef(ref.location, ref.manifest, True, marks)
         assert (again._version.marks is marks) == are_taken
         assert len(again[[*range(ROWS)]]) == ROWS
 

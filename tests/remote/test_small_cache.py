@@ -84,7 +84,7 @@ def test_a_file_that_a_reader_waits_for_comes_before_those_that_are_planned(
     published(url, tmp_path)
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache").fetch("x", "1")
     assert isinstance(ref, VersionRef)
-    files, entries = ref.where, ref.manifest.files
+    files, entries = ref.location, ref.manifest.files
     assert isinstance(files, Downloads)
     order, may_go_on, original = list[Any](), threading.Event(), Downloads._download
 
@@ -113,7 +113,7 @@ def test_files_are_planned_ahead_of_an_iteration_as_it_goes_on(tmp_path: Path) -
     limit = published(url, tmp_path) // 2  # a quarter of it, two files, may be ahead
     ref = yoga.Storage(url, cache_dir=tmp_path / "cache", cache_bytes=limit).fetch("x", "1")
     assert isinstance(ref, VersionRef)
-    files, entries, reached = ref.where, ref.manifest.files, [0]
+    files, entries, reached = ref.location, ref.manifest.files, [0]
     assert isinstance(files, Downloads)
     files.path(entries[0])
     files.follow(entries, [np.arange(NUM_FILES)], lambda: reached[0])

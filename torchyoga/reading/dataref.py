@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["DataRef", "ProjectedRef", "RowView", "SlicedRef"]
+__all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "provide_views"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -61,6 +61,38 @@ class _Told:
                 f"this {type(ref).__name__} has no {self._name}: its info says {sorted(info) or 'nothing'}"
             )
         return info[self._name]
+
+
+# Columns, as arrays of many rows, to a bool for each row.
+Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
+
+
+class _Views(Protocol):
+    """What makes views of a DataRef. They are DataRefs themselves, so it is the room above that has them."""
+
+    def where(self, ref: DataRef, names: str | Sequence[str], condition: Condition) -> RowView: ...
+
+    def select(self, ref: DataRef, rows: Ints) -> DataRef: ...
+
+    def order_by(self, ref: DataRef, name: str, descending: bool) -> DataRef: ...
+
+    def repeat(self, ref: DataRef, times: int) -> RowView: ...
+
+    def split(
+        self, ref: DataRef, shares: Sequence[float], seed: int, by: str | None, stratify: str | None
+    ) -> list[DataRef]: ...
+
+
+_provided: list[_Views] = []
+
+
+def provide_views(views: _Views) -> None:
+    """Says what DataRefs make views of themselves with; called once, when the package is imported."""
+    _provided[:] = [views]
+
+
+def _views() -> _Views:
+    return _provided[0]
 
 
 class DataRef(ABC, Generic[RowT]):
@@ -148,6 +180,94 @@ class DataRef(ABC, Generic[RowT]):
         if isinstance(names, str):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
         return self.projected(Projection.of(self._known_schema(), names))
+
+    def where(self, names: str | Sequence[str], condition: Condition) -> RowView[RowT]:
+        """The rows for which a condition on some columns holds, in their order; only these columns are read.
+
+        The condition is called with thousands of rows at once, so it should work on arrays.
+
+        Args:
+            names: a column, which the condition gets as an array (B, ...), or several, as a dict of arrays.
+                Of a ragged column it gets `lengths`, `offsets` and `values`, each read when looked at, and
+                `any` and `all`, which turn a bool for each value into one for each row. Text is an array of
+                objects.
+            condition: returns a bool for each row, (B,).
+
+        Raises:
+            KeyError: there is no such column.
+            ValueError: the condition returns something else; the message gives the rows.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3})
+            >>> [int(row["x"]) for row in ref.where("y", lambda y: y == 2)]
+            [2, 5, 8]
+            >>> [int(row["x"]) for row in ref.where(["x", "y"], lambda c: c["x"] < 3 * c["y"])]
+            [1, 2, 4, 5]
+        """
+        return _views().where(self, names, condition)
+
+    def select(self, rows: Sequence[int] | _Numbers) -> DataRef[RowT]:
+        """These rows, in this order; a row may come more than once. The first n and the rest are slices.
+
+        Raises:
+            IndexError: there is no such row.
+
+        Example:
+            >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(9)}).select([7, 0, 0, -1])]
+            [7, 0, 0, 8]
+        """
+        return _views().select(self, self._numbers(rows))
+
+    def order_by(self, name: str, descending: bool = False) -> DataRef[RowT]:
+        """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
+
+        The row numbers are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.array([3, 1, 2])})
+            >>> [int(row["x"]) for row in ref.order_by("x")]
+            [1, 2, 3]
+        """
+        return _views().order_by(self, name, descending)
+
+    def repeat(self, times: int) -> RowView[RowT]:
+        """All rows, so many times; a shuffle mixes them all.
+
+        Example:
+            >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(2)}).repeat(3)]
+            [0, 1, 0, 1, 0, 1]
+        """
+        return _views().repeat(self, times)
+
+    def split(
+        self,
+        shares: Sequence[float],
+        seed: int = 0,
+        by: str | None = None,
+        stratify: str | None = None,
+    ) -> list[DataRef[RowT]]:
+        """Parts of the rows, each row in exactly one of them and in its order there.
+
+        Args:
+            shares: of each part; they sum to 1. Or how many rows each part gets.
+            seed: any int; another one makes other parts.
+            by: a column of integers or text: all rows with the same value are in one part, which depends on
+                the value alone. So rows that are added later move nobody, and the shares are approximate.
+            stratify: a column of integers or text: each part has the same shares of each of its values.
+
+        Raises:
+            ValueError: shares that do not sum to 1, or numbers that do not sum to the number of rows.
+            TypeError: the column holds something else.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(10), "user": np.arange(10) // 3})
+            >>> [len(part) for part in ref.split([0.8, 0.1, 0.1], seed=7)]
+            [8, 1, 1]
+            >>> train, test = ref.split([0.5, 0.5], by="user")
+            >>> {int(r["user"]) for r in train} & {int(r["user"]) for r in test}
+            set()
+        """
+        return _views().split(self, shares, seed, by, stratify)
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.

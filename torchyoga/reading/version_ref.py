@@ -39,7 +39,7 @@ class VersionRef(DataRef):
         self._version = _Version(Folder(where) if isinstance(where, str) else where, manifest, verify, marks)
 
     @property
-    def where(self) -> Files:
+    def location(self) -> Files:
         """Where the files lie."""
         return self._version.where
 
@@ -77,7 +77,7 @@ class VersionRef(DataRef):
             ValueError: they are more than the cache may keep.
             RemoteError: the store cannot be reached.
         """
-        self.where.download_all(self.manifest, progress)
+        self.location.download_all(self.manifest, progress)
 
     def open(self) -> Reader:
         """Maps the files, unless this process has done so; readers that have them open keep them."""

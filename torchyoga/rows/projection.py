@@ -138,7 +138,7 @@ def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
 
 def _unknown(schema: Schema, name: str) -> KeyError:
     names = [column.name for column in schema.columns]
-    near = difflib.get_close_matches(str(name), names, n=3)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     others = [known for known in names if known not in near][: 20 - len(near)]
     more = len(names) - len(near) - len(others)
     listed = ", ".join(map(repr, [*near, *others])) + (f" and {more} more" if more else "")

@@ -27,6 +27,7 @@ from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, SlicedRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
+from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.info import plain
@@ -82,6 +83,25 @@ class MappedRef(DataRef):
         in the source."""
         for index, places, wanted in _dealt(self.rows.rows(rows), self._starts):
             yield self.sources[index], places, wanted
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows behind rows of this view (B,), as numbers of the rows of all sources laid end to end."""
+        return self.rows.rows(numbers)
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Where such rows (B,) come in this view, for the first time; -1 for those that do not."""
+        return self.rows.places(rows)
+
+    def lengths(self, rows: Ints) -> Ints:
+        """The lengths of rows of a ragged column, as the sources find them."""
+        found = np.zeros(len(rows), np.int64)
+        for source, places, wanted in self._of_sources(rows):
+            found[places] = source.lengths(wanted)
+        return found
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows of the sources with these columns."""
+        return MappedRef([source.projected(of) for source in self.sources], self.rows)
 
     @cached_property
     def row_bytes(self) -> int:

@@ -15,7 +15,7 @@ from ..process.lazy import cached_property
 __all__ = ["RowMap"]
 
 Ints = npt.NDArray[np.int64]
-Piece = range | Ints
+Piece = range | Ints  # or unsigned integers of 32 bits
 
 _CHUNK = 65536  # rows handled at once, so that a pass over all of them takes no memory
 _LONG_RUN = 16  # rows of a file that come one after the other; shorter runs are not worth it
@@ -78,13 +78,38 @@ class RowMap:
             (piece,) = self.pieces
             if isinstance(piece, range):
                 return numbers if piece.start == 0 and piece.step == 1 else piece.start + piece.step * numbers
-            return piece.take(numbers)
+            return piece.take(numbers).astype(np.int64, copy=False)
         which = np.searchsorted(self._starts, numbers, side="right") - 1
         found: Ints = self._firsts[which] + self._steps[which] * (numbers - self._starts[which])
         listed = self._is_listed[which]
         if listed.any():
             found[listed] = self._listed[found[listed]]
         return found
+
+    def places(self, rows: Ints) -> Ints:
+        """Where rows (B,) come for the first time; -1 for those that do not."""
+        found = np.full(len(rows), -1)
+        for start, piece, (ascending, order) in reversed(
+            list(zip(self._starts.tolist(), self.pieces, self._orders, strict=False))
+        ):
+            if isinstance(piece, range):
+                places, rest = np.divmod(rows - piece.start, piece.step)
+                is_here = (rest == 0) & (places >= 0) & (places < len(piece))
+            else:
+                nth = np.minimum(np.searchsorted(ascending, rows), len(piece) - 1)
+                is_here, places = ascending.take(nth) == rows, order.take(nth)
+            found[is_here] = start + places[is_here]
+        return found
+
+    @cached_property
+    def _orders(self) -> list[tuple[Ints, Ints]]:
+        """For each list of rows, these in ascending order, and where each is."""
+        nothing = np.zeros(0, np.int64)
+        orders = [
+            (nothing, nothing) if isinstance(piece, range) else (piece, np.argsort(piece, kind="stable"))
+            for piece in self.pieces
+        ]
+        return [(piece.take(order), order) for piece, order in orders]
 
     def chosen(self, numbers: Piece) -> RowMap:
         """The map of a view over these rows of this view: still one step."""

@@ -13,6 +13,7 @@ from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
 from ..rows.block import Data, leaf_values
 from ..rows.collector import block_of
+from ..rows.projection import Projection
 from ..rows.schema import Column
 from ..rows.types import Array
 
@@ -57,11 +58,13 @@ class RaggedColumn:
         Example:
             >>> ref.where("labels", lambda y: y.any(y.values == "pedestrian"))  # doctest: +SKIP
         """
-        return self._counted(are) > 0
+        found: npt.NDArray[np.bool_] = self._counted(are) > 0
+        return found
 
     def all(self, are: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """(B,) which rows have only elements for which `are` is True; a row without any, too."""
-        return self._counted(are) == self.lengths
+        found: npt.NDArray[np.bool_] = self._counted(are) == self.lengths
+        return found
 
     def _counted(self, are: npt.ArrayLike) -> Ints:
         found = np.asarray(are)
@@ -90,13 +93,16 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         ValueError: a name is that of a container of columns.
     """
     alone = {name: ref[name] for name in names}
+    assert ref.schema is not None, "else columns have no names"
     for name, one in alone.items():
         assert one.schema is not None, "else it has no columns"
         if one.schema.tree.kind != "leaf":
             inside = [f"{name}/{column.name}" for column in one.schema.columns]
             raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
     ragged = {name: one for name, one in alone.items() if _column(one).is_ragged and not _is_text(one)}
-    together = [name for name in names if name not in ragged]
+    # As `columns` has them: in the order of the schema.
+    places = {name: Projection.at(ref.schema, name).columns for name in names}
+    together = sorted((name for name in names if name not in ragged), key=places.__getitem__)
     fixed = ref.columns(together) if together else None
     row_bytes = max(
         1, (fixed.row_bytes if fixed is not None else 0), *(one.row_bytes for one in ragged.values())
@@ -107,8 +113,8 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         found: dict[str, Scanned] = {name: RaggedColumn(one, rows) for name, one in ragged.items()}
         if fixed is not None:
             block = block_of(fixed.take(rows), fixed.schema)
-            for column, data in zip(block.schema.columns, block.data, strict=True):
-                found[column.name] = _array(column, data, len(rows))
+            for name, column, data in zip(together, block.schema.columns, block.data, strict=True):
+                found[name] = _array(column, data, len(rows))
         yield start, start + len(rows), found
 
 

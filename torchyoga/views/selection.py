@@ -74,16 +74,19 @@ class Selection:
     @classmethod
     def of_masks(cls, masks: Iterable[Mask]) -> Selection:
         """The rows where masks, end to end, are True; a bit of memory for each row."""
-        packed, left, total = [], np.zeros(0, np.bool_), 0
+        packed = _Packed()
         for mask in masks:
-            total += len(mask)
-            left = np.concatenate([left, mask])
-            whole = len(left) & -64
-            packed.append(np.packbits(left[:whole], bitorder="little"))
-            left = left[whole:]
-        padding = np.zeros(-len(left) % 64, np.bool_)
-        packed.append(np.packbits(np.concatenate([left, padding]), bitorder="little"))
-        return cls(total, np.concatenate(packed).view("<u8"))
+            packed.add(mask)
+        return cls(packed.total, packed.words())
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Ints], count: int) -> list[Selection]:
+        """For each part, 0..count - 1, the rows in it, given the part of each row, some at a time."""
+        packed = [_Packed() for _ in range(count)]
+        for some in parts:
+            for part, each in enumerate(packed):
+                each.add(some == part)
+        return [cls(each.total, each.words()) for each in packed]
 
     @classmethod
     def of_rows(cls, rows: Iterable[Ints], total: int) -> Selection:
@@ -122,6 +125,27 @@ class Selection:
         for array in self._form.arrays():
             found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
         return found.hexdigest()
+
+
+class _Packed:
+    """Masks, end to end, as bits."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._octets: list[npt.NDArray[np.uint8]] = []
+        self._left = np.zeros(0, np.bool_)  # fewer than 64
+
+    def add(self, mask: Mask) -> None:
+        self.total += len(mask)
+        left = np.concatenate([self._left, mask])
+        whole = len(left) & -64
+        self._octets.append(np.packbits(left[:whole], bitorder="little"))
+        self._left = left[whole:]
+
+    def words(self) -> Words:
+        padding = np.zeros(-len(self._left) % 64, np.bool_)
+        last = np.packbits(np.concatenate([self._left, padding]), bitorder="little")
+        return np.concatenate([*self._octets, last]).view("<u8")
 
 
 class _Runs:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..reading.dataref import DataRef
+from ..reading.dataref import Condition, DataRef
 from .scan import scan
 from .selected import SelectedRef
 from .selection import Selection
 
-__all__ = ["Condition", "where"]
+__all__ = ["where"]
 
 Mask = npt.NDArray[np.bool_]
-# Columns, as arrays of many rows, to a bool for each row: arrays and tensors of all kinds.
-Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 
 
 def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> SelectedRef:
@@ -44,8 +42,8 @@ def _checked(found: object, start: int, stop: int) -> Mask:
     mask = np.asarray(found)
     if mask.dtype != np.bool_ or mask.shape != (stop - start,):
         raise ValueError(
-            f"the condition is given the columns of many rows and must return a bool for each: for rows {start} "
-            f"to {stop - 1}, of shape ({stop - start},); it returned "
+            f"the condition must return a bool for each row: for rows {start} to {stop - 1} an array of "
+            f"shape ({stop - start},); it returned "
             + (f"{mask.dtype} of shape {mask.shape}" if mask.dtype != object else f"{found!r:.100}")
         )
     return mask

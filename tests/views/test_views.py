@@ -1,0 +1,465 @@
+"""Views in nests of any kind: rows, columns, names, places; each row once under any ranks."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.errors import SchemaError, StateError
+from torchyoga.reading.dataref import ProjectedRef, RowView
+from torchyoga.reading.version_ref import VersionRef
+from torchyoga.rows.projection import Projection
+from torchyoga.views.mapped import MappedRef
+
+ROWS = [
+    {
+        "id": number,
+        "text": "abc"[number % 3] * (number % 4),
+        "ids": np.arange(number % 5, dtype=np.int32),
+        "meta": {"half": number / 2, "pair": (np.float32(number), torch.tensor([number, 1]))},
+    }
+    for number in range(60)
+]
+SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids"])
+
+
+@pytest.fixture(scope="module", params=["lmdb", "hdf5"])
+def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+    storage = yoga.Storage(tmp_path_factory.mktemp("views"), format=request.param)
+    return storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+
+
+class Own(yoga.DataRef):
+    """A user's DataRef that gives plain rows."""
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def take(self, rows: Any) -> list[Any]:
+        return [ROWS[row] for row in rows.tolist()]
+
+    @property
+    def schema(self) -> yoga.Schema:
+        return SCHEMA
+
+    @property
+    def fingerprint(self) -> str:
+        return "own"
+
+
+def plain(row: Any) -> Any:
+    """A row as something that compares."""
+    if isinstance(row, dict):
+        return {key: plain(value) for key, value in row.items()}
+    if isinstance(row, (tuple, list)):
+        return type(row)(map(plain, row))
+    return (str(row.dtype), row.tolist()) if isinstance(row, (np.ndarray, torch.Tensor)) else row
+
+
+def ids(rows: Any) -> list[int]:
+    return [row["id"] for row in rows]
+
+
+# -- columns
+
+
+def test_columns_hold_what_the_rows_hold(ref: yoga.DataRef) -> None:
+    for source in (
+        ref,
+        Own(),
+        ref[7:50:3],
+        yoga.concat([ref, ref]),
+        ref.repeat(2),
+        ref.where("id", lambda y: y > 3),
+    ):
+        whole = list(source)
+        some = source.columns(["meta/pair/1", "text"])
+        assert plain(list(some)) == plain(
+            [{"text": row["text"], "meta": {"pair": (row["meta"]["pair"][1],)}} for row in whole]
+        )
+        assert plain(list(source["meta"])) == plain([row["meta"] for row in whole])
+        assert plain(list(source["meta"]["pair/0"])) == plain([row["meta"]["pair"][0] for row in whole])
+        assert plain(source["ids"][[3, -1]]) == plain([whole[3]["ids"], whole[-1]["ids"]])
+        assert source["ids"].lengths(np.arange(len(source))).tolist() == [len(row["ids"]) for row in whole]
+        assert (
+            source.columns(["meta", "text"]).columns(["meta/half"]).schema
+            == source.columns(["meta/half"]).schema
+        )
+
+
+@pytest.mark.damages("a byte of a column is changed")
+def test_columns_that_are_not_wanted_are_neither_read_nor_compared(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    images = np.random.default_rng(0).integers(0, 256, (64, 4096), np.uint8)
+    storage.submit({"image": images, "label": np.arange(64)}, "a", "1", progress=False)
+    (path,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix != ".json")
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(images[33].tobytes()) + 100] ^= 1
+    path.write_bytes(whole)
+    ref = storage.fetch("a", "1")
+    assert ref["label"][:][[32, 33]] == [32, 33]
+    assert sorted(torch.cat(list(yoga.DataLoader(ref["label"], 8, shuffle=True))).tolist()) == list(range(64))
+    assert len(ref.where("label", lambda y: y > 30)) == 33
+    with pytest.raises(yoga.errors.CorruptError):
+        ref["image"][33]
+
+
+@pytest.mark.damages("a byte of the values is changed")
+def test_lengths_are_found_without_values(tmp_path: Path) -> None:
+    rows = [{"x": np.arange(n, dtype=np.int64) + 10**6} for n in (3000, 0, 5000)]
+    storage = yoga.Storage(tmp_path)
+    schema = yoga.Schema.of(rows[0], ragged=["x"])
+    storage.submit(rows, "a", "1", schema=schema, progress=False)
+    (path,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix != ".json")
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(rows[2]["x"].tobytes()) + 100] ^= 1
+    path.write_bytes(whole)
+    ref = storage.fetch("a", "1")
+    assert ref["x"].lengths(np.array([2, 0, 1, 2])).tolist() == [5000, 3000, 0, 5000]
+    assert len(ref.where("x", lambda x: x.lengths > 100)) == 2
+    with pytest.raises(yoga.errors.CorruptError):
+        ref.where("x", lambda x: x.any(x.values < 0))
+    assert ref["x"].lengths(np.zeros(0, np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (lambda ref: ref.columns(["txt"]), KeyError, "no column 'txt'; there are 'text', "),
+        (lambda ref: ref["meta/none"], KeyError, "no column 'meta/none'; there are 'meta/"),
+        (lambda ref: ref.columns([]), ValueError, "name one or more columns, each once"),
+        (lambda ref: ref.columns(["id", "id"]), ValueError, "each once; found"),
+        (lambda ref: ref.columns("id"), TypeError, r"columns\(\['id'\]\), or by ref\['id'\]"),
+        (lambda ref: ref["id"].lengths(np.arange(2)), TypeError, "not a ragged column"),
+        (lambda ref: ref.where("meta", lambda y: y), ValueError, "several columns; name one of meta/half"),
+        (lambda ref: ref.where("id", lambda y: y), ValueError, "rows 0 to 59 .*it returned int64 of shape"),
+        (lambda ref: ref.where("id", lambda y: y[1:] > 3), ValueError, r"it returned bool of shape \(59,\)"),
+        (lambda ref: ref.where("id", lambda y: None), ValueError, "it returned None"),
+        (
+            lambda ref: ref.where("ids", lambda y: y.any(y.lengths > 3)),
+            ValueError,
+            "a bool for each of the 120",
+        ),
+        (lambda ref: ref.select([0, 60]), IndexError, "row 60 of a dataset of 60"),
+        (lambda ref: ref.order_by("ids"), ValueError, "one number or text a row"),
+        (lambda ref: ref.repeat(-1), ValueError, "times"),
+        (lambda ref: ref.repeat(2**60), ValueError, "more than"),
+        (lambda ref: yoga.concat([]), ValueError, "at least one"),
+        (lambda ref: yoga.concat([ref, [1]]), TypeError, "number 1 is a list"),
+        (lambda ref: yoga.concat([ref, ref["meta"]]), SchemaError, "DataRef 0 has id: int"),
+        (lambda ref: yoga.concat([ref.columns(["id", "text"]), ref.columns(["id"])]), SchemaError, "nest"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    act: Callable[[yoga.DataRef], object], error: type[Exception], text: str, ref: yoga.DataRef
+) -> None:
+    with pytest.raises(error, match=text):
+        act(ref)
+
+
+def test_columns_have_names_only_where_rows_are_known() -> None:
+    class Unknown(yoga.DataRef):
+        def __len__(self) -> int:
+            return 3
+
+        def take(self, rows: Any) -> list[int]:
+            return rows.tolist()
+
+    with pytest.raises(TypeError, match="does not say what its rows look like"):
+        Unknown().columns(["x"])
+    assert list(Unknown().select([2, 0])) == [2, 0]
+    assert list(yoga.concat([Unknown(), Unknown().repeat(2)])) == [0, 1, 2] * 3
+
+
+def test_projections_nest(ref: yoga.DataRef) -> None:
+    assert isinstance(Own()["meta"], ProjectedRef)
+    assert isinstance(Own()["meta"].columns(["half"]), ProjectedRef)
+    whole = Projection.of(SCHEMA, ["meta", "id"])
+    assert whole.columns == (0, 3, 4, 5)
+    assert whole.then(Projection.at(whole.schema, "meta/pair")).columns == (4, 5)
+    assert ref["meta"]["half"].fingerprint == ref["meta/half"].fingerprint != ref["id"].fingerprint
+
+
+# -- where, select, concat, repeat, order_by
+
+
+def test_conditions_see_all_kinds_of_columns(ref: yoga.DataRef) -> None:
+    assert ids(ref.where("text", lambda y: y == "bb")) == [n for n in range(60) if n % 3 == 1 and n % 4 == 2]
+    assert ids(ref.where("meta/half", lambda y: y < 2)) == [0, 1, 2, 3]
+    assert ids(ref.where("meta/pair/1", lambda y: y[:, 0] % 7 == 0)) == list(range(0, 60, 7))
+    found = ref.where(["id", "ids"], lambda c: (c["id"] < 20) & c["ids"].any(c["ids"].values == 3))
+    assert ids(found) == [4, 9, 14, 19]
+    assert ids(ref[:9].where("ids", lambda y: y.all(y.values < 2))) == [0, 1, 2, 5, 6, 7]
+    assert ids(ref[:6].where("ids", lambda y: y.offsets[1:] > 5)) == [3, 4, 5]
+    assert ids(ref[:6].where("id", lambda y: torch.from_numpy(y) > 3)) == [4, 5]
+    nothing = ref.where("id", lambda y: y < 0)
+    assert (len(nothing), list(nothing), nothing.schema) == (0, [], ref.schema)
+    assert list(yoga.DataLoader(nothing, 4, shuffle=True)) == []
+    halves = yoga.from_arrays({"x": torch.arange(5, dtype=torch.bfloat16)})
+    assert len(halves.where("x", lambda x: x > 2)) == 2
+
+
+def test_conditions_are_joined(ref: yoga.DataRef) -> None:
+    both = ref.where("id", lambda y: y % 2 == 0).where("id", lambda y: y % 3 == 0)
+    assert both.whole is ref
+    assert ids(both) == list(range(0, 60, 6))
+    assert both.fingerprint == ref.where("id", lambda y: y % 6 == 0).fingerprint
+
+
+def test_rows_are_ordered(ref: yoga.DataRef) -> None:
+    expected = sorted(ROWS, key=lambda row: row["text"])
+    assert ids(ref.order_by("text")) == ids(expected)
+    assert ids(ref.order_by("text", descending=True)) == ids(
+        sorted(ROWS, key=lambda row: row["text"], reverse=True)
+    )
+    assert ids(ref.order_by("meta/half", descending=True)) == list(range(60))[::-1]
+    assert ids(ref[:0].order_by("id")) == []
+
+
+# -- split
+
+
+def test_splits_are_exact_and_complete(ref: yoga.DataRef) -> None:
+    for shares, counts in [
+        ([0.8, 0.1, 0.1], [48, 6, 6]),
+        ([0.5, 0.49, 0.01], [30, 29, 1]),
+        ([20, 40], [20, 40]),
+    ]:
+        parts = ref.split(shares, seed=3)
+        assert list(map(len, parts)) == counts
+        assert sorted(sum(map(ids, parts), [])) == list(range(60))
+        assert all(ids(part) == sorted(ids(part)) for part in parts)
+    assert ids(ref.split([0.5, 0.5], seed=3)[0]) != ids(ref.split([0.5, 0.5], seed=4)[0])
+    assert ids(ref.split([0.5, 0.5], seed=3)[0]) == ids(ref.split([0.5, 0.5], seed=3)[0])
+    with pytest.warns(UserWarning, match="no row is in part 1"):
+        ref.split([1.0, 0.0])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 300), st.lists(st.integers(0, 20), min_size=1, max_size=5), st.integers(0, 9))
+def test_counts_are_within_one_of_the_shares(length: int, weights: list[int], seed: int) -> None:
+    weights[0] += 1
+    shares = [weight / sum(weights) for weight in weights]
+    ref = yoga.from_arrays({"x": np.arange(length)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parts = ref.split(shares, seed)
+    assert sorted(int(row["x"]) for part in parts for row in part) == list(range(length))
+    assert all(abs(len(part) - share * length) < 1 for part, share in zip(parts, shares, strict=True))
+
+
+def test_rows_of_a_key_stay_together_and_where_they_are(tmp_path: Path) -> None:
+    users = np.random.default_rng(0).integers(-50, 50, 3000)
+    rows = [{"user": user, "name": f"u{user}"} for user in users.tolist()]
+    ref = yoga.Storage(tmp_path).submit(rows, "users", "1", progress=False)
+    for key in ("user", "name"):
+        low, high = ref.split([0.7, 0.3], seed=5, by=key)
+        sides = [{row[key] for row in part} for part in (low, high)]
+        assert not sides[0] & sides[1]
+        assert 0.5 < len(low) / 3000 < 0.9
+        some, _ = ref[:1000].split([0.7, 0.3], seed=5, by=key)
+        assert {int(row["user"]) for row in some} <= {int(row["user"]) for row in low}
+    narrow = yoga.from_arrays({"user": users.astype(np.int8)})
+    assert [int(r["user"]) for r in narrow.split([0.7, 0.3], 5, "user")[0]] == [
+        int(r["user"]) for r in ref.split([0.7, 0.3], 5, "user")[0]
+    ]
+
+
+def test_classes_are_split_alike() -> None:
+    labels = np.repeat([0, 1, 2], [500, 90, 10])[np.random.default_rng(0).permutation(600)]
+    parts = yoga.from_arrays({"label": labels, "x": np.arange(600)}).split(
+        [0.6, 0.4], seed=1, stratify="label"
+    )
+    counts = [np.bincount([int(row["label"]) for row in part], minlength=3).tolist() for part in parts]
+    assert counts == [[300, 54, 6], [200, 36, 4]]
+    assert sorted(int(row["x"]) for part in parts for row in part) == list(range(600))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"shares": [0.5, 0.4]}, ValueError, "must sum to 1"),
+        ({"shares": []}, ValueError, "share of each part"),
+        ({"shares": [1.5, -0.5]}, ValueError, "from 0 to 1"),
+        ({"shares": [30, 20]}, ValueError, "have 50 rows, the DataRef has 60"),
+        ({"shares": [30, 30], "by": "id"}, ValueError, "needs shares"),
+        ({"shares": [30, 30], "stratify": "id"}, ValueError, "needs shares"),
+        ({"shares": [0.5, 0.5], "by": "id", "stratify": "id"}, ValueError, "not both"),
+        ({"shares": [0.5, 0.5], "by": "meta/half"}, TypeError, "integers or text"),
+        ({"shares": [0.5, 0.5], "by": "ids"}, ValueError, "one number or text a row"),
+        ({"shares": [0.5, 0.5], "seed": 0.5}, ValueError, "seed"),
+    ],
+)
+def test_splits_that_cannot_be(
+    arguments: dict[str, Any], error: type[Exception], text: str, ref: yoga.DataRef
+) -> None:
+    with pytest.raises(error, match=text):
+        ref.split(**arguments)
+
+
+# -- laws
+
+
+def views(draw: st.DrawFn, ref: yoga.DataRef, rows: list[int]) -> tuple[yoga.DataRef, list[int]]:
+    """A view of a DataRef, and of the list of its ids."""
+    kind = draw(
+        st.sampled_from(["slice", "where", "select", "concat", "repeat", "order", "split", "columns"])
+    )
+    count = len(rows)
+    if kind == "slice":
+        bounds = st.none() | st.integers(-count - 1, count + 1)
+        cut = slice(draw(bounds), draw(bounds), draw(st.sampled_from([None, 1, 2, 7, -1, -3])))
+        return ref[cut], rows[cut]
+    if kind == "where":
+        by, rest = draw(st.integers(1, 9)), draw(st.integers(0, 3))
+        return ref.where("id", lambda y: y % by >= rest), [row for row in rows if row % by >= rest]
+    if kind == "select":
+        some = draw(st.lists(st.integers(0, count - 1), max_size=9)) if count else []
+        return ref.select(some), [rows[i] for i in some]
+    if kind == "concat":
+        return yoga.concat([ref, ref[::2]]), rows + rows[::2]
+    if kind == "repeat":
+        return ref.repeat(2), rows * 2
+    if kind == "order":
+        return ref.order_by("id", descending=True), sorted(rows, reverse=True)
+    if kind == "split" and count > 5:
+        seed = draw(st.integers(0, 5))
+        kept = ref.split([count - 3, 3], seed)[0]
+        return kept, [rows[i] for i in kept.rows_at(np.arange(count - 3)).tolist()]  # type: ignore[attr-defined]
+    return ref.columns(["id"]), rows
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> Callable[[yoga.DataRef], tuple[yoga.DataRef, list[int]]]:
+    depth = draw(st.integers(1, 4))
+
+    def nested(ref: yoga.DataRef) -> tuple[yoga.DataRef, list[int]]:
+        found = ref, list(range(len(ROWS)))
+        for _ in range(depth):
+            found = views(draw, *found)
+            if len(found[1]) > 400:
+                break
+        return found
+
+    return nested
+
+
+@settings(max_examples=200, deadline=None)
+@given(nest=nests(), data=st.data())
+def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.DataRef) -> None:
+    view, rows = nest(ref)
+    assert len(view) == len(rows)
+    assert ids(view) == rows
+    some = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
+    assert ids(view.take(np.array(some, np.int64))) == [rows[i] for i in some]
+    assert list(view["id"]) == rows
+    starts = view.file_starts
+    assert (starts[0], starts[-1]) == (0, len(rows))
+    assert (np.diff(starts) > 0).all()
+    again = pickle.loads(pickle.dumps(view))
+    assert again.fingerprint == view.fingerprint
+    assert ids(again) == rows
+    if isinstance(view, (RowView, MappedRef)) and rows:
+        behind = view.rows_at(np.arange(len(rows)))
+        places = view.places_of(behind)
+        assert (places <= np.arange(len(rows))).all()
+        assert (view.rows_at(places) == behind).all()
+        below = len(view.whole) if isinstance(view, RowView) else sum(map(len, view.sources))
+        missing = np.setdiff1d(np.arange(below), behind)
+        assert (view.places_of(missing) == -1).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    nest=nests(),
+    shuffle=st.sampled_from([True, "block"]),
+    ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 5])),
+    batch=st.sampled_from([1, 4, 64]),
+    data=st.data(),
+)
+def test_every_row_of_a_nest_once_whoever_goes_on(
+    nest: Any, shuffle: Any, ranks: tuple[int, int], batch: int, data: st.DataObject, ref: yoga.DataRef
+) -> None:
+    view, rows = nest(ref)
+    view = view.columns(["id"])
+    options = {"shuffle": shuffle, "seed": 5, "remainder": "keep"}
+    loaders = [
+        yoga.DataLoader(view, batch, num_replicas=ranks[0], rank=rank, **options) for rank in range(ranks[0])
+    ]
+    steps = data.draw(st.integers(0, len(rows) // (batch * ranks[0])))
+    found: list[int] = []
+    states = []
+    for loader in loaders:
+        batches = iter(loader)
+        for _ in range(steps):
+            found += next(batches)["id"].tolist()
+        states.append(loader.state_dict())
+    for rank in range(ranks[1] if len(found) < len(rows) else 0):
+        loader = yoga.DataLoader(view, batch, num_replicas=ranks[1], rank=rank, **options)
+        loader.load_state_dict(states[0])
+        for more in loader:
+            found += more["id"].tolist()
+    assert sorted(found) == sorted(rows)
+
+
+def test_a_state_is_of_its_view(ref: yoga.DataRef) -> None:
+    views = [
+        ref,
+        ref[:30],
+        ref.where("id", lambda y: y < 30),
+        ref.select(range(30)),
+        ref.repeat(1),
+        ref.repeat(2),
+        ref.columns(["id", "text"]),
+        ref["id"],
+        yoga.concat([ref, ref]),
+        ref.order_by("id", descending=True),
+        *ref.split([0.5, 0.5]),
+    ]
+    names = [view.fingerprint for view in views]
+    assert len(set(names)) == len(names)
+    state = yoga.DataLoader(views[2], 4, shuffle=True, seed=1).state_dict()
+    with pytest.raises(StateError):
+        yoga.DataLoader(views[1], 4, shuffle=True, seed=1).load_state_dict(state)
+
+
+def test_views_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -> None:
+    view = ref.where("id", lambda y: y % 5 == 0).columns(["id", "ids", "text"]).repeat(2)
+    built = yoga.Storage(tmp_path).submit(view, "some", "1", progress=False)
+    assert plain(list(built)) == plain(list(view))
+    assert isinstance(built, VersionRef)
+
+
+def test_views_come_from_worker_processes(ref: yoga.DataRef) -> None:
+    view = yoga.concat([ref.where("id", lambda y: y > 40), ref[:5]]).columns(["id", "text"])
+    loader = yoga.DataLoader(view, 4, shuffle=True, seed=1, num_workers=2)
+    alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
+    assert [plain(batch) for batch in loader] == [plain(batch) for batch in alone]
+
+
+def test_a_view_of_a_billion_rows_is_opened_at_once() -> None:
+    class Huge(yoga.DataRef):
+        def __len__(self) -> int:
+            return 10**9
+
+        def take(self, rows: Any) -> list[int]:
+            return rows.tolist()
+
+        @property
+        def fingerprint(self) -> str:
+            return "huge"
+
+    view = yoga.concat([Huge()[5:].repeat(3), Huge()])[7::2]
+    assert (view[0], view[-1]) == (12, 10**9 - 2)
+    assert view.fingerprint
+    assert len(next(iter(yoga.DataLoader(view, 2, shuffle=True, seed=1)))) == 2

@@ -1,0 +1,82 @@
+"""Rows by number, in the order of a column, or of several DataRefs end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import SchemaError
+from ..reading.dataref import DataRef
+from ..rows.types import Array
+from .mapped import MappedRef
+from .row_map import RowMap
+from .scan import RaggedColumn, scan
+
+__all__ = ["concat", "order_by", "select"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def select(ref: DataRef, rows: Ints) -> DataRef:
+    """These rows, each in 0..len - 1, in this order: see `DataRef.select`."""
+    return MappedRef([ref], RowMap([_small(rows.copy(), len(ref))]))
+
+
+def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
+    """All rows in the order of a column: see `DataRef.order_by`."""
+    found: list[Array] = []
+    for _, _, columns in scan(ref, [name]):
+        values = columns[name]
+        if isinstance(values, RaggedColumn) or values.ndim != 1:
+            raise ValueError(f"order_by({name!r}) needs a column of one number or text a row")
+        found.append(values)
+    values = np.concatenate([np.zeros(0), *found]) if not found else np.concatenate(found)
+    if descending:  # rows of equal values stay in their order
+        order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
+    else:
+        order = np.argsort(values, kind="stable")
+    return MappedRef([ref], RowMap([_small(order, len(ref))]))
+
+
+def _small(numbers: Ints, total: int) -> Ints:
+    """The same numbers, in 32 bits if there are no larger ones."""
+    return numbers.astype(np.uint32) if total <= 2**32 else numbers
+
+
+def concat(refs: Sequence[DataRef]) -> DataRef:
+    """The rows of several DataRefs, one after the other, as one DataRef.
+
+    Args:
+        refs: of rows that look alike; a DataRef may come more than once.
+
+    Raises:
+        SchemaError: their rows differ; names the first column that does.
+        ValueError: there are none.
+
+    Example:
+        >>> low, high = yoga.from_arrays({"x": np.arange(3)}), yoga.from_arrays({"x": np.arange(7, 9)})
+        >>> [int(row["x"]) for row in yoga.concat([low, high])]
+        [0, 1, 2, 7, 8]
+    """
+    found = list(refs)
+    for number, ref in enumerate(found):
+        if not isinstance(ref, DataRef):
+            raise TypeError(f"concat takes DataRefs; number {number} is a {type(ref).__name__}")
+    if not found:
+        raise ValueError("concat needs at least one DataRef")
+    kept = [ref for ref in found if len(ref)] or found[:1]
+    known = [(number, ref.schema) for number, ref in enumerate(kept) if ref.schema is not None]
+    for number, schema in known[1:]:
+        first = known[0][1]
+        if schema == first:
+            continue
+        for one, other in zip(first.columns, schema.columns, strict=False):
+            if one != other:
+                raise SchemaError(f"DataRef {known[0][0]} has {one}, DataRef {number} has {other}")
+        more = [column.name for column in (*first.columns, *schema.columns)]
+        raise SchemaError(
+            f"the rows of DataRef {known[0][0]} and {number} nest differently; their columns are {more[:20]}"
+        )
+    return MappedRef(kept, RowMap([range(sum(map(len, kept)))]))

@@ -1,0 +1,166 @@
+"""A DataRef -> parts of it: each row in exactly one, by shares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order.full import Order, as_int, keyed_bytes
+from ..process.warned import warn_user
+from ..reading.dataref import DataRef
+from ..rows.types import Array
+from .scan import RaggedColumn, scan
+from .selected import SelectedRef
+from .selection import Selection
+
+__all__ = ["split"]
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+_ROWS = 2**16  # at once
+_NEAR = 1e-9  # of 1, which shares sum to
+
+
+def split(
+    ref: DataRef,
+    shares: Sequence[float],
+    seed: int = 0,
+    by: str | None = None,
+    stratify: str | None = None,
+) -> list[DataRef]:
+    """Parts of a DataRef, each row in exactly one: see `DataRef.split`."""
+    seed = as_int("seed", seed)
+    if by is not None and stratify is not None:
+        raise ValueError("split by a key or stratify by a label, not both; split twice for that")
+    counts = _counts_of(shares, len(ref))
+    if by is not None:
+        if counts is not None:
+            raise ValueError("by= needs shares, as rows of a key stay together whatever their number")
+        parts = _by_key(ref, by, list(map(float, shares)), seed)
+    elif stratify is not None:
+        if counts is not None:
+            raise ValueError("stratify= needs shares, of each class")
+        parts = _stratified(ref, stratify, list(map(float, shares)), seed)
+    else:
+        parts = _by_place(len(ref), counts or _exact(list(map(float, shares)), len(ref)), seed)
+    found: list[DataRef] = [SelectedRef(ref, each) for each in Selection.of_parts(parts, len(shares))]
+    empty = [number for number, part in enumerate(found) if not len(part)]
+    if empty and len(ref):
+        warn_user(f"split({list(shares)}) of {len(ref)} rows: no row is in part {empty[0]}")
+    return found
+
+
+def _counts_of(shares: Sequence[float], length: int) -> list[int] | None:
+    """The number of rows of each part, if numbers of rows are given."""
+    if not shares:
+        raise ValueError("split needs the share of each part, such as [0.8, 0.1, 0.1]")
+    if all(isinstance(share, (int, np.integer)) for share in shares) and sum(shares) != 1:
+        counts = [as_int("shares", int(share), low=0) for share in shares]
+        if sum(counts) != length:
+            raise ValueError(f"the parts {counts} have {sum(counts)} rows, the DataRef has {length}")
+        return counts
+    for share in shares:
+        if not 0 <= float(share) <= 1:
+            raise ValueError(f"shares must be from 0 to 1, found {list(shares)}")
+    if abs(float(sum(shares)) - 1) > _NEAR:
+        raise ValueError(f"shares must sum to 1, but {list(shares)} sum to {float(sum(shares))}")
+    return None
+
+
+def _exact(shares: list[float], length: int) -> list[int]:
+    """How many of the rows each part gets: the shares, rounded by the largest remainder."""
+    wanted = [share * length for share in shares]
+    counts = [int(each + _NEAR) for each in wanted]
+    left = sorted(range(len(shares)), key=lambda part: (counts[part] - wanted[part], part))
+    for part in left[: length - sum(counts)]:
+        counts[part] += 1
+    return counts
+
+
+def _by_place(length: int, counts: list[int], seed: int) -> Iterator[Ints]:
+    """The part of each row: the first rows of a shuffle are the first part, and so on."""
+    part_of = _dealt(length, counts, seed)
+    for start in range(0, length, _ROWS):
+        yield part_of(np.arange(start, min(start + _ROWS, length)))
+
+
+def _dealt(length: int, counts: list[int], *key: int | str) -> Callable[[Ints], Ints]:
+    """The part of each of so many rows, at random, exactly as many in each part."""
+    order = Order(length, int.from_bytes(keyed_bytes(8, "split", *key), "little"))
+    ends = np.cumsum(counts)
+
+    def part_of(rows: Ints) -> Ints:
+        found: Ints = np.searchsorted(ends, order.positions(0, rows), "right")
+        return found
+
+    return part_of
+
+
+def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iterator[Ints]:
+    """The part of each row, with the same shares of each class."""
+    sizes: dict[object, int] = {}
+    for labels in _labels(ref, name):
+        for label, count in zip(*_distinct(labels), strict=True):
+            sizes[label] = sizes.get(label, 0) + count
+    part_of = {label: _dealt(size, _exact(shares, size), seed, repr(label)) for label, size in sizes.items()}
+    seen = dict.fromkeys(sizes, 0)
+    for labels in _labels(ref, name):
+        found = np.zeros(len(labels), np.int64)
+        for label, count in zip(*_distinct(labels), strict=True):
+            found[labels == label] = part_of[label](np.arange(seen[label], seen[label] + count))
+            seen[label] += count
+        yield found
+
+
+def _labels(ref: DataRef, name: str) -> Iterator[Array]:
+    for _, _, columns in scan(ref, [name]):
+        labels = columns[name]
+        if isinstance(labels, RaggedColumn) or labels.ndim != 1:
+            raise ValueError(f"{name!r} must hold one number or text a row")
+        if labels.dtype.kind not in "iubO":
+            raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")
+        yield labels
+
+
+def _distinct(labels: Array) -> tuple[list[object], list[int]]:
+    """Each label once, and how often it comes."""
+    found, counts = np.unique(labels, return_counts=True)
+    return found.tolist(), counts.tolist()
+
+
+def _by_key(ref: DataRef, name: str, shares: list[float], seed: int) -> Iterator[Ints]:
+    """The part of each row, by a hash of its key alone: whatever rows come later, it stays."""
+    ends = [round(share * 2**64) for share in np.cumsum(shares)][:-1]
+    bounds = np.array([min(end, 2**64 - 1) for end in ends], np.uint64)
+    key = np.frombuffer(keyed_bytes(16, "split by", seed), "<u8")
+    texts: dict[object, int] = {}
+    for keys in _labels(ref, name):
+        if keys.dtype == object:
+            words = np.array([_text_word(text, key.tobytes(), texts) for text in keys.tolist()], np.uint64)
+        else:
+            words = _mixed(_mixed(keys.astype(np.int64).view(np.uint64) ^ key[0]) ^ key[1])
+        found: Ints = np.searchsorted(bounds, words, "right")
+        yield found
+
+
+def _text_word(text: object, key: bytes, known: dict[object, int]) -> int:
+    """64 bits of a hash of a text."""
+    found = known.get(text)
+    if found is None:
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"a row has the key {text!r:.50}; rows are kept together by integers or text")
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        found = int.from_bytes(hashlib.blake2b(data, digest_size=8, key=key).digest(), "little")
+        known[text] = found
+    return found
+
+
+def _mixed(words: Words) -> Words:
+    """A permutation of 64-bit words (S. Vigna's finalizer of SplitMix64)."""
+    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    found: Words = words ^ words >> np.uint64(31)
+    return found
