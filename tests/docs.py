@@ -98,6 +98,7 @@ def run_examples(module: str, folder: Path) -> None:
     _write_as_tensorpack(old_cache)
     given = {
         "np": np,
+        "yoga": torchyoga,
         "tmp_path": folder,
         "DataLoader": torchyoga.DataLoader,
         "Squares": _Squares,

@@ -13,6 +13,7 @@ import torchyoga as yoga
 
 OF_A_REF = {"class_to_idx", "classes", "features", "file_starts", "fingerprint", "info", "is_thread_safe"}
 OF_A_REF |= {"readahead", "row_bytes", "schema", "stream", "take"}
+OF_A_REF |= {"columns", "lengths", "order_by", "projected", "repeat", "select", "split", "where"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
 
 
@@ -39,8 +40,8 @@ def test_the_package_shows_its_public_names() -> None:
 def test_refs_show_what_is_for_users(tmp_path: Path) -> None:
     ref = yoga.Storage(tmp_path).submit([1, 2, 3], "numbers", "1", progress=False)
     assert shown(Squares()) == OF_A_REF
-    assert shown(Squares()[2:]) == OF_A_REF | {"rows", "whole"}
-    assert shown(ref) == OF_A_REF | {"download", "manifest", "open", "where"}
+    assert shown(Squares()[2:]) == OF_A_REF | {"over", "places_of", "rows", "rows_at", "whole"}
+    assert shown(ref) == OF_A_REF | {"download", "location", "manifest", "open"}
     assert repr(Squares()) == "<Squares: 10 rows>"
     assert repr(Squares()[2:]) == "<Squares: 10 rows>[2:10:1]"
     assert repr(ref).startswith("<DataRef 'numbers' '1': 3 rows, ")

@@ -213,7 +213,7 @@ def test_rows_by_number(ref: yoga.DataRef) -> None:
     for index in (20, -21, [0, 20], [-21]):
         with pytest.raises(IndexError, match="of a dataset of 20 rows"):
             ref[index]
-    for wrong in ("a", 1.0, [0.5], None, [True], [[1]]):
+    for wrong in (1.0, [0.5], None, [True], [[1]]):
         with pytest.raises(TypeError, match="rows are taken by"):
             ref[wrong]
 

@@ -56,7 +56,12 @@ def rows_of_a_dataset() -> None:
     for batch in squares.stream().batches(3):
         assert_type(batch, Sequence[int])
     assert_type(Anything()[3], Any)
-    squares["x"]  # wrong: rows have numbers
+    assert_type(squares["x"], yoga.DataRef)
+    assert_type(squares.where("value", lambda y: y > 3)[3], int)
+    assert_type(squares.select([3])[0], int)
+    assert_type(squares.split([0.5, 0.5])[0][0], int)
+    assert_type(squares.columns(["value"])[3], Any)
+    squares.columns(3)  # wrong: columns have names
     squares[1.5]  # wrong: rows have numbers
     squares.stream(shuffle="rows")  # wrong: True, False or "block"
     text: str = squares[3]  # wrong: a row is an int

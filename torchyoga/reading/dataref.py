@@ -202,7 +202,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(row["x"]) for row in ref.where("y", lambda y: y == 2)]
             [2, 5, 8]
             >>> [int(row["x"]) for row in ref.where(["x", "y"], lambda c: c["x"] < 3 * c["y"])]
-            [1, 2, 4, 5]
+            [1, 2, 5]
         """
         return _views().where(self, names, condition)
 
@@ -263,7 +263,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> ref = yoga.from_arrays({"x": np.arange(10), "user": np.arange(10) // 3})
             >>> [len(part) for part in ref.split([0.8, 0.1, 0.1], seed=7)]
             [8, 1, 1]
-            >>> train, test = ref.split([0.5, 0.5], by="user")
+            >>> train, test = ref.split([0.5, 0.5], seed=1, by="user")
             >>> {int(r["user"]) for r in train} & {int(r["user"]) for r in test}
             set()
         """

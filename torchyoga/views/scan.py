@@ -56,7 +56,11 @@ class RaggedColumn:
         """(B,) which rows have an element for which `are`, as long as `values`, is True.
 
         Example:
-            >>> ref.where("labels", lambda y: y.any(y.values == "pedestrian"))  # doctest: +SKIP
+            >>> rows = [{"boxes": np.arange(n)} for n in (1, 3)]
+            >>> schema = yoga.Schema.of(rows[0], ragged=["boxes"])
+            >>> ref = storage.submit(rows, "boxes", "1", schema=schema)
+            >>> len(ref.where("boxes", lambda y: y.any(y.values == 2)))
+            1
         """
         found: npt.NDArray[np.bool_] = self._counted(are) > 0
         return found
