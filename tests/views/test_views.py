@@ -19,6 +19,7 @@ from torchyoga.errors import SchemaError, StateError
 from torchyoga.reading.dataref import ProjectedRef, RowView
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
+from torchyoga.testing import check_dataref
 from torchyoga.views.mapped import MappedRef
 
 ROWS = [
@@ -410,6 +411,14 @@ def test_every_row_of_a_nest_once_whoever_goes_on(
         for more in loader:
             found += more["id"].tolist()
     assert sorted(found) == sorted(rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(nest=nests())
+def test_nests_keep_the_contract_of_datarefs(nest: Any, ref: yoga.DataRef) -> None:
+    view, _ = nest(ref)
+    check_dataref(view)
+    check_dataref(view["meta"] if "meta" in str(view.schema) else view["id"])
 
 
 def test_a_state_is_of_its_view(ref: yoga.DataRef) -> None:

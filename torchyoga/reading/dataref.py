@@ -174,8 +174,8 @@ class DataRef(ABC, Generic[RowT]):
 
         Example:
             >>> ref = yoga.from_arrays({"image": np.zeros((9, 8)), "label": np.arange(9)})
-            >>> ref.columns(["label"])[3], int(ref["label"][3])
-            ({'label': np.int64(3)}, 3)
+            >>> list(ref.columns(["label"])[3]), int(ref["label"][3])
+            (['label'], 3)
         """
         if isinstance(names, str):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")

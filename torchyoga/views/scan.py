@@ -107,7 +107,8 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     # As `columns` has them: in the order of the schema.
     places = {name: Projection.at(ref.schema, name).columns for name in names}
     together = sorted((name for name in names if name not in ragged), key=places.__getitem__)
-    fixed = ref.columns(together) if together else None
+    # Not by `columns`, a name that subclasses may use for something else.
+    fixed = ref.projected(Projection.of(ref.schema, together)) if together else None
     row_bytes = max(
         1, (fixed.row_bytes if fixed is not None else 0), *(one.row_bytes for one in ragged.values())
     )
