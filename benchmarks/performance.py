@@ -447,6 +447,7 @@ def write_page(found: dict[str, Any]) -> None:
         "building": as_table([HEADING, *found["building"]]),
         "frameworks": as_table([HEADING, *found["frameworks"]]),
         "remote": as_table([HEADING, *found["remote"]]),
+        "views": as_table([HEADING, *found["views"]]),
     }
     put_tables(tables)
     draw(found["curve"])

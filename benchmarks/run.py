@@ -30,6 +30,7 @@ import performance
 import remote
 import torch
 import torch.utils.data
+import views
 from common import BATCH, NaiveLmdb, epoch, interleaved, ratio, take_limit, write_naive
 
 import torchyoga as yoga
@@ -316,7 +317,8 @@ def main() -> None:
     builds = building.measure(few)
     others = frameworks.in_processes(few)
     far = remote.measure(few)
-    show([performance.HEADING, *engine, *builds, *others, *far])
+    shown = views.measure(few)
+    show([performance.HEADING, *engine, *builds, *others, *far, *shown])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -329,6 +331,7 @@ def main() -> None:
         "building": builds,
         "frameworks": others,
         "remote": far,
+        "views": shown,
     }
     (results / "latest.json").write_text(json.dumps(found, indent=1))
     performance.write_page(found)
