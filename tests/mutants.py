@@ -56,7 +56,8 @@ ROOMS = {
     "sampling/ordered": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
     "order/states_v1 views/mapped sampling/seeding",
     "sampling/row_iterator": "sampling/sampler reading/readahead sampling/stories loading/loader",
-    "sampling/batch_sampler": "sampling/sampler sampling/ranks loading/loader sampling/stories",
+    "sampling/batch_sampler": "sampling/sampler sampling/ranks loading/loader sampling/stories "
+    "trainers/hooks",
     "sampling/replay": "sampling/replay sampling/foreign loading/loader sampling/seeding",
     "rows/block": "rows/block rows/collate formats/formats reading/reader storage/build adapters/arrays "
     "adapters/torch formats/odd_sizes",

@@ -105,6 +105,33 @@ def test_rows_are_copied_when_they_are_added(buffer: Any) -> None:
     assert [float(row["x"].reshape(-1)[0]) for row in Rows(collector.take())] == [0, 1, 2]
 
 
+TORCH_DTYPES = (
+    "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64 complex64 complex128 "
+    "bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"
+)
+
+
+@pytest.mark.parametrize("name", TORCH_DTYPES.split())
+def test_tensors_of_every_type_come_back(name: str) -> None:
+    tensor = torch.arange(48, dtype=torch.uint8).view(getattr(torch, name))
+    rows = [{"x": tensor[:2]}, {"x": tensor[1:3]}]
+    (column,) = block_of(rows).schema.columns
+    assert column.dtype == name
+    for found, row in zip(Rows(block_of(rows)).exact(), rows, strict=True):
+        assert found["x"].dtype == row["x"].dtype
+        assert found["x"].view(torch.uint8).tolist() == row["x"].view(torch.uint8).tolist()
+
+
+def test_rows_are_a_sequence() -> None:
+    rows = Rows(block_of([{"x": n} for n in range(7)]))
+    assert repr(rows) == "<7 rows>"
+    assert [row["x"] for row in rows[::2]] == [0, 2, 4, 6]
+    assert [row["x"] for row in rows[5:1:-2]] == [5, 3]
+    assert [row["x"] for row in rows[2:4]] == [2, 3]
+    assert list(rows[4:2]) == []
+    assert rows[-1]["x"] == 6
+
+
 def test_negated_and_conjugated_tensors_are_stored_with_their_values() -> None:
     numbers = torch.tensor([1 + 2j, 3 - 4j])
     conjugated, negated = numbers.conj(), numbers.conj().imag
@@ -115,10 +142,23 @@ def test_negated_and_conjugated_tensors_are_stored_with_their_values() -> None:
     assert found["negated"].tolist() == [-2, 4]
 
 
+class Marked(torch.Tensor):
+    """A tensor of a type of its own."""
+
+
+class HasArray:
+    """What other libraries' arrays have."""
+
+    def __array__(self) -> np.ndarray:
+        return np.zeros(3)
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"a": {"b": object()}}, r"at 'a/b': a value of type object cannot be kept"),
+        ({"a": {"b": object()}}, r"at 'a/b': a value of type object cannot be kept; rows are made of dict"),
+        ([1, HasArray()], r"type .*HasArray cannot be kept; turn it into an array with numpy.asarray"),
+        (torch.zeros(2).as_subclass(Marked), r"use \.as_subclass\(torch\.Tensor\)"),
         ([1, {2, 3}], r"at '1': a value of type set"),
         (np.array([None]), r"at 'value': an array of dtype object"),
         (np.zeros(2, [("a", "i4")]), "turn structured arrays into a dict"),
