@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,36 @@ def test_an_overwrite_whose_builder_was_taken_for_dead_loses_no_version(
     assert list(first.submit(OURS, "a", "1", overwrite=True)) == OURS
     assert stall.has_begun
     assert ("sending them again" in caplog.text) == (what == "cleaned")
+    assert {record.name for record in caplog.records} == {"torchyoga"}
     whole(machine("other"), OURS)
+
+
+@pytest.mark.parametrize("what", ["removed", "replaced"])
+def test_a_version_that_is_removed_once_it_is_published_is_not_sent_again(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first stalls just after it has created the manifest."""
+    url = f"memory://{uuid.uuid4().hex}"
+    first, second = (yoga.Storage(url, cache_dir=tmp_path / name, timeout=60) for name in ("first", "second"))
+    for storage in (first, second):
+        storage._store._lease_seconds = 0.1  # type: ignore[attr-defined]
+    create, stopped = Remote.create, []
+
+    def create_and_stall(self: Remote, name: str, data: bytes) -> None:
+        create(self, name, data)
+        if name == "a/1/manifest.json" and not stopped:
+            stopped.append(True)
+            second.remove("a", "1")
+            if what == "replaced":
+                second.submit(THEIRS, "a", "1")
+
+    monkeypatch.setattr(Remote, "create", create_and_stall)
+    first.submit(OURS, "a", "1")
+    assert stopped
+    if what == "removed":
+        assert second.list() == []
+    else:
+        whole(second, THEIRS)
 
 
 def test_claims_are_numbered_on_after_a_clean(machine: Machine) -> None:

@@ -190,6 +190,8 @@ def test_replaced_files_are_cleaned_after_the_grace(
     remote.write("a/1/0123456789abcdef-00000.mdb", b"of an upload that was never finished")
     remote.write("b/2/0123456789abcdef-00000.mdb", b"likewise")
     remote.write("a/1/notes.txt", b"another program's file")
+    for number in (1, 2):  # a process ended between its claim and the removal of the one before
+        remote.write(f".leases/c/3/0000000{number}.json", b"a claim")
     later = remote.now() + 3600
     monkeypatch.setattr(Remote, "now", lambda self: later)
     assert storage.clean(grace=7200) == []
@@ -198,6 +200,7 @@ def test_replaced_files_are_cleaned_after_the_grace(
     assert sorted(remote.find("a")) == sorted(
         ["1/manifest.json", "1/notes.txt", f"1/{storage.fetch('a', '1').manifest.files[0].name}"]  # type: ignore[attr-defined]
     )
+    assert list(remote.find(".leases/c")) == ["3/00000002.json"]  # no other builder gets its number
     assert list(machine("there").fetch("a", "1")) == [3]
 
 
@@ -216,20 +219,31 @@ def test_overwriting_with_an_empty_dataset_leaves_nothing_of_the_old_version(
     storage.clean(grace=60)
     assert list(remote.find("a")) == ["1/manifest.json"]
     storage.check("a", "1")
+    # What is left of an upload does not look like a whole build of a version without files.
+    remote.write("a/1/0123456789abcdef-00001.mdb", b"of an upload that was never finished")
+    storage.clean(grace=60)
+    assert list(remote.find("a")) == ["1/manifest.json"]
 
 
 def test_clean_does_not_read_versions_that_have_nothing_to_remove(
-    proxy: Proxy, bucket: str, tmp_path: Path
+    proxy: Proxy, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from torchyoga.stores.objects import Remote
+
     storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here", lease_seconds=60)
+    later = storage._store._remote.now() + 3600  # type: ignore[attr-defined]
     counts = []
     for numbers in (range(2), range(2, 8)):
         for number in numbers:
             storage.submit([number], "a", str(number))
-        proxy.clear()
-        assert storage.clean() == []
-        counts.append(len(proxy.requests))
-    assert counts[0] == counts[1] < 10
+        with monkeypatch.context() as patched:
+            for grace in (86400, 60):  # the versions are younger, and older
+                proxy.clear()
+                assert storage.clean(grace) == []
+                counts.append(len(proxy.requests))
+                patched.setattr(Remote, "now", lambda self: later)
+    assert counts[0] == counts[2] < 10
+    assert counts[1] == counts[3] < 10
 
 
 def test_clean_does_not_end_uploads_of_others(
@@ -319,8 +333,52 @@ def test_a_build_under_way_is_not_cleaned(machine: Machine) -> None:
     remote = storage._store._remote  # type: ignore[attr-defined]
     with storage._store.lock("a", "1"):
         remote.write("a/1/0123456789abcdef-00000.mdb", b"being uploaded")
-        assert not [name for name in storage.clean(grace=0) if name.startswith("a/")]
+        clock = ".leases/clock-0123456789abcdef"  # another process is about to look at its time
+        remote.write(clock, b"")
+        removed = storage.clean(grace=0)
+        assert not [name for name in removed if name.startswith("a/") or name == clock]
         assert "1/0123456789abcdef-00000.mdb" in remote.find("a")
+        assert remote.find_one(clock) is not None
+
+
+def test_remove_leaves_what_another_builder_is_about_to_publish(
+    proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
+    storage = storages(f"s3://{bucket}/p", proxy.storage_options, tmp_path)("here")
+    remote = storage._store._remote  # type: ignore[attr-defined]
+    theirs = "a/1/0123456789abcdef-00000.mdb"
+    storage.submit([1, 2], "a", "1")
+    remote.write(theirs, b"being uploaded")
+    storage.remove("a", "1")
+    assert [name for name in remote.find() if name.startswith("a/")] == [theirs]
+    assert not proxy.seen("DELETE", "manifest.json.new")  # what is not listed costs no request
+    # A directory that another tool has uploaded may hold it; and no build is known of a damaged manifest.
+    remote.write("a/1/manifest.json.new", b"{}")
+    remote.write("a/1/manifest.json", b"{}")
+    storage.remove("a", "1")
+    assert remote.find("a") == {}
+
+
+@pytest.mark.parametrize("left", [None, b"half"])
+def test_a_file_that_has_not_arrived_is_sent_again_before_the_version_is_published(
+    left: bytes | None, machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store has said that it had taken it."""
+    from torchyoga.stores.objects import Remote
+
+    put, lost = Remote.put, []
+
+    def put_in_vain(self: Remote, path: str, name: str) -> None:
+        put(self, path, name)
+        if not lost:
+            lost.append(name)
+            self.delete([name]) if left is None else self.write(name, left)
+
+    monkeypatch.setattr(Remote, "put", put_in_vain)
+    assert list(machine("here").submit([1, 2], "a", "1")) == [1, 2]
+    assert len(lost) == 1
+    assert "sending them again" not in caplog.text
+    assert list(machine("there").fetch("a", "1")) == [1, 2]
 
 
 def test_a_version_published_while_it_is_cleaned_stays_whole(
@@ -639,6 +697,14 @@ def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
             with pytest.raises(errors.RemoteError, match="can only be read"):
                 write()
         assert same(there.copy("a/b #1", "1%", to=yoga.Storage(tmp_path / "copy")))
+        (path,) = (local.path / "c" / "1").glob("*.mdb")
+        nbytes = path.stat().st_size
+        with open(path, "ab") as file:
+            file.write(b"x")  # pages of links do not say how large the files are
+        store = there._store
+        problem = f"{path.name} has {nbytes + 1} bytes, the manifest says {nbytes}"
+        assert store.check_files(store.manifest("c", "1")) == [problem]
+        os.truncate(path, nbytes)
 
 
 # -- damage
