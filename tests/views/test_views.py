@@ -20,6 +20,7 @@ from torchyoga.reading.dataref import ProjectedRef, RowView
 from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
+from torchyoga.views import split
 from torchyoga.views.mapped import MappedRef
 
 ROWS = [
@@ -157,6 +158,8 @@ def test_lengths_are_found_without_values(tmp_path: Path) -> None:
         (lambda ref: ref.repeat(2**60), ValueError, "more than"),
         (lambda ref: yoga.concat([]), ValueError, "at least one"),
         (lambda ref: yoga.concat([ref, [1]]), TypeError, "number 1 is a list"),
+        (lambda ref: yoga.concat(ref), TypeError, "a list of DataRefs"),
+        (lambda ref: ref.where([], lambda c: c), ValueError, "at least one column"),
         (lambda ref: yoga.concat([ref, ref["meta"]]), SchemaError, "DataRef 0 has id: int"),
         (lambda ref: yoga.concat([ref.columns(["id", "text"]), ref.columns(["id"])]), SchemaError, "nest"),
     ],
@@ -293,8 +296,8 @@ def test_classes_are_split_alike() -> None:
         ({"shares": []}, ValueError, "share of each part"),
         ({"shares": [1.5, -0.5]}, ValueError, "from 0 to 1"),
         ({"shares": [30, 20]}, ValueError, "have 50 rows, the DataRef has 60"),
-        ({"shares": [30, 30], "by": "id"}, ValueError, "needs shares"),
-        ({"shares": [30, 30], "stratify": "id"}, ValueError, "needs shares"),
+        ({"shares": [30, 30], "by": "id"}, ValueError, "need shares"),
+        ({"shares": [30, 30], "stratify": "id"}, ValueError, "need shares"),
         ({"shares": [0.5, 0.5], "by": "id", "stratify": "id"}, ValueError, "not both"),
         ({"shares": [0.5, 0.5], "by": "meta/half"}, TypeError, "integers or text"),
         ({"shares": [0.5, 0.5], "by": "ids"}, ValueError, "one number or text a row"),
@@ -306,6 +309,112 @@ def test_splits_that_cannot_be(
 ) -> None:
     with pytest.raises(error, match=text):
         ref.split(**arguments)
+
+
+def test_parts_are_split_again_by_the_same_key_and_seed(tmp_path: Path) -> None:
+    users = np.arange(6000) // 3
+    ref = yoga.from_arrays({"user": users, "x": np.arange(6000)})
+    train, rest = ref.split([0.8, 0.2], by="user")
+    for view in (rest, rest.where("x", lambda x: x >= 0), rest[:], train, rest.columns(["user"])):
+        some, others = view.split([0.5, 0.5], by="user")
+        assert 0.4 < len(some) / len(view) < 0.6
+        more, _ = some.split([0.5, 0.5], by="user")
+        assert 0.35 < len(more) / len(some) < 0.65
+    # Rows that come later move nobody, in parts of parts, too.
+    early = ref[:3000].split([0.8, 0.2], by="user")[1].split([0.5, 0.5], by="user")[0]
+    late = rest.split([0.5, 0.5], by="user")[0]
+    assert {int(user) for user in early["user"]} <= {int(user) for user in late["user"]}
+
+
+@pytest.mark.parametrize("sizes", [[3] * 200, [300] + [1] * 300, [4] * 150, [1, 2, 5, 92]])
+@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.9, 0.1], [0.6, 0.3, 0.1]])
+def test_each_class_and_all_rows_have_their_shares(sizes: list[int], shares: list[float]) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    parts = yoga.from_arrays({"label": labels, "x": np.arange(len(labels))}).split(
+        shares, 2, stratify="label"
+    )
+    counts = np.stack(
+        [np.bincount([int(y) for y in part["label"]], minlength=len(sizes)) for part in parts], 1
+    )
+    assert (counts.sum(1) == sizes).all()
+    assert (np.abs(counts - np.outer(sizes, shares)) < 1).all()
+    assert (np.abs(counts.sum(0) - len(labels) * np.array(shares)) <= 2).all()
+
+
+def test_shares_may_be_arrays_and_sum_to_1_nearly() -> None:
+    ref = yoga.from_arrays({"x": np.arange(10)})
+    for shares in (np.array([0.8, 0.2]), torch.tensor([0.75, 0.25]), (share for share in (0.8, 0.2))):
+        assert sum(map(len, ref.split(shares))) == 10
+    assert [len(part) for part in ref.split(np.array([7, 3]))] == [7, 3]
+    assert split._exact([0.9999999991], 1_200_000_000) == [1_200_000_000]
+    assert sum(split._exact([0.5, 0.4999999991], 3_000_000_000)) == 3_000_000_000
+
+
+def test_places_of_rows_that_are_not_there(ref: yoga.DataRef) -> None:
+    wanted = np.array([3, -1, 60, 2**33, -(2**40)])
+    for view in (
+        ref[1:50:2],
+        ref.where("id", lambda y: y % 3 == 0),
+        ref.where("id", lambda y: y < 9),
+        ref.where("id", lambda y: y == 3),
+        ref.select([5, 3]),
+        ref.repeat(2),
+        yoga.concat([ref[:5], ref[:0]]),
+    ):
+        places = view.places_of(wanted)  # type: ignore[attr-defined]
+        assert (places.dtype, places[0] >= 0) == (np.int64, True)
+        assert places[1:].tolist() == [-1] * 4
+        assert view.places_of(np.array([3], np.uint32)).tolist() == [places[0]]  # type: ignore[attr-defined]
+
+
+def test_lists_that_are_ranges_are_kept_as_ranges(ref: yoga.DataRef) -> None:
+    down = ref.select(range(9, -1, -1))
+    assert isinstance(down, MappedRef)
+    assert down.rows.pieces == (range(9, -1, -1),)
+    assert ids(down) == list(range(9, -1, -1))
+
+
+def test_fingerprints_of_deep_nests_are_found_at_once(ref: yoga.DataRef) -> None:
+    view = ref
+    for _ in range(60):
+        view = view[1:].repeat(1) if len(view) > 1 else view
+    assert view.fingerprint
+
+
+def test_datasets_of_users_are_scanned_as_they_are() -> None:
+    class Odd(Own):
+        columns = ("id", "text")
+        most = 0
+
+        def take(self, rows: Any) -> list[Any]:
+            Odd.most = max(Odd.most, len(rows))
+            return [{**row, "image": np.zeros(2**16, np.uint8)} for row in super().take(rows % 60)]
+
+        def __len__(self) -> int:
+            return 3000
+
+        def __getitem__(self, index: Any) -> Any:
+            return "something else"
+
+        @property
+        def schema(self) -> yoga.Schema:
+            return yoga.Schema.of({**ROWS[0], "image": np.zeros(2**16, np.uint8)}, ragged=["ids"])
+
+    assert len(Odd().where("id", lambda y: y < 5)) == 250
+    assert Odd.most <= 2**25 // 2**16  # rows of 64 KiB
+
+
+def test_masked_values_are_not_selected() -> None:
+    ref = yoga.from_arrays({"x": np.arange(10)})
+    found = ref.where("x", lambda x: np.ma.masked_where(x > 4, x) > 2)
+    assert [int(row["x"]) for row in found] == [3, 4]
+
+
+def test_a_version_without_rows_has_views(tmp_path: Path) -> None:
+    nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
+    assert len(nothing.where("x", lambda x: x > 3)) == 0
+    assert [len(part) for part in nothing.split([0.5, 0.5], by="x")] == [0, 0]
+    assert len(nothing.order_by("x")) == len(nothing.repeat(3)) == 0
 
 
 # -- laws

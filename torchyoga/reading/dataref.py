@@ -253,7 +253,7 @@ class DataRef(ABC, Generic[RowT]):
             seed: any int; another one makes other parts.
             by: a column of integers or text: all rows with the same value are in one part, which depends on
                 the value alone. So rows that are added later move nobody, and the shares are approximate.
-            stratify: a column of integers or text: each part has the same shares of each of its values.
+            stratify: a column of integers or text: each part has its share of each of the values, to a row.
 
         Raises:
             ValueError: shares that do not sum to 1, or numbers that do not sum to the number of rows.
@@ -497,7 +497,7 @@ class SlicedRef(RowView[RowT]):
 
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of the whole come in the slice; -1 for those that do not."""
-        places, rest = np.divmod(rows - self.rows.start, self.rows.step)
+        places, rest = np.divmod(rows.astype(np.int64, copy=False) - self.rows.start, self.rows.step)
         places[(rest != 0) | (places < 0) | (places >= len(self))] = -1
         return places
 
@@ -516,9 +516,10 @@ class SlicedRef(RowView[RowT]):
     @property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the whole's and the slice."""
-        if self.whole.fingerprint is None:
+        whole = self.whole.fingerprint
+        if whole is None:
             return None
-        text = f"{self.whole.fingerprint} {self.rows.start} {self.rows.stop} {self.rows.step}"
+        text = f"{whole} {self.rows.start} {self.rows.stop} {self.rows.step}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:

@@ -60,6 +60,8 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
         >>> [int(row["x"]) for row in yoga.concat([low, high])]
         [0, 1, 2, 7, 8]
     """
+    if isinstance(refs, DataRef):
+        raise TypeError("concat takes a list of DataRefs, such as [one, other]")
     found = list(refs)
     for number, ref in enumerate(found):
         if not isinstance(ref, DataRef):

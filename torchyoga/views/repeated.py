@@ -39,7 +39,9 @@ class RepeatedRef(RowView):
 
     def places_of(self, rows: Ints) -> Ints:
         """Where rows of the whole come first: at the same numbers."""
-        return rows.copy() if self.times else np.full(len(rows), -1)
+        are_there = (rows >= 0) & (rows < len(self.whole)) & (self.times > 0)
+        found: Ints = np.where(are_there, rows, -1)
+        return found
 
     def over(self, whole: DataRef) -> DataRef:
         """As often another DataRef."""
@@ -54,9 +56,10 @@ class RepeatedRef(RowView):
     @property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the whole's and how often."""
-        if self.whole.fingerprint is None:
+        whole = self.whole.fingerprint
+        if whole is None:
             return None
-        text = f"{self.whole.fingerprint} times {self.times}"
+        text = f"{whole} times {self.times}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:

@@ -96,7 +96,9 @@ class RowMap:
                 places, rest = np.divmod(rows - piece.start, piece.step)
                 is_here = (rest == 0) & (places >= 0) & (places < len(piece))
             else:
-                nth = np.minimum(np.searchsorted(ascending, rows), len(piece) - 1)
+                # In the type of the list, which would be converted as a whole otherwise.
+                wanted = np.clip(rows, 0, int(ascending[-1])).astype(ascending.dtype)
+                nth = np.searchsorted(ascending, wanted)
                 is_here, places = ascending.take(nth) == rows, order.take(nth)
             found[is_here] = start + places[is_here]
         return found
@@ -186,7 +188,7 @@ def _as_range(piece: Piece) -> Piece:
     if count == 1:
         return range(first, first + 1)
     step = int(piece[1]) - first
-    if step and last - first == step * (count - 1) and bool((np.diff(piece) == step).all()):
+    if step and last - first == step * (count - 1) and bool((np.diff(piece.astype(np.int64)) == step).all()):
         return range(first, last + step, step)
     return piece
 

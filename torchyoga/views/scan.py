@@ -14,13 +14,14 @@ from ..reading.dataref import DataRef
 from ..rows.block import Data, leaf_values
 from ..rows.collector import block_of
 from ..rows.projection import Projection
-from ..rows.schema import Column
+from ..rows.schema import Column, Schema
 from ..rows.types import Array
 
 __all__ = ["RaggedColumn", "Scanned", "scan"]
 
 Ints = npt.NDArray[np.int64]
 _ROWS, _BYTES = 2**16, 2**25  # at once, at most
+_RAGGED_BYTES = 2**15  # of a ragged value, where they are not known
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}
 
 
@@ -96,23 +97,27 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         TypeError: it is not known what a row looks like.
         ValueError: a name is that of a container of columns.
     """
-    alone = {name: ref[name] for name in names}
-    assert ref.schema is not None, "else columns have no names"
+    if not names:
+        raise ValueError("name at least one column")
+    schema = ref.schema
+    if schema is None:
+        if not len(ref):
+            return  # a version without rows, which has no schema
+        raise TypeError(f"{ref!r} does not say what its rows look like: its schema is None")
+    # Not by `ref[name]` or `columns`, which subclasses may have made something else of.
+    places = {name: Projection.at(schema, name) for name in names}
+    alone = {name: ref.projected(place) for name, place in places.items()}
     for name, one in alone.items():
         assert one.schema is not None, "else it has no columns"
         if one.schema.tree.kind != "leaf":
             inside = [f"{name}/{column.name}" for column in one.schema.columns]
             raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
     ragged = {name: one for name, one in alone.items() if _column(one).is_ragged and not _is_text(one)}
-    # As `columns` has them: in the order of the schema.
-    places = {name: Projection.at(ref.schema, name).columns for name in names}
-    together = sorted((name for name in names if name not in ragged), key=places.__getitem__)
-    # Not by `columns`, a name that subclasses may use for something else.
-    fixed = ref.projected(Projection.of(ref.schema, together)) if together else None
-    row_bytes = max(
-        1, (fixed.row_bytes if fixed is not None else 0), *(one.row_bytes for one in ragged.values())
-    )
-    step = max(1, min(_ROWS, _BYTES // row_bytes))
+    # As a projection has them: in the order of the schema.
+    together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
+    fixed = ref.projected(Projection.of(schema, together)) if together else None
+    read = [*ragged.values(), *([fixed] if fixed is not None else [])]
+    step = max(1, min(_ROWS, _BYTES // max(1, *(one.row_bytes or _row_bytes(schema) for one in read))))
     for start in range(0, len(ref), step):
         rows = np.arange(start, min(start + step, len(ref)))
         found: dict[str, Scanned] = {name: RaggedColumn(one, rows) for name, one in ragged.items()}
@@ -121,6 +126,11 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
             for name, column, data in zip(together, block.schema.columns, block.data, strict=True):
                 found[name] = _array(column, data, len(rows))
         yield start, start + len(rows), found
+
+
+def _row_bytes(schema: Schema) -> int:
+    """Bytes of a row of a DataRef that does not say it, and may read whole rows."""
+    return sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in schema.columns)
 
 
 def _column(one: DataRef) -> Column:

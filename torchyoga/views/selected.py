@@ -23,11 +23,13 @@ class SelectedRef(RowView):
     Args:
         whole: the other DataRef.
         selection: which of its rows.
+        splits: the splits by a key whose parts it is of, and which part of each.
     """
 
-    def __init__(self, whole: DataRef, selection: Selection) -> None:
+    def __init__(self, whole: DataRef, selection: Selection, splits: tuple[str, ...] = ()) -> None:
         super().__init__(whole)
         self.selection = selection
+        self.splits = splits
 
     def __len__(self) -> int:
         return len(self.selection)
@@ -42,7 +44,7 @@ class SelectedRef(RowView):
 
     def over(self, whole: DataRef) -> DataRef:
         """The same selection from another DataRef."""
-        return SelectedRef(whole, self.selection)
+        return SelectedRef(whole, self.selection, self.splits)
 
     @property
     def file_starts(self) -> Ints:

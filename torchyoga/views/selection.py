@@ -105,6 +105,12 @@ class Selection:
 
     def places(self, rows: Ints) -> Ints:
         """The place of each of these rows (B,) among the selected; -1 for a row that is not selected."""
+        are_there = (rows >= 0) & (rows < self.total)
+        if not are_there.all():
+            places = np.full(len(rows), -1)
+            places[are_there] = self.places(rows[are_there])
+            return places
+        rows = rows.astype(np.int64, copy=False)
         places = self._form.before(rows)
         places[~self._form.has(rows)] = -1
         return places

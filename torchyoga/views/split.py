@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..order.full import Order, as_int, keyed_bytes
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, RowView
 from ..rows.types import Array
 from .scan import RaggedColumn, scan
 from .selected import SelectedRef
@@ -33,23 +34,41 @@ def split(
 ) -> list[DataRef]:
     """Parts of a DataRef, each row in exactly one: see `DataRef.split`."""
     seed = as_int("seed", seed)
+    shares = shares.tolist() if isinstance(shares, (np.ndarray, torch.Tensor)) else list(shares)
     if by is not None and stratify is not None:
         raise ValueError("split by a key or stratify by a label, not both; split twice for that")
     counts = _counts_of(shares, len(ref))
+    if counts is not None and (by is not None or stratify is not None):
+        raise ValueError("by= and stratify= need shares of the rows, not their numbers")
+    splits: tuple[str, ...] = ()
     if by is not None:
-        if counts is not None:
-            raise ValueError("by= needs shares, as rows of a key stay together whatever their number")
-        parts = _by_key(ref, by, list(map(float, shares)), seed)
+        splits = _splits_above(ref)
+        parts = _by_key(ref, by, list(map(float, shares)), seed, splits)
+        splits += (f"{by} {seed} {shares}",)
     elif stratify is not None:
-        if counts is not None:
-            raise ValueError("stratify= needs shares, of each class")
         parts = _stratified(ref, stratify, list(map(float, shares)), seed)
     else:
         parts = _by_place(len(ref), counts or _exact(list(map(float, shares)), len(ref)), seed)
-    found: list[DataRef] = [SelectedRef(ref, each) for each in Selection.of_parts(parts, len(shares))]
+    found: list[DataRef] = [
+        SelectedRef(ref, each, splits and (*splits[:-1], f"{splits[-1]} {number}"))
+        for number, each in enumerate(Selection.of_parts(parts, len(shares)))
+    ]
     empty = [number for number, part in enumerate(found) if not len(part)]
     if empty and len(ref):
-        warn_user(f"split({list(shares)}) of {len(ref)} rows: no row is in part {empty[0]}")
+        warn_user(f"split({shares}) of {len(ref)} rows: no row is in part {empty[0]}")
+    return found
+
+
+def _splits_above(ref: DataRef) -> tuple[str, ...]:
+    """The splits by a key whose parts a DataRef is of.
+
+    They are mixed into the next hash: by the same one, all keys of a part would be on one side again.
+    """
+    found: tuple[str, ...] = ()
+    while isinstance(ref, RowView):
+        if isinstance(ref, SelectedRef):
+            found = ref.splits + found
+        ref = ref.whole
     return found
 
 
@@ -70,13 +89,19 @@ def _counts_of(shares: Sequence[float], length: int) -> list[int] | None:
     return None
 
 
-def _exact(shares: list[float], length: int) -> list[int]:
-    """How many of the rows each part gets: the shares, rounded by the largest remainder."""
+def _exact(shares: list[float], length: int, behind: list[float] | None = None) -> list[int]:
+    """How many of the rows each part gets: its share, rounded down or up.
+
+    Rows that are left go to the parts with the largest remainders, or to those that are most `behind`.
+    """
     wanted = [share * length for share in shares]
     counts = [int(each + _NEAR) for each in wanted]
-    left = sorted(range(len(shares)), key=lambda part: (counts[part] - wanted[part], part))
-    for part in left[: length - sum(counts)]:
+    rest = [each - count for each, count in zip(wanted, counts, strict=True)]
+    some = [part for part in range(len(shares)) if rest[part] > _NEAR]
+    some.sort(key=lambda part: (-(rest if behind is None else behind)[part], part))
+    for part in some[: length - sum(counts)]:
         counts[part] += 1
+    counts[counts.index(max(counts))] += length - sum(counts)  # of shares that sum to 1 only nearly
     return counts
 
 
@@ -100,19 +125,29 @@ def _dealt(length: int, counts: list[int], *key: int | str) -> Callable[[Ints], 
 
 
 def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iterator[Ints]:
-    """The part of each row, with the same shares of each class."""
+    """The part of each row, with its share of each class in each part, and of all rows."""
     sizes: dict[object, int] = {}
     for labels in _labels(ref, name):
-        for label, count in zip(*_distinct(labels), strict=True):
+        found, counts = np.unique(labels, return_counts=True)
+        for label, count in zip(found.tolist(), counts.tolist(), strict=True):
             sizes[label] = sizes.get(label, 0) + count
-    part_of = {label: _dealt(size, _exact(shares, size), seed, repr(label)) for label, size in sizes.items()}
+    part_of: dict[object, Callable[[Ints], Ints]] = {}
+    behind = [0.0] * len(shares)  # how many rows each part should have, and has not
+    for label in sorted(sizes, key=lambda label: keyed_bytes(8, "class", seed, repr(label))):
+        size = sizes[label]
+        behind = [rows + share * size for rows, share in zip(behind, shares, strict=True)]
+        dealt = _exact(shares, size, behind)
+        behind = [rows - count for rows, count in zip(behind, dealt, strict=True)]
+        part_of[label] = _dealt(size, dealt, seed, repr(label))
     seen = dict.fromkeys(sizes, 0)
     for labels in _labels(ref, name):
-        found = np.zeros(len(labels), np.int64)
-        for label, count in zip(*_distinct(labels), strict=True):
-            found[labels == label] = part_of[label](np.arange(seen[label], seen[label] + count))
-            seen[label] += count
-        yield found
+        found, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        places = np.split(np.argsort(inverse.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
+        parts = np.zeros(len(labels), np.int64)
+        for label, rows in zip(found.tolist(), places, strict=True):
+            parts[rows] = part_of[label](np.arange(seen[label], seen[label] + len(rows)))
+            seen[label] += len(rows)
+        yield parts
 
 
 def _labels(ref: DataRef, name: str) -> Iterator[Array]:
@@ -125,17 +160,13 @@ def _labels(ref: DataRef, name: str) -> Iterator[Array]:
         yield labels
 
 
-def _distinct(labels: Array) -> tuple[list[object], list[int]]:
-    """Each label once, and how often it comes."""
-    found, counts = np.unique(labels, return_counts=True)
-    return found.tolist(), counts.tolist()
-
-
-def _by_key(ref: DataRef, name: str, shares: list[float], seed: int) -> Iterator[Ints]:
+def _by_key(
+    ref: DataRef, name: str, shares: list[float], seed: int, splits: tuple[str, ...]
+) -> Iterator[Ints]:
     """The part of each row, by a hash of its key alone: whatever rows come later, it stays."""
     ends = [round(share * 2**64) for share in np.cumsum(shares)][:-1]
     bounds = np.array([min(end, 2**64 - 1) for end in ends], np.uint64)
-    key = np.frombuffer(keyed_bytes(16, "split by", seed), "<u8")
+    key = np.frombuffer(keyed_bytes(16, "split by", seed, *splits), "<u8")
     texts: dict[object, int] = {}
     for keys in _labels(ref, name):
         if keys.dtype == object:

@@ -26,7 +26,7 @@ def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Sel
     if isinstance(ref, SelectedRef) and type(ref) is SelectedRef:
         # Both conditions at once, so that no row number is looked up twice.
         kept = (ref.rows_at(start + np.flatnonzero(mask)) for start, mask in _masks(ref, names, condition))
-        return SelectedRef(ref.whole, Selection.of_rows(kept, len(ref.whole)))
+        return SelectedRef(ref.whole, Selection.of_rows(kept, len(ref.whole)), ref.splits)
     return SelectedRef(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
 
 
@@ -39,6 +39,8 @@ def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> It
 
 
 def _checked(found: object, start: int, stop: int) -> Mask:
+    if hasattr(found, "mask") and hasattr(found, "filled"):
+        found = found.filled(False)  # of NumPy's masked arrays: nothing is known of what is masked
     mask = np.asarray(found)
     if mask.dtype != np.bool_ or mask.shape != (stop - start,):
         raise ValueError(
