@@ -88,6 +88,7 @@ class RowMap:
 
     def places(self, rows: Ints) -> Ints:
         """Where rows (B,) come for the first time; -1 for those that do not."""
+        rows = rows.astype(np.int64, copy=False)
         found = np.full(len(rows), -1)
         for start, piece, (ascending, order) in reversed(
             list(zip(self._starts.tolist(), self.pieces, self._orders, strict=False))
