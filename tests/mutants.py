@@ -54,7 +54,7 @@ ROOMS = {
     "order/proof": "order/proof order/cursor sampling/sampler sampling/ranks",
     "sampling/sampler": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories",
     "sampling/ordered": "sampling/sampler reading/readahead sampling/ranks loading/loader sampling/stories "
-    "order/states_v1 views/mapped sampling/seeding",
+    "order/states_v1 views/joined sampling/seeding",
     "sampling/row_iterator": "sampling/sampler reading/readahead sampling/stories loading/loader",
     "sampling/batch_sampler": "sampling/sampler sampling/ranks loading/loader sampling/stories "
     "trainers/hooks",
@@ -63,7 +63,7 @@ ROOMS = {
     "adapters/torch formats/odd_sizes",
     "rows/leaf": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
     "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
-    "views/mapped storage/storage",
+    "views/joined storage/storage",
     "loading/parcel": "loading/parcel loading/batch_kinds loading/shared_memory",
     "loading/shared_memory": "loading/shared_memory loading/batch_kinds process/forks loading/loader",
     "loading/plan": "loading/loader loading/in_use loading/batch_kinds sampling/seeding",

@@ -21,7 +21,7 @@ from torchyoga.reading.version_ref import VersionRef
 from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
 from torchyoga.views import split
-from torchyoga.views.mapped import MappedRef
+from torchyoga.views.joined import JoinedRef
 
 ROWS = [
     {
@@ -366,7 +366,7 @@ def test_places_of_rows_that_are_not_there(ref: yoga.DataRef) -> None:
 
 def test_lists_that_are_ranges_are_kept_as_ranges(ref: yoga.DataRef) -> None:
     down = ref.select(range(9, -1, -1))
-    assert isinstance(down, MappedRef)
+    assert isinstance(down, JoinedRef)
     assert down.rows.pieces == (range(9, -1, -1),)
     assert ids(down) == list(range(9, -1, -1))
 
@@ -476,7 +476,7 @@ def test_nests_of_views_are_lists(nest: Any, data: st.DataObject, ref: yoga.Data
     again = pickle.loads(pickle.dumps(view))
     assert again.fingerprint == view.fingerprint
     assert ids(again) == rows
-    if isinstance(view, (RowView, MappedRef)) and rows:
+    if isinstance(view, (RowView, JoinedRef)) and rows:
         behind = view.rows_at(np.arange(len(rows)))
         places = view.places_of(behind)
         assert (places <= np.arange(len(rows))).all()

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..building.sources import BlockSource, RowSource, Source
 from ..reading.dataref import DataRef
 from ..rows.schema import Schema
-from ..views.mapped import flattened
+from ..views.flattened import flattened
 from . import python, ref, torch
 from .arrays import from_arrays, is_arrays
 

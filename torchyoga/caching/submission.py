@@ -16,7 +16,7 @@ from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of
 from ..versions.info import plain
-from ..views.mapped import info_of
+from ..views.info import info_of
 
 __all__ = ["submitted"]
 

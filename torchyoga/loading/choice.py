@@ -19,7 +19,7 @@ from ..sampling.ranks import Group, Ranks
 from ..sampling.replay import Replay, is_plain, resumable
 from ..sampling.sampler import ResumableSampler, kind_for
 from ..sampling.trainers import Seeing, seen_by_lightning
-from ..views.mapped import flattened
+from ..views.flattened import flattened
 
 __all__ = ["Choice", "OwnBatchSampler", "with_random_access"]
 

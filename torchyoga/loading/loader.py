@@ -25,7 +25,7 @@ from ..sampling.ranks import Group
 from ..sampling.resumable import Resumable
 from ..sampling.seeding import ROW_SEEDS_VERSION, draws_random_numbers
 from ..sampling.trainers import accelerate_device, is_planning_epochs, left_by_lightning, name_arguments
-from ..views.mapped import flattened
+from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared
 from .choice import Choice, with_random_access
 from .delivery import Delivery

@@ -25,7 +25,7 @@ from ..order.iteration import Iteration
 from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
 from ..sampling.seeding import Seeding, generators_put_back, worker_seed
-from ..views.mapped import flattened
+from ..views.flattened import flattened
 from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, has_accelerator
 from .parcel import Parcel

@@ -20,7 +20,7 @@ from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding, row_seeds, seeder
-from ..views.mapped import MappedRef
+from ..views.joined import JoinedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
 from .collating import Collating
@@ -160,7 +160,7 @@ def _only_gathers(dataset: object) -> bool:
     """True for a dataset that does not keep the rows that it has given."""
     while type(dataset) in _VIEWS or type(dataset) is Subset:
         dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.whole  # type: ignore[attr-defined]
-    if type(dataset) is MappedRef:
+    if type(dataset) is JoinedRef:
         return all(map(_only_gathers, dataset.sources))
     return type(dataset) in (VersionRef, VersionColumns, ColumnsRef)
 

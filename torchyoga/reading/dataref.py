@@ -35,6 +35,7 @@ else:
 __all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "provide_views"]
 
 Ints = npt.NDArray[np.int64]
+Seeds = npt.NDArray[np.uint64]
 
 
 class _Numbers(Protocol):
@@ -161,6 +162,27 @@ class DataRef(ABC, Generic[RowT]):
     def readahead(self) -> ReadAhead | None:
         """What reads rows ahead for loaders and samplers; None if the size of a row is not known."""
         return ReadAhead(self.row_bytes) if self.row_bytes else None
+
+    @property
+    def is_random(self) -> bool:
+        """True if rows are made with random numbers: then a loader gives each row a seed of its own."""
+        return False
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
+        """The rows of these numbers; those made with random numbers are made with these seeds.
+
+        Args:
+            rows: (B,) numbers of rows.
+            seeds: (B,) a seed in 0..2**63-1 for each; the same one gives the same row.
+        """
+        return self.take(rows)
+
+    def in_epoch(self, epoch: int) -> DataRef[RowT]:
+        """The dataset as it is in an epoch: itself, unless what its rows hold depends on the epoch.
+
+        Loaders and streams read an epoch from what this returns, which has as many rows.
+        """
+        return self
 
     def columns(self, names: Sequence[str]) -> DataRef:
         """The same rows with some of their columns only; the others are not read.
@@ -449,6 +471,20 @@ class RowView(DataRef[RowT]):
         """The rows of these numbers in the view."""
         return self.whole.take(self.rows_at(rows))
 
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[RowT]:
+        """The rows of these numbers in the view, made with these seeds."""
+        return self.whole.take_seeded(self.rows_at(rows), seeds)
+
+    def in_epoch(self, epoch: int) -> DataRef[RowT]:
+        """The same view of the whole as it is in an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        return self if whole is self.whole else self.over(whole)
+
     def lengths(self, rows: Ints) -> Ints:
         """The lengths of rows of a ragged column, as `whole` finds them."""
         return self.whole.lengths(self.rows_at(rows))
@@ -544,9 +580,24 @@ class ProjectedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`."""
-        if not len(rows):
-            return []
-        return Rows(self.of.block(block_of(self.whole.take(rows), self.whole.schema)))
+        return self._projected(self.whole.take(rows))
+
+    def _projected(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return Rows(self.of.block(block_of(rows, self.whole.schema))) if len(rows) else []
+
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The rows of these numbers, made with these seeds."""
+        return self._projected(self.whole.take_seeded(rows, seeds))
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """These columns of the whole as it is in an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        return self if whole is self.whole else ProjectedRef(whole, self.of)
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""

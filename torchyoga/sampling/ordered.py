@@ -18,7 +18,7 @@ from ..order.place import batches, chunks, first_positions
 from ..order.saved import Saved
 from ..process.warned import warn_user
 from ..versions.location import Progress
-from ..views.mapped import flattened
+from ..views.flattened import flattened
 from .indices import Indices
 from .ranks import Ranks, check_same, gathered, is_one_of_several
 from .trainers import is_evaluated, is_only_looked_at, is_read_by_accelerate, num_skipped

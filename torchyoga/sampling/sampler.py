@@ -16,7 +16,7 @@ from ..order.full import as_int
 from ..order.options import OrderOptions
 from ..order.saved import Saved
 from ..order.shard import Remainder, Shard
-from ..views.mapped import flattened
+from ..views.flattened import flattened
 from .indices import drawn_seed
 from .ordered import OrderedIndices
 from .ranks import Group, Ranks

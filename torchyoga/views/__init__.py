@@ -1,4 +1,4 @@
-"""Rows of several DataRefs, chosen and laid end to end, into one DataRef.
+"""DataRefs over other DataRefs: some of their rows, several of them end to end, split, windowed or changed.
 
-Door: `MappedRef`. Never sees files, or how rows are shuffled.
+Door: `Makers`, behind the methods of `DataRef`. Never sees files, or how rows are shuffled.
 """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.types import Array
-from .mapped import MappedRef
+from .joined import JoinedRef
 from .row_map import RowMap
 from .scan import RaggedColumn, scan
 
@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 def select(ref: DataRef, rows: Ints) -> DataRef:
     """These rows, each in 0..len - 1, in this order: see `DataRef.select`."""
-    return MappedRef([ref], RowMap([_small(rows.copy(), len(ref))]))
+    return JoinedRef([ref], RowMap([_small(rows.copy(), len(ref))]))
 
 
 def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
@@ -37,7 +37,7 @@ def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
         order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
     else:
         order = np.argsort(values, kind="stable")
-    return MappedRef([ref], RowMap([_small(order, len(ref))]))
+    return JoinedRef([ref], RowMap([_small(order, len(ref))]))
 
 
 def _small(numbers: Ints, total: int) -> Ints:
@@ -81,4 +81,4 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
         raise SchemaError(
             f"the rows of DataRef {known[0][0]} and {number} nest differently; their columns are {more[:20]}"
         )
-    return MappedRef(kept, RowMap([range(sum(map(len, kept)))]))
+    return JoinedRef(kept, RowMap([range(sum(map(len, kept)))]))

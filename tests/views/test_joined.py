@@ -25,7 +25,8 @@ from torchyoga.process.lazy import cached_property
 from torchyoga.reading.dataref import DataRef, SlicedRef
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_resume
-from torchyoga.views.mapped import MappedRef, flattened
+from torchyoga.views.flattened import flattened
+from torchyoga.views.joined import JoinedRef
 
 
 class Counting(DataRef):
@@ -104,7 +105,7 @@ def test_any_nesting_becomes_one_step_and_gives_the_rows_that_torch_gives() -> N
         assert list(found.take(np.arange(len(found)))) == expected
         if isinstance(dataset, DataRef):
             assert found is dataset
-        elif isinstance(found, MappedRef):
+        elif isinstance(found, JoinedRef):
             assert all(isinstance(source, Counting) for source in found.sources)
         elif isinstance(found, SlicedRef):
             assert isinstance(found.whole, Counting)

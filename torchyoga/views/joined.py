@@ -1,9 +1,4 @@
-"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef, as in torch's subsets.
-
-Note 53. torch's subsets become row numbers, in one step however they are nested.
-So a batch is one read of each source. The parts of the subsets are compared when an epoch begins, because
-people change `subset.indices`; a list of the same ints is compared by identity, at 5 ns for each row.
-"""
+"""Rows of one or more DataRefs, chosen and laid end to end, as one DataRef."""
 
 from __future__ import annotations
 
@@ -11,36 +6,32 @@ import hashlib
 import itertools
 import operator
 import threading
-import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch.utils.data import ConcatDataset, Subset
 
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef, SlicedRef
+from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from ..versions.info import plain
 from ..versions.location import Progress
+from .info import agreed, info_of
 from .row_map import RowMap
 
-__all__ = ["MappedRef", "flattened", "info_of"]
+__all__ = ["JoinedRef"]
 
 Ints = npt.NDArray[np.int64]
-_ASKED = ("classes", "class_to_idx", "features")  # attributes that scripts read from a dataset
+Seeds = npt.NDArray[np.uint64]
 
 
-class MappedRef(DataRef):
+class JoinedRef(DataRef):
     """Rows of some DataRefs, in any order; each batch is read from each of them at once.
 
     Args:
@@ -63,7 +54,20 @@ class MappedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
-        found = [(places, source.take(wanted)) for source, places, wanted in self._of_sources(rows)]
+        return self._together(
+            [(places, source.take(wanted)) for source, places, wanted in self._of_sources(rows)], len(rows)
+        )
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The rows of these numbers, made with these seeds."""
+        found = [
+            (places, source.take_seeded(wanted, seeds[places]))
+            for source, places, wanted in self._of_sources(rows)
+        ]
+        return self._together(found, len(rows))
+
+    def _together(self, found: list[tuple[Ints, Sequence[Row]]], num_rows: int) -> Sequence[Row]:
+        """Rows of the sources, each at its place."""
         if len(found) == 1:
             return found[0][1]
         blocks = [(places, taken.block) for places, taken in found if isinstance(taken, Rows)]
@@ -71,12 +75,24 @@ class MappedRef(DataRef):
             schema = blocks[0][1].schema
             if all(block.schema is schema or block.schema == schema for _, block in blocks):
                 return Rows(interleaved(blocks, self._pool.empty))
-        listed: list[Row] = [None] * len(rows)
+        listed: list[Row] = [None] * num_rows
         for places, taken in found:
             exact = taken.exact() if isinstance(taken, Rows) else taken
             for place, row in zip(places.tolist(), exact, strict=True):
                 listed[place] = row
         return listed
+
+    @property
+    def is_random(self) -> bool:
+        """True if a source is."""
+        return any(source.is_random for source in self.sources)
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """The same rows of the sources as they are in an epoch."""
+        sources = [source.in_epoch(epoch) for source in self.sources]
+        if all(map(operator.is_, sources, self.sources)):
+            return self
+        return JoinedRef(sources, self.rows)
 
     def _of_sources(self, rows: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
         """For each source that has some of these rows: the places of its rows among them, and their numbers
@@ -101,7 +117,7 @@ class MappedRef(DataRef):
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows of the sources with these columns."""
-        return MappedRef([source.projected(of) for source in self.sources], self.rows)
+        return JoinedRef([source.projected(of) for source in self.sources], self.rows)
 
     @cached_property
     def row_bytes(self) -> int:
@@ -153,7 +169,7 @@ class MappedRef(DataRef):
     @property
     def info(self) -> Json:
         """The entries that are the same in the info of all sources."""
-        return _agreed([info_of(source) for source in self.sources])
+        return agreed([info_of(source) for source in self.sources])
 
     def __repr__(self) -> str:
         return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"
@@ -259,192 +275,3 @@ class _Part:
         while self._places and self._places[0][-1] < reached:
             self._given += len(self._places.popleft())
         return self._given + (int(np.searchsorted(self._places[0], reached)) if self._places else 0)
-
-
-def flattened(dataset: object) -> DataRef | None:
-    """A dataset as one DataRef: a DataRef itself, or torch's Subset and ConcatDataset over DataRefs.
-
-    `random_split` returns Subsets. They may be nested. The rows are then read by blocks, and not one after
-    the other. The result is None for anything else: for a subclass, which may make rows in its own way, and
-    for indices that are not plain numbers of existing rows, because torch decides what they give.
-
-    Example:
-        >>> from torch.utils.data import ConcatDataset, Subset
-        >>> list(flattened(Subset(ConcatDataset([Squares(), Squares()[5:]]), [14, 0, -6])))
-        [81, 0, 81]
-    """
-    if isinstance(dataset, DataRef):
-        return dataset
-    if type(dataset) not in (Subset, ConcatDataset):
-        return None
-    made_of = _made_of(dataset)
-    if made_of is None:
-        return None
-    known = _known.get(dataset)
-    if known is not None and _are_same(known[0], made_of):
-        return known[1]
-    found = _flattened(dataset)
-    _known[dataset] = [_kept(part) for part in made_of], found
-    return found
-
-
-def info_of(dataset: object, left_out: dict[str, str] | None = None) -> Json:
-    """Info about a dataset, as JSON data: a DataRef's `info`; `classes`, `class_to_idx`, `features` of any
-    other.
-
-    For torch's Subset it is that of the dataset inside; for a ConcatDataset the entries that all its parts
-    have in common. Values that JSON cannot express, or that cannot be read, are left out; the reasons are
-    added to `left_out`, by name. `features` is the result of its `to_dict`.
-    """
-    reasons: dict[str, str] = {} if left_out is None else left_out
-    if type(dataset) is Subset:
-        return info_of(dataset.dataset, reasons)
-    if type(dataset) is ConcatDataset:
-        return _agreed([info_of(part, reasons) for part in dataset.datasets])
-    if isinstance(dataset, DataRef):
-        return _plain_or_nothing("info", dataset.info, reasons)
-    found: Json = {}
-    for name in _ASKED:
-        try:
-            value: Any = getattr(dataset, name, None)
-            value = value.to_dict() if name == "features" and hasattr(value, "to_dict") else value
-        except Exception as error:  # whatever a user's property raises
-            reasons[name] = f"{type(error).__name__}: {error}"[:200]
-            continue
-        if value is not None and (name != "features" or isinstance(value, Mapping)):
-            found |= _plain_or_nothing(name, {name: value}, reasons)
-    return _plain_or_nothing("info", found, reasons)
-
-
-def _plain_or_nothing(name: str, info: object, reasons: dict[str, str]) -> Json:
-    try:
-        return plain(info)
-    except (TypeError, ValueError) as error:
-        reasons[name] = str(error)
-        return {}
-
-
-def _agreed(infos: Sequence[Json]) -> Json:
-    """The entries that all of them have in common."""
-    first, *others = infos or [{}]
-    return {
-        name: value
-        for name, value in first.items()
-        if all(name in other and other[name] == value for other in others)
-    }
-
-
-# The DataRef made of a dataset, and the parts it was made of: indices are costly to read, and may change.
-_known: weakref.WeakKeyDictionary[object, tuple[list[object], DataRef | None]] = weakref.WeakKeyDictionary()
-
-
-def _made_of(dataset: object) -> list[object] | None:
-    """Everything that decides which rows a dataset has; None if it is not made of DataRefs alone."""
-    if type(dataset) is Subset:
-        inner = _made_of(dataset.dataset)
-        return None if inner is None else [dataset.indices, *inner]
-    if type(dataset) is ConcatDataset:
-        found: list[object] = [tuple(dataset.cumulative_sizes), len(dataset.datasets)]
-        for part in dataset.datasets:
-            inner = _made_of(part)
-            if inner is None:
-                return None
-            found += inner
-        return found
-    return [dataset, len(dataset)] if isinstance(dataset, DataRef) and _is_taken(dataset) else None
-
-
-def _is_taken(ref: DataRef) -> bool:
-    """True if every way to ask for rows gives those of `take`."""
-    kind = type(ref)
-    return kind.__getitem__ is DataRef.__getitem__ and kind.__getitems__ is DataRef.__getitems__
-
-
-def _kept(part: object) -> object:
-    """A part as it is now, even if it changes later."""
-    if isinstance(part, (list, np.ndarray)):
-        return part.copy()  # the numbers of a list are not copied, so comparing them is quick
-    return part.clone() if isinstance(part, torch.Tensor) else part
-
-
-def _are_same(kept: list[object], now: list[object]) -> bool:
-    return len(kept) == len(now) and all(map(_is_same, kept, now))
-
-
-def _is_same(kept: object, now: object) -> bool:
-    if type(kept) is not type(now):
-        return False
-    if isinstance(kept, np.ndarray) and isinstance(now, np.ndarray):
-        return kept.dtype == now.dtype and np.array_equal(kept, now)
-    if isinstance(kept, torch.Tensor) and isinstance(now, torch.Tensor):
-        return kept.dtype == now.dtype and torch.equal(kept, now)
-    return kept == now if isinstance(now, (list, tuple, range, int)) else kept is now
-
-
-def _flattened(dataset: object) -> DataRef | None:
-    """The result of `flattened`, made anew."""
-    sources: dict[int, tuple[DataRef, int]] = {}  # by identity: the source, and where its rows begin
-    rows = _row_map(dataset, sources)
-    if rows is None:
-        return None
-    found = [source for source, _ in sources.values()]
-    found = [source for source in found if len(source)] or found[:1]  # those without rows have no schema
-    if len(found) == 1 and len(rows.pieces) < 2:
-        (source,) = found
-        piece = rows.pieces[0] if rows.pieces else range(0)
-        if isinstance(piece, range):
-            return source if piece == range(len(source)) else SlicedRef(source, piece)
-    return MappedRef(found, rows)
-
-
-def _row_map(dataset: object, sources: dict[int, tuple[DataRef, int]]) -> RowMap | None:
-    """The rows of a dataset in those of all sources end to end; None if it has no plain row numbers.
-
-    Sources that are not in it yet are added.
-    """
-    if type(dataset) is Subset:
-        whole = _row_map(dataset.dataset, sources)
-        numbers = _numbers(dataset.indices, len(dataset.dataset))  # type: ignore[arg-type]
-        return None if whole is None or numbers is None else whole.chosen(numbers)
-    if type(dataset) is ConcatDataset:
-        parts = [_row_map(part, sources) for part in dataset.datasets]
-        ends = np.cumsum([len(part) for part in parts if part is not None]).tolist()
-        if ends != dataset.cumulative_sizes:
-            return None
-        return RowMap([piece for part in parts if part is not None for piece in part.pieces])
-    if type(dataset) is SlicedRef:
-        whole = _row_map(dataset.whole, sources)
-        return None if whole is None else whole.chosen(dataset.rows)
-    assert isinstance(dataset, DataRef)  # everything that comes here is made of DataRefs
-    if id(dataset) not in sources:
-        sources[id(dataset)] = dataset, sum(len(source) for source, _ in sources.values())
-    start = sources[id(dataset)][1]
-    return RowMap([range(start, start + len(dataset))])
-
-
-def _numbers(indices: Any, length: int) -> range | Ints | None:
-    """Indices as row numbers, those from the end counted from the front; None if they are anything else."""
-    if type(indices) is range:
-        low, high = (min(indices[0], indices[-1]), max(indices[0], indices[-1])) if indices else (0, -1)
-        if low >= 0:
-            return indices if high < length else None
-    if type(indices) in (list, tuple) and not all(map(_is_number, set(map(type, indices)))):
-        return None
-    if type(indices) not in (list, tuple, range, np.ndarray, torch.Tensor):
-        return None
-    try:
-        found = np.asarray(indices.cpu() if type(indices) is torch.Tensor else indices)
-    except (OverflowError, ValueError):
-        return None
-    if not found.size and found.ndim == 1:
-        return range(0)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        return None
-    if int(found.min()) < -length or int(found.max()) >= length:
-        return None
-    numbers = found.astype(np.int64)  # a copy: the argument may change
-    return np.where(numbers < 0, numbers + length, numbers) if int(numbers.min()) < 0 else numbers
-
-
-def _is_number(kind: type) -> bool:
-    return kind is int or issubclass(kind, np.integer)
