@@ -580,10 +580,10 @@ class ProjectedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows`."""
-        return self._projected(self.whole.take(rows))
+        return self._projected(self.whole.take(rows)) if len(rows) else []
 
     def _projected(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return Rows(self.of.block(block_of(rows, self.whole.schema))) if len(rows) else []
+        return Rows(self.of.block(block_of(rows, self.whole.schema)))
 
     @property
     def is_random(self) -> bool:
@@ -592,7 +592,7 @@ class ProjectedRef(DataRef):
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
-        return self._projected(self.whole.take_seeded(rows, seeds))
+        return self._projected(self.whole.take_seeded(rows, seeds)) if len(rows) else []
 
     def in_epoch(self, epoch: int) -> DataRef:
         """These columns of the whole as it is in an epoch."""
