@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from torchyoga.order.place import Place
+from torchyoga.process.seeding import OwnGenerators
 from torchyoga.sampling.foreign import END, Drawing, Foreign, SamplerError
-from torchyoga.sampling.seeding import OwnGenerators
 
 
 class Drawn:

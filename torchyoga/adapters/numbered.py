@@ -12,7 +12,7 @@ from ..errors import SchemaError
 from ..order.by_file import AnyOrder
 from ..order.place import Place, positions
 from ..order.shard import Shard
-from ..reading.stream import RandomAccess
+from ..reading.in_epoch import RandomAccess, in_epoch
 from ..rows.block import Block, Data
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
@@ -91,7 +91,8 @@ class NumberedBatches:
 
     def batch(self, start: Place, index: int) -> Batch:
         """Batch `index` of those from `start` on: a dict or a tuple, as rows nest; lists become tuples."""
-        block = block_of(self._source.take(self._rows(start, index)), self.schema)
+        source = in_epoch(self._source, start.epoch, self._order.seed)
+        block = block_of(source.take(self._rows(start, index)), self.schema)
         arrays = [
             _array(column, data, self._padding) if is_wanted else None
             for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)

@@ -8,7 +8,9 @@ import numpy as np
 
 from ..building.sources import BlockSource
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Rows
+from ..reading.in_epoch import in_epoch
+from ..rows.block import Block
+from ..rows.collector import block_of
 from ..rows.schema import Schema
 
 __all__ = ["RefSource", "source_of"]
@@ -31,7 +33,7 @@ class RefSource(BlockSource):
     """The rows of a DataRef with a schema, many at once.
 
     Args:
-        ref: gives `Rows`, as DataRefs over columns do.
+        ref: a DataRef; if it is random, its rows are those of epoch 0 with seed 0.
         schema: its schema.
     """
 
@@ -53,6 +55,4 @@ class RefSource(BlockSource):
             yield self._block(np.arange(start, min(start + step, length)))
 
     def _block(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
-        rows = self._ref.take(numbers)
-        assert isinstance(rows, Rows), "only a DataRef over columns has a schema"
-        return rows.block
+        return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)

@@ -27,6 +27,7 @@ from ..order.iteration import Iteration
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..reading.dataref import DataRef
+from ..reading.in_epoch import RandomAccess
 from ..reading.stream import Stream, windows_of
 from ..rows.block import Block, Data, joined
 from ..rows.collector import block_of
@@ -377,11 +378,12 @@ class _Epochs:
                 self._given_up = run.start, count + 1 if at == run.start else 1
 
     def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
-        for window in windows_of(self._stream.source, self._numbers(run), most=1):
-            yield Task(partial(self._read, window.numbers), 1)
+        source = self._stream.source_in(run)
+        for window in windows_of(source, self._numbers(run), most=1):
+            yield Task(partial(self._read, source, window.numbers), 1)
 
-    def _read(self, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
-        block = block_of(self._stream.source.take(rows), self._export.schema)
+    def _read(self, source: RandomAccess, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
+        block = block_of(source.take(rows), self._export.schema)
         return len(rows), self._export.arrays(block)
 
     def _numbers(self, run: Iteration) -> Iterator[npt.NDArray[np.int64]]:

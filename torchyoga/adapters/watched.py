@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from ..building.sources import RowSource
 from ..errors import SchemaError
+from ..process.seeding import generators_put_back
 from ..rows.leaf import Leaf
 from ..rows.schema import Node, leaves_like, split
 from ..rows.types import Row
-from ..sampling.seeding import generators_put_back
 
 __all__ = ["Watched"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from torch.utils.data import default_collate
 
+from ..process.seeding import seeder
 from ..reading.stream import Window
 from ..rows.block import Rows
 from ..rows.collate import Collation
 from ..rows.types import Batch, Collate, Row
-from ..sampling.seeding import seeder
 
 __all__ = ["Collating"]
 

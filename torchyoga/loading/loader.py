@@ -17,13 +17,14 @@ from ..order.by_file import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder
+from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.warned import warn_user
 from ..rows.collate import is_ours
 from ..rows.types import Collate, Index, MapStyle, Row
 from ..sampling.indices import Indices
 from ..sampling.ranks import Group
 from ..sampling.resumable import Resumable
-from ..sampling.seeding import ROW_SEEDS_VERSION, draws_random_numbers
+from ..sampling.seeding import draws_random_numbers
 from ..sampling.trainers import accelerate_device, is_planning_epochs, left_by_lightning, name_arguments
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared

@@ -22,9 +22,11 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..order.iteration import Iteration
+from ..process.seeding import generators_put_back, worker_seed
+from ..reading.dataref import DataRef
 from ..rows.types import Batch, MapStyle
 from ..sampling.foreign import SamplerError
-from ..sampling.seeding import Seeding, generators_put_back, worker_seed
+from ..sampling.seeding import Seeding
 from ..views.flattened import flattened
 from .failures import BatchError, Failure, TakenOverError
 from .in_process import InProcess, has_accelerator
@@ -86,14 +88,16 @@ class Pipeline:
         """The batches of an iteration from where it stands."""
         plan = self.plan
         plan.iteration = iteration
-        source = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
-        plan.source = _dataset_of(loader) if source is None else source
+        read = flattened(loader.dataset)  # anew, as a Subset's indices may have changed
+        dataset = _dataset_of(loader) if read is None else read
+        plan.source = dataset.in_epoch(plan.epoch) if isinstance(dataset, DataRef) else dataset
         seeding = self._seeding(is_here=not loader.num_workers)
-        if self._reads_here and source is not None:
+        source = plan.source
+        if self._reads_here and isinstance(source, DataRef):
             self.turn += 1
             return InProcess(source, plan, seeding, loader.collate_fn, loader.pin_memory, self._num_ahead)
         try:
-            fetched = iter(self._inner_loader(loader, seeding))
+            fetched = iter(self._inner_loader(loader, seeding, dataset))
         except BaseException:
             self.give_up_workers()
             raise
@@ -140,7 +144,7 @@ class Pipeline:
         # A foreign sampler may give a row twice, with different random numbers each time.
         return Seeding(*self._seeds, is_here, by_place=self.plan.indices.may_repeat)
 
-    def _inner_loader(self, loader: TorchLoader, seeding: Seeding) -> TorchLoader:
+    def _inner_loader(self, loader: TorchLoader, seeding: Seeding, dataset: MapStyle) -> TorchLoader:
         """A loader of torch's over batches that are made and collated already."""
         plan, inner = self.plan, self._inner
         # torch draws a number for each iterator, from the global generator or the user's, which would change
@@ -156,7 +160,7 @@ class Pipeline:
         if loader.num_workers:
             more |= {name: getattr(loader, name) for name in _OF_WORKERS if hasattr(loader, name)}
             more["worker_init_fn"] = WorkerInit(loader.dataset, loader.worker_init_fn)
-        rows = RowMaker(plan.source, seeding, loader.collate_fn, plan.ring)
+        rows = RowMaker(dataset, seeding, loader.collate_fn, plan.ring)
         inner = _Inner(
             cast("torch.utils.data.Dataset[Batch]", rows),
             collate_fn=_itself,

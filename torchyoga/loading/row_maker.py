@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,13 +13,14 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import Subset, get_worker_info
 
 from ..process.buffers import placing
+from ..process.seeding import row_seeds, seeder
 from ..reading.columns_ref import ColumnsRef
-from ..reading.dataref import DataRef, ProjectedRef, SlicedRef
+from ..reading.dataref import DataRef, ProjectedRef, SlicedRef, row_numbers
 from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
-from ..sampling.seeding import Seeding, row_seeds, seeder
+from ..sampling.seeding import Seeding
 from ..views.joined import JoinedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
@@ -51,6 +52,10 @@ class RowMaker:
         self._seeding = seeding
         self._batches = Collating(collate)
         self._ring = ring
+        self._bound: tuple[int, MapStyle] | None = None  # an epoch, and the dataset as it is in it
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_bound": None}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -59,9 +64,10 @@ class RowMaker:
         with self._seeding.meanwhile(), _ending_no_epoch():
             if self._seeding.rows:
                 number = row.position if self._seeding.by_place else row.number
-                (found,) = self._seeded([row.number], np.array([number]), row.seed, row.epoch)
+                own_seeds = row_seeds(row.seed, row.epoch, np.array([number]))
+                (found,) = self._seeded([row.number], own_seeds, row.epoch)
             else:
-                found = self.dataset[row.number]
+                found = self._in_epoch(row.epoch)[row.number]
             seeds = self._seeding.of_batches(row.seed, row.epoch, [row.position])
             (made,) = self._batches.of_parts([found], seeds)
             return made
@@ -112,15 +118,25 @@ class RowMaker:
 
     def _rows(self, job: Job) -> Sequence[Row]:
         numbers: Index = job.window.numbers
-        if isinstance(self.dataset, DataRef) and not self._seeding.rows:
-            return rows_of(self.dataset, numbers)
+        dataset = self._in_epoch(job.epoch)
+        if isinstance(dataset, DataRef) and not self._seeding.rows:
+            return rows_of(dataset, numbers)
         rows = numbers.whole if isinstance(numbers, Keys) else numbers.tolist()
-        many = getattr(self.dataset, "__getitems__", None)
-        if self._seeding.rows and (many is None or isinstance(rows, _SEVERAL)):
-            return self._seeded(rows, self._numbers(job), job.seed, job.epoch)
-        if self._seeding.rows:  # one thing that is not made of rows
-            seeder()(row_seeds(job.seed, job.epoch, self._numbers(job)[:1])[0])
-        return many(rows) if many else [self.dataset[row] for row in rows]
+        many = getattr(dataset, "__getitems__", None)
+        if self._seeding.rows:
+            seeds = row_seeds(job.seed, job.epoch, self._numbers(job))
+            if many is None or isinstance(rows, _SEVERAL):
+                return self._seeded(rows, seeds, job.epoch)
+            seeder()(int(seeds[0]))  # one thing that is not made of rows
+        return many(rows) if many else [dataset[row] for row in rows]
+
+    def _in_epoch(self, epoch: int) -> MapStyle:
+        """The dataset as it is in an epoch."""
+        if not isinstance(self.dataset, DataRef):
+            return self.dataset
+        if self._bound is None or self._bound[0] != epoch:
+            self._bound = epoch, self.dataset.in_epoch(epoch)
+        return self._bound[1]
 
     def _numbers(self, job: Job) -> npt.NDArray[np.int64]:
         """What the random numbers of each row come from."""
@@ -129,13 +145,14 @@ class RowMaker:
         bounds = zip(job.firsts, job.window.bounds, strict=True)
         return np.concatenate([np.arange(first, first + stop - start) for first, (start, stop) in bounds])
 
-    def _seeded(
-        self, rows: Iterable[Index], numbers: npt.NDArray[np.int64], seed: int, epoch: int
-    ) -> list[Row]:
+    def _seeded(self, rows: Sequence[Index], seeds: npt.NDArray[np.uint64], epoch: int) -> Sequence[Row]:
         """The rows, each made with random numbers of its own."""
-        dataset, seed_all, found = self.dataset, seeder(), []
-        for row, own_seed in zip(rows, row_seeds(seed, epoch, numbers), strict=True):
-            seed_all(own_seed)
+        dataset = self._in_epoch(epoch)
+        if isinstance(dataset, DataRef) and dataset.is_random:
+            return dataset.take_seeded(row_numbers(rows, len(dataset)), seeds)
+        seed_all, found = seeder(), []
+        for row, seed in zip(rows, seeds.tolist(), strict=True):
+            seed_all(seed)
             found.append(dataset[row])
         return found
 

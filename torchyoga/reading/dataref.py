@@ -15,6 +15,7 @@ from ..order.options import OrderOptions
 from ..order.shard import Shard
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
+from ..process.seeding import seeder
 from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.projection import Projection
@@ -32,7 +33,7 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "provide_views"]
+__all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "provide_views", "row_numbers"]
 
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
@@ -175,7 +176,13 @@ class DataRef(ABC, Generic[RowT]):
             rows: (B,) numbers of rows.
             seeds: (B,) a seed in 0..2**63-1 for each; the same one gives the same row.
         """
-        return self.take(rows)
+        if not self.is_random:
+            return self.take(rows)
+        seed_all, found = seeder(), []
+        for row, seed in zip(rows, seeds.tolist(), strict=True):
+            seed_all(seed)
+            found += _exact(self.take(np.array([row])))
+        return found
 
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
         """The dataset as it is in an epoch: itself, unless what its rows hold depends on the epoch.
@@ -238,7 +245,7 @@ class DataRef(ABC, Generic[RowT]):
             >>> [int(row["x"]) for row in yoga.from_arrays({"x": np.arange(9)}).select([7, 0, 0, -1])]
             [7, 0, 0, 8]
         """
-        return _views().select(self, self._numbers(rows))
+        return _views().select(self, row_numbers(rows, len(self)))
 
     def order_by(self, name: str, descending: bool = False) -> DataRef[RowT]:
         """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
@@ -349,8 +356,8 @@ class DataRef(ABC, Generic[RowT]):
         if isinstance(index, slice):
             return SlicedRef(self, range(len(self))[index])
         if np.ndim(index) == 0:
-            return _exact(self.take(self._numbers([index])))[0]
-        return _exact(self.take(self._numbers(index)))
+            return _exact(self.take(row_numbers([index], len(self))))[0]
+        return _exact(self.take(row_numbers(index, len(self))))
 
     def __getitems__(self, indices: Sequence[int] | _Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
@@ -359,7 +366,7 @@ class DataRef(ABC, Generic[RowT]):
             rows = readahead.rows(indices, self.take)
             if rows is not None:
                 return rows
-        return self.take(self._numbers(indices))
+        return self.take(row_numbers(indices, len(self)))
 
     def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
@@ -371,26 +378,6 @@ class DataRef(ABC, Generic[RowT]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} rows>"
-
-    def _numbers(self, indices: Sequence[int] | _Numbers) -> Ints:
-        found = np.asarray(indices)
-        if (
-            found.dtype == np.bool_
-            or not (np.issubdtype(found.dtype, np.integer) or not found.size)
-            or found.ndim != 1
-        ):
-            raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}")
-        numbers = found.astype(np.int64, copy=False)
-        if not len(numbers):
-            return numbers
-        length = len(self)
-        # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
-        if int(numbers.view(np.uint64).max()) < length:
-            return numbers
-        low, high = int(numbers.min()), int(numbers.max())
-        if low < -length or high >= length:
-            raise IndexError(f"row {high if high >= length else low} of a dataset of {length} rows")
-        return numbers % length
 
     def stream(
         self,
@@ -433,6 +420,32 @@ class DataRef(ABC, Generic[RowT]):
             shuffle, shuffle_seed, reshuffle, shuffle_window, locality, shard, start_offset
         )
         return Stream(self, options)
+
+
+def row_numbers(indices: Sequence[int] | _Numbers, length: int) -> Ints:
+    """Indices as row numbers, each in 0..length - 1; those below 0 are counted from the end.
+
+    Raises:
+        IndexError: there is no such row.
+        TypeError: they are not whole numbers.
+    """
+    found = np.asarray(indices)
+    if (
+        found.dtype == np.bool_
+        or not (np.issubdtype(found.dtype, np.integer) or not found.size)
+        or found.ndim != 1
+    ):
+        raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}")
+    numbers = found.astype(np.int64, copy=False)
+    if not len(numbers):
+        return numbers
+    # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
+    if int(numbers.view(np.uint64).max()) < length:
+        return numbers
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < -length or high >= length:
+        raise IndexError(f"row {high if high >= length else low} of a dataset of {length} rows")
+    return numbers % length
 
 
 def _exact(rows: Sequence[RowT]) -> list[RowT]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from ..order.options import OrderOptions
 from ..order.place import batches, chunks
 from ..order.saved import Saved
 from ..rows.types import Row
+from .in_epoch import RandomAccess, in_epoch
 from .readahead import ReadAhead
 
 if TYPE_CHECKING:
@@ -31,19 +32,6 @@ __all__ = ["Stream", "Window", "read_batches", "windows_of"]
 
 Ints = npt.NDArray[np.int64]
 _WINDOW = 256  # rows read at once when they are wanted one by one
-
-
-class RandomAccess(Protocol[RowT]):
-    """What a stream reads from. It may have a `readahead`, as a DataRef has."""
-
-    @property
-    def fingerprint(self) -> str | None:
-        """A name for the content, or None."""
-
-    def __len__(self) -> int: ...
-
-    def take(self, rows: Ints) -> Sequence[RowT]:
-        """The rows of these numbers, in this order."""
 
 
 def read_batches(source: RandomAccess[RowT], batches: Iterable[Ints]) -> Iterator[Sequence[RowT]]:
@@ -162,7 +150,7 @@ class Stream(Generic[RowT]):
     def _rows(self, made: int) -> Iterator[RowT]:
         iteration, _held = self._iterating(1, False, made)
         iteration.steps_before = None  # rows are not steps
-        for rows in read_batches(self.source, self._numbers(iteration, _WINDOW)):
+        for rows in read_batches(self.source_in(iteration), self._numbers(iteration, _WINDOW)):
             for row in rows:
                 self._deliver(iteration)
                 yield row
@@ -178,7 +166,8 @@ class Stream(Generic[RowT]):
 
     def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[RowT]]:
         iteration, _held = self._iterating(batch_size, drop_last, made)
-        for rows in read_batches(self.source, self._numbers(iteration, iteration.batch_size)):
+        numbers = self._numbers(iteration, iteration.batch_size)
+        for rows in read_batches(self.source_in(iteration), numbers):
             self._deliver(iteration)
             yield rows
         self.cursor.finished(iteration)
@@ -194,10 +183,14 @@ class Stream(Generic[RowT]):
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
         """An iteration that begins now, for code that reads its rows and calls `finish` if they count."""
         iteration = self.cursor.iteration(batch_size, drop_last, made=made)
-        readahead = _readahead_of(self.source)
+        readahead = _readahead_of(self.source_in(iteration))
         if readahead is not None:
             readahead.follow(chunks(self.cursor.order, iteration.shard, iteration.start), iteration.progress)
         return iteration
+
+    def source_in(self, iteration: Iteration) -> RandomAccess[RowT]:
+        """What the rows of an iteration are read from: the source as it is in its epoch."""
+        return in_epoch(self.source, iteration.start.epoch, self.cursor.order.seed)
 
     def finish(self, iteration: Iteration) -> None:
         """Counts all rows of an iteration as delivered, unless the stream has moved on since it began."""

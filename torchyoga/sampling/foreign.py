@@ -32,9 +32,9 @@ from torch.utils.data import (
 
 from ..errors import StateError
 from ..order.place import Place
+from ..process.seeding import OwnGenerators
 from ..rows.types import Array, Index, Json
 from .generators import Generator, generators_of, put_back, written
-from .seeding import OwnGenerators
 
 __all__ = [
     "END",

@@ -26,6 +26,7 @@ from ..order.iteration import Iteration
 from ..order.saved import Saved
 from ..order.shard import Shard
 from ..order.state import without_keys
+from ..process.seeding import OwnGenerators, sampler_seed
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..rows.types import Index
@@ -45,7 +46,6 @@ from .foreign import (
 from .indices import Indices, drawn_seed
 from .ranks import Ranks, check_same, gathered, is_one_of_several
 from .sampler import ResumableSampler
-from .seeding import OwnGenerators, sampler_seed
 from .trainers import is_only_looked_at
 
 __all__ = ["Replay", "is_plain", "resumable"]

@@ -1,0 +1,75 @@
+"""A source as an iteration reads it in one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.seeding import generators_put_back, row_seeds
+from ..rows.types import Row
+from .readahead import ReadAhead
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    RowT = TypeVar("RowT", covariant=True, default=Row)
+else:
+    from typing import TypeVar
+
+    RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
+
+__all__ = ["RandomAccess", "in_epoch"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class RandomAccess(Protocol[RowT]):
+    """What a stream reads from. It may have more of what a DataRef has, such as a `readahead`."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, or None."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Ints) -> Sequence[RowT]:
+        """The rows of these numbers, in this order."""
+
+
+def in_epoch(source: RandomAccess[RowT], epoch: int, seed: int) -> RandomAccess[RowT]:
+    """A source as it is in an epoch; rows made with random numbers get those of (seed, epoch, row)."""
+    bound: Any = source.in_epoch(epoch) if hasattr(source, "in_epoch") else source
+    found: RandomAccess[RowT] = _Seeded(bound, epoch, seed) if getattr(bound, "is_random", False) else bound
+    return found
+
+
+class _Seeded(Generic[RowT]):
+    """A random DataRef whose rows follow from the seed and the epoch."""
+
+    def __init__(self, source: Any, epoch: int, seed: int) -> None:
+        self._source = source
+        self._epoch, self._seed = epoch, seed
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The source's."""
+        found: str | None = self._source.fingerprint
+        return found
+
+    @property
+    def readahead(self) -> ReadAhead | None:
+        """The source's."""
+        found: ReadAhead | None = self._source.readahead
+        return found
+
+    def take(self, rows: Ints) -> Sequence[RowT]:
+        """The rows of these numbers; all generators are put back after it."""
+        with generators_put_back():
+            found: Sequence[RowT] = self._source.take_seeded(rows, row_seeds(self._seed, self._epoch, rows))
+        return found
