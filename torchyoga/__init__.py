@@ -18,6 +18,7 @@ from .sampling.sampler import ResumableSampler
 from .storage import Storage
 from .views.chosen import concat
 from .views.makers import Makers
+from .views.ragged import RaggedColumn
 
 if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DataLoader",
     "DataRef",
+    "RaggedColumn",
     "ResumableBatchSampler",
     "ResumableSampler",
     "Schema",

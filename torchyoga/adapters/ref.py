@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..building.sources import BlockSource
+from ..process.distinct import distinct
 from ..reading.dataref import DataRef
 from ..reading.in_epoch import in_epoch
-from ..rows.block import Block
+from ..rows.block import Block, equal_blocks
 from ..rows.collector import block_of
 from ..rows.schema import Schema
 
@@ -53,6 +54,14 @@ class RefSource(BlockSource):
         step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
         for start in range(0, length, step):
             yield self._block(np.arange(start, min(start + step, length)))
+
+    def differ(self) -> bool:
+        """True if rows would be others in the next epoch, as the first, middle and last one show."""
+        if not self._ref.is_random or not len(self._ref):
+            return False
+        numbers = distinct(np.array([0, len(self._ref) // 2, len(self._ref) - 1]))
+        one, other = (block_of(in_epoch(self._ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
+        return not equal_blocks(one, other, range(len(numbers)))
 
     def _block(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
         return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 
+from ..adapters.ref import RefSource
 from ..adapters.sources import dataset_and_source
 from ..adapters.watched import Watched
 from ..building.build import BuildOptions, build
@@ -51,6 +52,7 @@ def submitted(
     options = replace(options, info=_info(dataset, source.name, id, version, options.info))
     if isinstance(source, RowSource) and source.seekable and source.length is not None:
         source = Watched(source)
+    if isinstance(source, (Watched, RefSource)):
         options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
     return ref_of(store, build(source, store, id, version, options, replaces))
 
@@ -76,7 +78,7 @@ def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Jso
     return info
 
 
-def _warn_of_random_rows(watched: Watched, id: str, version: str) -> None:
+def _warn_of_random_rows(watched: Watched | RefSource, id: str, version: str) -> None:
     if watched.differ():
         warn_user(
             f"rows of {watched.name} differ when they are read again, as by a random augmentation; {id!r} "

@@ -84,6 +84,10 @@ class _Views(Protocol):
         self, ref: DataRef, shares: Sequence[float], seed: int, by: str | None, stratify: str | None
     ) -> list[DataRef]: ...
 
+    def map(self, ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef: ...
+
+    def map_batches(self, ref: DataRef, function: Callable[..., object], threads: bool) -> DataRef: ...
+
 
 _provided: list[_Views] = []
 
@@ -297,6 +301,54 @@ class DataRef(ABC, Generic[RowT]):
             set()
         """
         return _views().split(self, shares, seed, by, stratify)
+
+    def map(self, function: Callable[[RowT], Row], schema: Schema | None = None) -> DataRef:
+        """Each row after a function, whenever it is read: a transform, or an augmentation.
+
+        A loader seeds `random`, NumPy and torch for each row from (seed, epoch, row), as it does for any
+        dataset that is not cached: the result is the same for any number of workers and ranks, and after a
+        resume. `seed_rows=False` saves these 10 us a row where nothing is random.
+
+        Args:
+            function: takes a row and returns another. Worker processes that are spawned need one that can be
+                pickled: defined in a module, not a lambda.
+            schema: what a changed row looks like, `Schema.of(row)`, so that its columns can be named; without
+                it `columns`, `where` and such must come before `map`.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+            >>> [int(row["x"]) for row in ref.map(lambda row: {**row, "x": row["x"] * 10})]
+            [0, 10, 20]
+        """
+        return _views().map(self, function, schema)
+
+    def map_batches(self, function: Callable[..., object], threads: bool = False) -> DataRef:
+        """The columns of many rows at once after a function of arrays, whenever they are read.
+
+        Args:
+            function: takes a dict of arrays (B, ...) by column, or the array, where a row is one value. A
+                ragged column is a `yoga.RaggedColumn`, text an array of objects. It returns the columns of
+                the same rows: arrays, tensors, lists of text or of arrays, or RaggedColumns. How many rows
+                it is given differs, so a row must not depend on those beside it.
+                If it has a parameter named `draw`, it is given random numbers: see `views.draw.Draw`. They
+                follow from (seed, epoch, row), so batch size, workers, ranks and resumes do not matter.
+            threads: True if a thread of the training loop's process may call it, to read ahead.
+
+        Raises:
+            SchemaError: when read: another number of rows was returned, or columns that look different from
+                those of other batches.
+            TypeError: it is not known what a row looks like.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+            >>> [int(row["x"]) for row in ref.map_batches(lambda c: {**c, "x": c["x"] * 10})]
+            [0, 10, 20]
+            >>> def noisy(c, draw):
+            ...     return {"x": c["x"] + draw.normal(scale=0.1)}
+            >>> ref.map_batches(noisy).columns(["x"]).schema.columns[0].dtype
+            '<f8'
+        """
+        return _views().map_batches(self, function, threads)
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.

@@ -120,10 +120,14 @@ class ReadAhead:
     Args:
         row_bytes: bytes of an average row; 0 if that is not known: then each batch is read by itself.
         prefetch: makes rows ready; None for rows that are always in memory.
+        most_batches: how many batches may be read at once.
     """
 
-    def __init__(self, row_bytes: int, prefetch: Prefetch | None = None) -> None:
+    def __init__(
+        self, row_bytes: int, prefetch: Prefetch | None = None, most_batches: int = _MOST_BATCHES
+    ) -> None:
         self.row_bytes = row_bytes
+        self._most_batches = most_batches
         self.prefetch = prefetch
         self._wanted: list[int] = []  # what a sampler hands out; compared by identity first, which is fast
         self._numbers = np.empty(0, np.int64)  # the same numbers
@@ -149,7 +153,8 @@ class ReadAhead:
 
     def batches_of_read(self, num_rows: int) -> int:
         """How many batches of so many rows to read at once; one, where the size of a row is not known."""
-        return batches_per_read(self.row_bytes * num_rows) if self.row_bytes else 1
+        together = batches_per_read(self.row_bytes * num_rows) if self.row_bytes else 1
+        return min(together, self._most_batches)
 
     # -- for readers of batch after batch
 

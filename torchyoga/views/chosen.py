@@ -11,8 +11,9 @@ from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..rows.types import Array
 from .joined import JoinedRef
+from .ragged import RaggedColumn
 from .row_map import RowMap
-from .scan import RaggedColumn, scan
+from .scan import scan
 
 __all__ = ["concat", "order_by", "select"]
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..reading.dataref import DataRef
+from ..rows.schema import Schema
+from ..rows.types import Row
 from .chosen import order_by, select
+from .computed import ComputedRef
 from .repeated import RepeatedRef
 from .split import split
+from .transformed import TransformedRef
 from .where import where
 
 __all__ = ["Makers"]
@@ -18,3 +25,13 @@ class Makers:
     order_by = staticmethod(order_by)
     repeat = RepeatedRef
     split = staticmethod(split)
+    map_batches = ComputedRef
+
+    @staticmethod
+    def map(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:
+        """The rows of a DataRef after a function."""
+        if not callable(function):
+            raise TypeError(f"map takes a function of a row, found {function!r:.80}")
+        if type(ref) is TransformedRef:  # so that a row is seeded once
+            return TransformedRef(ref.whole, (*ref.functions, function), schema)
+        return TransformedRef(ref, (function,), schema)

@@ -11,13 +11,15 @@ import torch
 
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
+from ..reading.in_epoch import in_epoch
 from ..rows.block import Data, leaf_values
 from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Column, Schema
 from ..rows.types import Array
+from .ragged import RaggedColumn
 
-__all__ = ["RaggedColumn", "Scanned", "scan"]
+__all__ = ["Scanned", "array_of", "is_of_lengths", "is_text", "plain", "scan"]
 
 Ints = npt.NDArray[np.int64]
 _ROWS, _BYTES = 2**16, 2**25  # at once, at most
@@ -25,62 +27,19 @@ _RAGGED_BYTES = 2**15  # of a ragged value, where they are not known
 _TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes", "none"}
 
 
-class RaggedColumn:
-    """Some rows of a ragged column: row i is `values[offsets[i]:offsets[i + 1]]`.
-
-    The values are read when they are looked at.
-
-    Attributes:
-        lengths: (B,) elements of each row.
-    """
+class _Read(RaggedColumn):
+    """Some rows of a ragged column of a DataRef; the values are read when they are looked at."""
 
     def __init__(self, ref: DataRef, rows: Ints) -> None:
         self._ref = ref
         self._rows = rows
         self.lengths = ref.lengths(rows)
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @cached_property
-    def offsets(self) -> Ints:
-        """(B + 1,) where each row begins in `values`, and where the last one ends."""
-        return np.append(0, np.cumsum(self.lengths))
-
     @cached_property
     def values(self) -> Array:
         """(elements of all rows,) the rows, one after the other."""
-        block = block_of(self._ref.take(self._rows), self._ref.schema)
-        return _plain(block.schema.columns[0], block.data[0].values)
-
-    def any(self, are: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """(B,) which rows have an element for which `are`, as long as `values`, is True.
-
-        Example:
-            >>> rows = [{"boxes": np.arange(n)} for n in (1, 3)]
-            >>> schema = yoga.Schema.of(rows[0], ragged=["boxes"])
-            >>> ref = storage.submit(rows, "boxes", "1", schema=schema)
-            >>> len(ref.where("boxes", lambda y: y.any(y.values == 2)))
-            1
-        """
-        found: npt.NDArray[np.bool_] = self._counted(are) > 0
-        return found
-
-    def all(self, are: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """(B,) which rows have only elements for which `are` is True; a row without any, too."""
-        found: npt.NDArray[np.bool_] = self._counted(are) == self.lengths
-        return found
-
-    def _counted(self, are: npt.ArrayLike) -> Ints:
-        found = np.asarray(are)
-        if found.dtype != np.bool_ or found.shape != (int(self.offsets[-1]),):
-            raise ValueError(
-                f"any() and all() take a bool for each of the {self.offsets[-1]} values, found {found.dtype} "
-                f"of shape {found.shape}"
-            )
-        counts = np.append(0, np.cumsum(found))
-        ends: Ints = counts[self.offsets]
-        return np.diff(ends)
+        block = block_of(in_epoch(self._ref, 0, 0).take(self._rows), self._ref.schema)
+        return plain(block.schema.columns[0], block.data[0].values)
 
 
 Scanned: TypeAlias = Array | RaggedColumn
@@ -90,7 +49,7 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     """All rows of some columns, thousands at once, in order: first row, row after the last, columns.
 
     A column of numbers is an array (B, ...), of text an array (B,) of objects, and a ragged one a
-    `RaggedColumn`.
+    `RaggedColumn`. Rows that are made with random numbers are those of epoch 0 with seed 0.
 
     Raises:
         KeyError: there is no such column.
@@ -112,7 +71,7 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         if one.schema.tree.kind != "leaf":
             inside = [f"{name}/{column.name}" for column in one.schema.columns]
             raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
-    ragged = {name: one for name, one in alone.items() if _column(one).is_ragged and not _is_text(one)}
+    ragged = {name: one for name, one in alone.items() if is_of_lengths(_column(one))}
     # As a projection has them: in the order of the schema.
     together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
     fixed = ref.projected(Projection.of(schema, together)) if together else None
@@ -120,11 +79,11 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     step = max(1, min(_ROWS, _BYTES // max(1, *(one.row_bytes or _row_bytes(schema) for one in read))))
     for start in range(0, len(ref), step):
         rows = np.arange(start, min(start + step, len(ref)))
-        found: dict[str, Scanned] = {name: RaggedColumn(one, rows) for name, one in ragged.items()}
+        found: dict[str, Scanned] = {name: _Read(one, rows) for name, one in ragged.items()}
         if fixed is not None:
-            block = block_of(fixed.take(rows), fixed.schema)
+            block = block_of(in_epoch(fixed, 0, 0).take(rows), fixed.schema)
             for name, column, data in zip(together, block.schema.columns, block.data, strict=True):
-                found[name] = _array(column, data, len(rows))
+                found[name] = array_of(column, data, len(rows))
         yield start, start + len(rows), found
 
 
@@ -138,19 +97,26 @@ def _column(one: DataRef) -> Column:
     return one.schema.columns[0]
 
 
-def _is_text(one: DataRef) -> bool:
-    return _column(one).kind in _TEXTS
+def is_of_lengths(column: Column) -> bool:
+    """True for a column of arrays of different lengths, which text is not."""
+    return column.is_ragged and not is_text(column)
 
 
-def _array(column: Column, data: Data, num_rows: int) -> Array:
+def is_text(column: Column) -> bool:
+    """True for a column of text, or of None."""
+    return column.kind in _TEXTS
+
+
+def array_of(column: Column, data: Data, num_rows: int) -> Array:
+    """(B, ...) a column that is not ragged as an array; text as objects."""
     if column.kind not in _TEXTS:
-        return _plain(column, data.values)
+        return plain(column, data.values)
     found = np.empty(num_rows, object)
     found[:] = leaf_values(column, data, num_rows)
     return found
 
 
-def _plain(column: Column, values: Array) -> Array:
+def plain(column: Column, values: Array) -> Array:
     """The values as NumPy knows them: those of torch's own kinds, such as bfloat16, as float32."""
     if column.kind == "tensor" and not hasattr(np, column.dtype):
         found: Array = torch.from_numpy(values).view(getattr(torch, column.dtype)).float().numpy()

@@ -10,10 +10,12 @@ import numpy.typing as npt
 import torch
 
 from ..order.full import Order, as_int, keyed_bytes
+from ..process.seeding import splitmix
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, RowView
 from ..rows.types import Array
-from .scan import RaggedColumn, scan
+from .ragged import RaggedColumn
+from .scan import scan
 from .selected import SelectedRef
 from .selection import Selection
 
@@ -172,7 +174,7 @@ def _by_key(
         if keys.dtype == object:
             words = np.array([_text_word(text, key.tobytes(), texts) for text in keys.tolist()], np.uint64)
         else:
-            words = _mixed(_mixed(keys.astype(np.int64).view(np.uint64) ^ key[0]) ^ key[1])
+            words = splitmix(splitmix(keys.astype(np.int64).view(np.uint64) ^ key[0]) ^ key[1])
         found: Ints = np.searchsorted(bounds, words, "right")
         yield found
 
@@ -186,12 +188,4 @@ def _text_word(text: object, key: bytes, known: dict[object, int]) -> int:
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         found = int.from_bytes(hashlib.blake2b(data, digest_size=8, key=key).digest(), "little")
         known[text] = found
-    return found
-
-
-def _mixed(words: Words) -> Words:
-    """A permutation of 64-bit words (S. Vigna's finalizer of SplitMix64)."""
-    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    found: Words = words ^ words >> np.uint64(31)
     return found
