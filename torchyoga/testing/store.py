@@ -1,0 +1,204 @@
+"""A store against its contract."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..building.build import BuildOptions
+from ..caching.submission import submitted
+from ..errors import BusyError, ExistsError, NotFoundError, YogaError
+from ..reading.dataref import DataRef
+from ..rows.types import Row
+from ..stores.checking import check
+from ..stores.contract import Versions
+from ..stores.copying import copied
+from ..stores.local import Store
+from ..stores.refs import fetched
+from ..versions.manifest import Manifest
+from .rows import PATIENCE, compare_rows, exact, expect, run_all
+
+__all__ = ["check_store"]
+
+_NAMES = ("a", "a/b", "..", "Ä", "a b%c", "con")  # of ids and versions
+
+
+def check_store(make_store: Callable[[], Versions], directory: Path) -> None:
+    """Checks that a store publishes versions once and whole, keeps writers apart, and removes what it should.
+
+    Args:
+        make_store: opens the store anew, as another program would; it is empty at first. `Storage` uses
+            `torchyoga.stores.local.Store` for a directory and `torchyoga.stores.mirror.Mirror` for a URL.
+        directory: an empty directory that the check may fill.
+    """
+    rules: dict[str, Callable[[], None]] = {
+        "an empty store": lambda: _check_nothing_there(make_store()),
+        "publishing": lambda: _check_publishing(make_store),
+        "overwriting": lambda: _check_overwriting(make_store),
+        "locking": lambda: _check_locks(make_store),
+        "a build that failed": lambda: _check_interruption(make_store),
+        "copying": lambda: _check_copies(make_store, Store(directory / "other")),
+        "removing": lambda: _check_removal(make_store),
+    }
+    for what, rule in rules.items():
+        try:
+            rule()
+        except YogaError as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+
+
+_OLD = [{"x": np.arange(4) + n, "text": "t" * n} for n in range(20)]
+_NEW = [{"x": np.arange(4) - n, "text": "n" * n} for n in range(30)]
+
+
+def _publish(store: Versions, id: str, version: str, rows: Sequence[Row]) -> DataRef:
+    """Builds a version, in place of the one that is there."""
+    with store.lock(id, version, PATIENCE):
+        store.check_place(id, version)
+        return submitted(
+            rows, store, id, version, BuildOptions(progress=False), replaces=store.seen(id, version)
+        )
+
+
+def _compare_version(store: Versions, id: str, version: str, rows: Sequence[Row], how: str) -> None:
+    try:
+        ref = fetched(store, id, version)
+        check(store, id, version)
+    except YogaError as error:
+        raise AssertionError(f"{how}: {id!r} {version!r} is missing or damaged: {error}") from error
+    compare_rows(exact(ref.take(np.arange(len(ref)))), range(len(rows)), dict(enumerate(rows)), how)
+
+
+def _expect_error(kind: type[YogaError], how: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except kind:
+        return
+    except YogaError as error:
+        raise AssertionError(f"{how}: expected {kind.__name__}, found {error!r}") from error
+    raise AssertionError(f"{how}: expected {kind.__name__}, and nothing was raised")
+
+
+def _check_nothing_there(store: Versions) -> None:
+    expect(store.published() == [], f"the store is not empty at first: {store.published()}")
+    expect(store.versions("a") == [], "an id without versions has some")
+    expect(store.read_manifest("a", "1") is None, "a version that does not exist has a manifest")
+    expect(store.seen("a", "1") is None, "a version that does not exist was seen")
+    _expect_error(NotFoundError, "a manifest that does not exist", lambda: store.manifest("a", "1"))
+    _expect_error(
+        NotFoundError, "removing a version that does not exist", lambda: store.remove("a", "1", PATIENCE)
+    )
+
+
+def _check_publishing(make_store: Callable[[], Versions]) -> None:
+    pairs = sorted([("a", "1"), *zip(_NAMES, _NAMES, strict=True)])
+    for id, version in pairs:
+        _publish(make_store(), id, version, _OLD)
+    store = make_store()
+    expect(store.published() == pairs, f"published: found {store.published()}")
+    for name in _NAMES:
+        versions = sorted(version for id, version in pairs if id == name)
+        expect(store.versions(name) == versions, f"versions of {name!r}: found {store.versions(name)}")
+    for id, version in pairs:
+        _compare_version(store, id, version, _OLD, "published")
+    manifest = store.manifest("a", "1")
+    expect(
+        {file.name: file.nbytes for file in manifest.files} == store.sizes(manifest),
+        f"sizes: found {store.sizes(manifest)}, the manifest names {[file.name for file in manifest.files]}",
+    )
+    _expect_error(ExistsError, "publishing twice", lambda: make_store().refuse_existing("a", "1"))
+    ref = pickle.loads(pickle.dumps(fetched(store, "a", "1")))
+    compare_rows(ref.take(np.arange(len(_OLD))), range(len(_OLD)), dict(enumerate(_OLD)), "pickled")
+
+
+def _check_overwriting(make_store: Callable[[], Versions]) -> None:
+    before = make_store()
+    ref, seen = fetched(before, "a", "1"), before.seen("a", "1")
+    ref.take(np.arange(len(ref)))
+    _publish(make_store(), "a", "1", _NEW)
+    _compare_version(before, "a", "1", _NEW, "overwritten")
+    expect(
+        before.seen("a", "1") != seen,
+        "a version that was overwritten looks unchanged, so other processes may replace it",
+    )
+    opened = ref.take(np.arange(len(ref)))
+    compare_rows(opened, range(len(_OLD)), dict(enumerate(_OLD)), "open while it was overwritten")
+    _publish(make_store(), "a", "1", _OLD)
+
+
+def _check_locks(make_store: Callable[[], Versions]) -> None:
+    found: list[str] = []
+
+    def lock(id: str, version: str) -> None:
+        try:
+            with make_store().lock(id, version, 0.05):
+                found.append("held")
+        except BusyError:
+            found.append("busy")
+        except Exception as error:
+            found.append(repr(error))
+
+    def in_a_thread(id: str, version: str) -> str:
+        run_all([threading.Thread(target=lock, args=(id, version), daemon=True)])
+        return found.pop()
+
+    with make_store().lock("a", "1", PATIENCE):
+        other = in_a_thread("a", "1")
+        expect(other == "busy", f"a lock that is held: found {other}, expected a BusyError")
+        for id, version in (("a", "2"), ("b", "1")):
+            other = in_a_thread(id, version)
+            expect(other == "held", f"the lock of another version: found {other}, expected it to be free")
+    expect(in_a_thread("a", "1") == "held", "a lock that was released is not free")
+    with contextlib.suppress(KeyError), make_store().lock("a", "1", PATIENCE):
+        raise KeyError("the holder failed")
+    expect(in_a_thread("a", "1") == "held", "a lock whose holder failed is not free")
+
+
+def _check_interruption(make_store: Callable[[], Versions]) -> None:
+    def rows() -> Iterator[Row]:
+        yield from _NEW
+        raise KeyError("the source failed")
+
+    for id, version in (("new", "1"), ("a", "1")):
+        with contextlib.suppress(KeyError):
+            _publish(make_store(), id, version, rows())  # type: ignore[arg-type]
+    store = make_store()
+    expect(store.find("new", "1") is None, "a build that failed was published")
+    expect(("new", "1") not in store.published(), "a build that failed is listed")
+    _compare_version(store, "a", "1", _OLD, "after a build that failed")
+    _publish(make_store(), "new", "1", _NEW)
+    _compare_version(store, "new", "1", _NEW, "after a build that failed and another that did not")
+
+
+def _check_copies(make_store: Callable[[], Versions], other: Store) -> None:
+    def copy_version(source: Versions, to: Versions) -> DataRef:
+        with to.lock("new", "1", PATIENCE):
+            return copied(source, to, source.manifest("new", "1"), overwrite=False, progress=False)
+
+    elsewhere = copy_version(make_store(), other)
+    make_store().remove("new", "1", PATIENCE)
+    here = copy_version(other, make_store())
+    expect(here.fingerprint == elsewhere.fingerprint, "a copy has another fingerprint than the original")
+    _compare_version(make_store(), "new", "1", _NEW, "copied")
+
+
+def _check_removal(make_store: Callable[[], Versions]) -> None:
+    before = make_store().published()
+    make_store().remove("new", "1", PATIENCE)
+    store = make_store()
+    expect(store.read_manifest("new", "1") is None, "a version that was removed has a manifest")
+    expect(
+        store.published() == [pair for pair in before if pair != ("new", "1")],
+        "removing a version removes others",
+    )
+    _expect_error(NotFoundError, "a version that was removed", lambda: fetched(store, "new", "1"))
+    cleaned = store.clean(0.0)
+    expect(cleaned == sorted(cleaned), f"clean names what it removes in no order: {cleaned}")
+    for id, version in store.published():
+        _compare_version(store, id, version, _OLD, "after clean")
+        expect(Manifest.from_bytes(store.read_manifest(id, version) or b"").id == id, "another's manifest")
