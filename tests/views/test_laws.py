@@ -1,0 +1,308 @@
+"""The laws of views, for every view and for nests of several; and that the kit sees what breaks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.testing import check_view
+
+ROWS = [{"id": number, "group": number // 7, "x": float(number % 5)} for number in range(45)]
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+    return yoga.Storage(tmp_path_factory.mktemp("laws")).submit(ROWS, "rows", "1", progress=False)
+
+
+class Huge(yoga.DataRef):
+    """10**9 rows that are made when they are taken."""
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def take(self, rows: Any) -> Any:
+        return [{"id": int(row), "group": int(row) // 7, "x": float(row % 5)} for row in rows]
+
+    @property
+    def schema(self) -> yoga.Schema:
+        return yoga.Schema.of(ROWS[0])
+
+    @property
+    def fingerprint(self) -> str:
+        return "huge"
+
+
+def noisy(c: Any, draw: Any) -> Any:
+    return {**c, "x": c["x"] + draw.normal()}
+
+
+def negated(c: Any) -> Any:
+    return {**c, "x": -c["x"]}
+
+
+def augmented(row: Any) -> Any:
+    return {**row, "x": row["x"] + np.random.rand()}
+
+
+def swapped(row: Any) -> Any:
+    return {**row, "x": -row["x"]}
+
+
+# A view, what it is of a list, and whether it is made without a look at the rows.
+View = tuple[Callable[[yoga.DataRef], yoga.DataRef], Callable[[Rows], Any], bool]
+VIEWS: dict[str, View] = {
+    "slice": (lambda ref: ref[3:40:2], lambda rows: rows[3:40:2], True),
+    "backwards": (lambda ref: ref[::-1], lambda rows: rows[::-1], True),
+    "columns": (lambda ref: ref.columns(["id"]), lambda rows: [{"id": row["id"]} for row in rows], True),
+    "column": (lambda ref: ref["x"], lambda rows: [row["x"] for row in rows], True),
+    "where": (
+        lambda ref: ref.where("id", lambda y: y % 3 == 1),
+        lambda rows: [row for row in rows if row["id"] % 3 == 1],
+        False,
+    ),
+    "select": (
+        lambda ref: ref.select([5, 1, -1, 1]),
+        lambda rows: [rows[number] for number in (5, 1, -1, 1)],
+        True,
+    ),
+    "order_by": (lambda ref: ref.order_by("x"), lambda rows: sorted(rows, key=lambda row: row["x"]), False),
+    "repeat": (lambda ref: ref.repeat(2), lambda rows: rows * 2, True),
+    "concat": (lambda ref: yoga.concat([ref[:9], ref]), lambda rows: rows[:9] + rows, True),
+    "split": (lambda ref: ref.split([0.3, 0.7], seed=5)[1], lambda rows: None, False),
+    "split by": (lambda ref: ref.split([0.5, 0.5], by="group")[0], lambda rows: None, False),
+    "map": (lambda ref: ref.map(swapped), lambda rows: list(map(swapped, rows)), True),
+    "random map": (lambda ref: ref.map(augmented), lambda rows: rows, True),
+    "map_batches": (lambda ref: ref.map_batches(negated), lambda rows: list(map(swapped, rows)), True),
+    "draw": (lambda ref: ref.map_batches(noisy), lambda rows: rows, True),
+    "empty": (lambda ref: ref[7:7], lambda rows: [], True),
+    "none": (lambda ref: ref.where("id", lambda y: y < 0), lambda rows: [], False),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_laws_hold_for_each_view(base: yoga.DataRef, name: str) -> None:
+    make, of_list, is_huge = VIEWS[name]
+    check_view(make, base, of_list(ROWS), huge=Huge() if is_huge else None)
+
+
+def test_the_laws_hold_with_workers(base: yoga.DataRef) -> None:
+    check_view(lambda ref: ref.repeat(2).map_batches(noisy)[3:].map(augmented), base, workers=2)
+
+
+# -- nests
+
+OPERATIONS = st.one_of(
+    st.tuples(
+        st.just("slice"),
+        st.integers(-50, 50) | st.none(),
+        st.integers(-50, 50) | st.none(),
+        st.sampled_from([1, 2, -1, -3]),
+    ),
+    st.tuples(st.just("where"), st.integers(1, 4), st.integers(0, 3)),
+    st.tuples(st.just("select"), st.lists(st.integers(0, 10**6), max_size=30)),
+    st.tuples(st.just("order_by"), st.sampled_from(["id", "group", "x"]), st.booleans()),
+    st.tuples(st.just("repeat"), st.integers(0, 3)),
+    st.tuples(st.just("concat"), st.booleans()),
+    st.tuples(st.just("split"), st.integers(0, 5), st.integers(0, 1)),
+    st.tuples(st.just("map_batches")),
+    st.tuples(st.just("map")),
+    st.tuples(st.just("columns")),
+)
+
+
+def applied(ref: yoga.DataRef, operation: Any) -> yoga.DataRef:
+    kind, *given = operation
+    if kind == "slice":
+        return ref[slice(*given)]
+    if kind == "where":
+        return ref.where("id", lambda y: y % given[0] == given[1] % given[0])
+    if kind == "select":
+        return ref.select([number % len(ref) for number in given[0]] if len(ref) else [])
+    if kind == "order_by":
+        return ref.order_by(given[0], descending=given[1])
+    if kind == "repeat":
+        return ref.repeat(given[0])
+    if kind == "concat":
+        return yoga.concat([ref, ref[: len(ref) // 2]] if given[0] else [ref[::2], ref])
+    if kind == "split":
+        return ref.split([0.4, 0.6], seed=given[0])[given[1]]
+    if kind == "map_batches":
+        return ref.map_batches(negated)
+    if kind == "map":
+        return ref.map(swapped, schema=ref.schema)
+    return ref.columns(["x", "id", "group"])
+
+
+def of_list(rows: Rows, operation: Any) -> Rows:
+    kind, *given = operation
+    if kind == "slice":
+        return rows[slice(*given)]
+    if kind == "where":
+        return [row for row in rows if row["id"] % given[0] == given[1] % given[0]]
+    if kind == "select":
+        return [rows[number % len(rows)] for number in given[0]] if rows else []
+    if kind == "order_by":
+        return sorted(rows, key=lambda row: -row[given[0]] if given[1] else row[given[0]])
+    if kind == "repeat":
+        return rows * given[0]
+    if kind == "concat":
+        return rows + rows[: len(rows) // 2] if given[0] else rows[::2] + rows
+    if kind == "split":
+        taken = yoga.from_arrays(np.arange(len(rows))) if rows else None
+        return [] if taken is None else [rows[n] for n in taken.split([0.4, 0.6], seed=given[0])[given[1]]]
+    return list(map(swapped, rows)) if kind.startswith("map") else rows
+
+
+@pytest.mark.filterwarnings("ignore:split")
+@settings(max_examples=40, deadline=None)
+@given(operations=st.lists(OPERATIONS, min_size=2, max_size=4))
+def test_the_laws_hold_for_nests(base: yoga.DataRef, operations: list[Any]) -> None:
+    rows = ROWS
+    for operation in operations:
+        rows = of_list(rows, operation)[:400]
+
+    def make(ref: yoga.DataRef) -> yoga.DataRef:
+        for operation in operations:
+            ref = applied(ref, operation)[:400]
+        return ref
+
+    check_view(make, base, rows)
+
+
+# -- the kit can fail
+
+
+class Wrong(yoga.DataRef):
+    """Every second row of another DataRef; what it does wrong is overridden."""
+
+    def __init__(self, whole: yoga.DataRef) -> None:
+        self.whole = whole
+
+    def __len__(self) -> int:
+        return (len(self.whole) + 1) // 2
+
+    def rows_at(self, numbers: Any) -> Any:
+        return 2 * numbers
+
+    def places_of(self, rows: Any) -> Any:
+        is_there = (rows >= 0) & (rows < len(self.whole)) & (rows % 2 == 0)
+        return np.where(is_there, rows // 2, -1)
+
+    def take(self, rows: Any) -> Any:
+        return self.whole.take(self.rows_at(rows))
+
+    @cached_property
+    def readahead(self) -> Any:
+        return self.whole[::2].readahead
+
+    @property
+    def fingerprint(self) -> Any:
+        return None if self.whole.fingerprint is None else f"half {self.whole.fingerprint}"
+
+
+class OtherRows(Wrong):
+    def rows_at(self, numbers: Any) -> Any:
+        return np.minimum(2 * numbers, 40)
+
+
+class NoWayBack(Wrong):
+    def places_of(self, rows: Any) -> Any:
+        return rows // 2
+
+
+class Fat(Wrong):
+    def __init__(self, whole: yoga.DataRef) -> None:
+        super().__init__(whole)
+        self.copy = np.zeros(10**5, np.uint8)
+
+
+class Silent(Wrong):
+    readahead: Any = None
+
+
+class Astray(Wrong):
+    @cached_property
+    def readahead(self) -> Any:
+        return self.whole[1:].readahead
+
+
+class Changing(Wrong):
+    made = 0
+
+    @property
+    def file_starts(self) -> Any:
+        return np.array([0, self.number % (len(self) + 1), len(self)])
+
+    def __init__(self, whole: yoga.DataRef) -> None:
+        super().__init__(whole)
+        Changing.made += 1
+        self.number = Changing.made
+
+
+class Nameless(Wrong):
+    fingerprint: Any = "always the same"
+
+
+class Shorter(Wrong):
+    def in_epoch(self, epoch: int) -> Any:
+        return self.whole[:3]
+
+
+class Looking(Wrong):
+    def __init__(self, whole: yoga.DataRef) -> None:
+        super().__init__(whole)
+        whole.take(np.arange(min(20_000, len(whole))))
+
+
+class Seedless(Wrong):
+    """Random rows that do not depend on the seeds they are given."""
+
+    is_random: Any = True
+
+    def take_seeded(self, rows: Any, seeds: Any) -> Any:
+        return [{**row, "x": id(row) + float(np.random.default_rng().random())} for row in self.take(rows)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (OtherRows, r"the view: row 2[12].*: found 40, expected"),
+        (NoWayBack, "places_of finds rows that the view does not have"),
+        (Fat, "pickled, the view takes 100... bytes more than its base"),
+        (Silent, "rows of the base are not read ahead"),
+        (Astray, "taken, but not announced"),
+        (Changing, "two equal views have other file_starts|it has other file_starts|file_starts is"),
+        (Nameless, "a state of the view can be loaded for|the base has no fingerprint"),
+        (Shorter, "in another epoch the view has another number of rows"),
+        (Looking, "to make the view of 1000000000 rows and take two, 20002 rows were taken"),
+        (Seedless, "take|row"),
+    ],
+)
+def test_the_kit_sees(base: yoga.DataRef, kind: type[Wrong], text: str) -> None:
+    whole = yoga.from_arrays({"id": np.arange(45)}) if kind is Looking else base
+    expected = [{"id": np.int64(n)} for n in range(0, 45, 2)] if kind is Looking else ROWS[::2]
+    if kind is Nameless:
+        whole = Bare(ROWS)
+    with pytest.raises(AssertionError, match=text):
+        check_view(kind, whole, expected, huge=Huge())
+    check_view(Wrong, base, ROWS[::2], huge=Huge())
+
+
+class Bare(yoga.DataRef):
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Any) -> Any:
+        return [self.rows[row] for row in rows.tolist()]
