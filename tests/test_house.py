@@ -203,6 +203,7 @@ def test_the_public_names() -> None:
     assert torchyoga.__all__ == [
         "DataLoader",
         "DataRef",
+        "RaggedColumn",
         "ResumableBatchSampler",
         "ResumableSampler",
         "Schema",

@@ -55,5 +55,9 @@ class BlockSource(ABC):
         again before the build ends.
         """
 
+    def differ(self) -> bool:
+        """True if reading the source again would give other rows, as far as a few of them show."""
+        return False
+
 
 Source = RowSource | BlockSource

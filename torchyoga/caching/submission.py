@@ -6,11 +6,10 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from ..adapters.ref import RefSource
 from ..adapters.sources import dataset_and_source
 from ..adapters.watched import Watched
 from ..building.build import BuildOptions, build
-from ..building.sources import RowSource
+from ..building.sources import BlockSource, RowSource
 from ..process.warned import warn_user
 from ..reading.version_ref import VersionRef
 from ..rows.types import Json
@@ -52,7 +51,7 @@ def submitted(
     options = replace(options, info=_info(dataset, source.name, id, version, options.info))
     if isinstance(source, RowSource) and source.seekable and source.length is not None:
         source = Watched(source)
-    if isinstance(source, (Watched, RefSource)):
+    if isinstance(source, (Watched, BlockSource)):
         options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
     return ref_of(store, build(source, store, id, version, options, replaces))
 
@@ -78,10 +77,10 @@ def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Jso
     return info
 
 
-def _warn_of_random_rows(watched: Watched | RefSource, id: str, version: str) -> None:
-    if watched.differ():
+def _warn_of_random_rows(source: Watched | BlockSource, id: str, version: str) -> None:
+    if source.differ():
         warn_user(
-            f"rows of {watched.name} differ when they are read again, as by a random augmentation; {id!r} "
+            f"rows of {source.name} differ when they are read again, as by a random augmentation; {id!r} "
             f"{version!r} keeps those of its build for every epoch. Cache the dataset without its random "
             "part, and apply that to the rows you load"
         )
