@@ -1,11 +1,15 @@
-"""Views beside the DataRef that they show, each in turns; called by run.py.
+"""Views beside the DataRef that they show, each in a fresh process and in turns; called by run.py.
 
 python benchmarks/views.py
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,57 +22,113 @@ import torchyoga as yoga
 from torchyoga.views.selection import Selection
 
 BATCH = 256
-SIZES = {"784 B": (784, 200_000), "12 KiB": (12_288, 20_000)}
+LATER = 4  # epochs after the first one
+SIZES = {"784 B": (784, 400_000), "12 KiB": (12_288, 40_000)}
 SCANNED, FILTERED = 5_000_000, 50_000_000  # rows
+LARGE = (196_608, 2_000)  # bytes and rows
+WHOLE = "the DataRef"
 _GOALS = {
     "784 B": {"slice": 0.85, "list": 0.6, "bits": 0.35},
     "12 KiB": {"slice": 0.9, "list": 0.9, "bits": 0.9, "three views": 0.7},
 }
 
 
-def views_of(ref: yoga.DataRef) -> dict[str, yoga.DataRef]:
-    """The DataRef and views of about as many rows."""
-    count = len(ref)
-    return {
-        "the DataRef": ref,
-        "slice": ref[1 : count - 1],
-        "list": ref.order_by("label", descending=True),
-        "bits": ref.where("label", lambda y: y % 7 != 3),
-        "three views": ref[1:].where("label", lambda y: y % 7 != 3).repeat(1),
-    }
+def negated(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    np.invert(columns["image"], out=columns["image"])
+    return columns
+
+
+VIEWS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
+    WHOLE: lambda ref: ref,
+    "slice": lambda ref: ref[1:-1],
+    "list": lambda ref: ref.order_by("label", descending=True),
+    "bits": lambda ref: ref.where("label", lambda y: y % 7 != 3),
+    "three views": lambda ref: ref[1:].where("label", lambda y: y % 7 != 3).repeat(1),
+    "map_batches": lambda ref: ref.map_batches(negated),
+}
+
+
+def child(folder: str, size: str, view: str, workers: int) -> list[float]:
+    """Rows per second of the first and of later epochs, shuffled."""
+    shown = VIEWS[view](yoga.Storage(folder).fetch(size, "1"))
+    loader = yoga.DataLoader(
+        shown, BATCH, shuffle=True, seed=1, num_workers=workers, persistent_workers=workers > 0
+    )
+    found = []
+    for _ in range(1 + LATER):
+        started = time.perf_counter()
+        rows = sum(len(batch["label"]) for batch in loader)
+        found.append(rows / (time.perf_counter() - started))
+    return found
+
+
+def in_fresh_process(folder: Path, size: str, view: str, workers: int) -> tuple[float, float]:
+    """The rate of the first epoch, and the median of later ones."""
+    command = [sys.executable, __file__, "--child", str(folder), size, view, str(workers)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
+    first, *later = json.loads(printed)
+    return first, statistics.median(later)
 
 
 def through_views(folder: Path, repetitions: int) -> list[list[str]]:
-    """Rows per second of later epochs, shuffled, without workers."""
+    """Rows per second through views; ratios are medians over rounds in which all take turns."""
     table = []
     for size, (row_bytes, count) in SIZES.items():
         rng = np.random.default_rng(0)
         data = {"image": rng.integers(0, 256, (count, row_bytes), np.uint8), "label": np.arange(count)}
-        ref = yoga.Storage(folder).submit(data, size, "1", progress=False)
-        loaders = {
-            name: yoga.DataLoader(view, BATCH, shuffle=True, seed=1) for name, view in views_of(ref).items()
-        }
-        rates: dict[str, list[float]] = {name: [] for name in loaders}
-        for _ in range(repetitions + 1):
-            for name, loader in loaders.items():
-                started = time.perf_counter()
-                rows = sum(len(batch["label"]) for batch in loader)
-                rates[name].append(rows / (time.perf_counter() - started))
-        base = rates["the DataRef"][1:]
-        for name, found in rates.items():
-            pairs = zip(found[1:], base, strict=True)
-            share = statistics.median(one / other for one, other in pairs)
-            goal = _GOALS[size].get(name)
-            table.append(
-                [
-                    f"views, {size}",
-                    name,
-                    f"{statistics.median(found[1:]):,.0f} rows/s",
-                    f"{share:.2f} of the DataRef",
-                    "" if goal is None else verdict(share, goal),
+        yoga.Storage(folder).submit(data, size, "1", progress=False)
+        del data
+        for workers in (0, 2):
+            rates: dict[str, list[tuple[float, float]]] = {name: [] for name in VIEWS}
+            for _ in range(repetitions):
+                for name, found in rates.items():
+                    found.append(in_fresh_process(folder, size, name, workers))
+            for name, found in rates.items():
+                shares = [
+                    statistics.median(
+                        one[when] / other[when] for one, other in zip(found, rates[WHOLE], strict=True)
+                    )
+                    for when in (0, 1)
                 ]
-            )
+                goal = None if workers else _GOALS[size].get(name)
+                later = statistics.median(pair[1] for pair in found)
+                table.append(
+                    [
+                        f"views, {size}" + (", 2 workers" if workers else ""),
+                        name,
+                        f"{later:,.0f} rows/s",
+                        f"{shares[1]:.2f} of the DataRef, first epoch {shares[0]:.2f}",
+                        "" if goal is None else verdict(shares[1], goal),
+                    ]
+                )
     return table
+
+
+def columns(folder: Path) -> list[list[str]]:
+    """A small column beside a large one, and alone in a version of its own."""
+    row_bytes, count = LARGE
+    images = np.zeros((count, row_bytes), np.uint8)
+    storage = yoga.Storage(folder)
+    both = storage.submit({"image": images, "label": np.arange(count)}, "both", "1", progress=False)
+    alone = storage.submit({"label": np.arange(count)}, "alone", "1", progress=False)
+    ways = {"beside 196 KiB": both.columns(["label"]), "alone": alone}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    loaders = {name: yoga.DataLoader(ref, BATCH, shuffle=True, seed=1) for name, ref in ways.items()}
+    for _ in range(21):
+        for name, loader in loaders.items():
+            seconds = _timed(lambda loader=loader: sum(len(batch["label"]) for batch in loader))
+            rates[name].append(count / seconds)
+    pairs = zip(rates["beside 196 KiB"][1:], rates["alone"][1:], strict=True)
+    share = statistics.median(one / other for one, other in pairs)
+    return [
+        [
+            "a column of 8 bytes",
+            "beside 196 KiB",
+            f"{statistics.median(rates['beside 196 KiB'][1:]):,.0f} rows/s",
+            f"{share:.2f} of a version of it alone",
+            verdict(share, 0.9),
+        ]
+    ]
 
 
 def scans(folder: Path) -> list[list[str]]:
@@ -101,12 +161,18 @@ def _timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def measure(repetitions: int = 5) -> list[list[str]]:
+def measure(repetitions: int = 3) -> list[list[str]]:
     """The table."""
     with tempfile.TemporaryDirectory() as name:
-        return through_views(Path(name), repetitions) + scans(Path(name))
+        return through_views(Path(name), repetitions) + columns(Path(name)) + scans(Path(name))
 
 
 if __name__ == "__main__":
-    for row in measure():
-        print("  ".join(row))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--child", nargs=4)
+    given = parser.parse_args().child
+    if given is not None:
+        print(json.dumps(child(*given[:3], int(given[3]))))
+    else:
+        for row in measure():
+            print("  ".join(row))

@@ -22,6 +22,9 @@ def check(mask: Mask, found: Selection) -> None:
     rows = np.flatnonzero(mask)
     assert (len(found), found.total) == (len(rows), len(mask))
     assert found.rows(np.arange(len(rows))).tolist() == rows.tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "_UNPACKED", -1)  # as for many rows
+        assert found.rows(np.arange(len(rows))).tolist() == rows.tolist()
     places = np.full(len(mask), -1)
     places[rows] = np.arange(len(rows))
     assert found.places(np.arange(len(mask))).tolist() == places.tolist()
@@ -93,3 +96,12 @@ def test_ones_are_counted_alike_without_numpy_2() -> None:
     expected = [[bin(word).count("1") for word in run] for run in words.tolist()]
     assert selection._counted(words).tolist() == expected
     assert selection._counted(words[:, 0]).tolist() == [run[0] for run in expected]
+
+
+def test_what_is_unpacked_is_not_pickled() -> None:
+    found = Selection.of_mask(np.random.default_rng(0).random(4096) < 0.5)
+    before = pickle.dumps(found)
+    assert len(before) < 2000
+    rows = found.rows(np.arange(len(found)))
+    assert len(pickle.dumps(found)) == len(before)
+    assert pickle.loads(before).rows(np.arange(len(found))).tolist() == rows.tolist()

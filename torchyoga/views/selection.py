@@ -4,7 +4,8 @@ Note 89. A selection takes the form that is smallest.
 Runs take 24 bytes each, bits 1.13 bits for each row there is, a list 4 or 8 bytes for each row selected. The
 form follows from the rows alone, so the same rows have the same pin, however they were found. It takes a
 tenth of a microsecond to get from a row to its place, and a quarter from a place to its bit: counts of ones
-before each run of bits, then a look at that run (G. Jacobson, "Space-efficient Static Trees", 1989).
+before each run of bits, then a look at that run (G. Jacobson, "Space-efficient Static Trees", 1989). Of up to
+half a million rows selected by bits, a list of 4 MB is kept besides once they are read: each takes 5 ns then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Words = npt.NDArray[np.uint64]
 _WORDS = 8  # 64 bits each, that are counted together
 _BITS = 64 * _WORDS
 _CHUNK = 2**16  # words looked at together
+_UNPACKED = 2**19  # rows, at most, of which a list is made when they are first looked up
 
 
 class _Form(Protocol):
@@ -229,7 +231,16 @@ class _Bits:
         self._before = np.append(0, np.cumsum(_ones(self._runs).sum(1, dtype=np.int64)))  # of each run
         self.count = int(self._before[-1])
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"_runs": self._runs, "_before": self._before, "count": self.count}
+
+    @cached_property
+    def _unpacked(self) -> Ints:
+        return _rows_of(self._runs.reshape(-1), self.count)
+
     def rows(self, places: Ints) -> Ints:
+        if self.count <= _UNPACKED:
+            return self._unpacked.take(places)
         run = np.searchsorted(self._before, places, "right") - 1
         words, which = self._runs.take(run, 0), np.arange(len(places))
         left = places - self._before.take(run)
