@@ -41,6 +41,7 @@ FRAMEWORK_EXAMPLES = {
     "keras_from_tfdata": "tensorflow",
     "torch_from_keras_sequence": "torch",
     "custom_dataref": "torch",
+    "views": "torch",
 }
 TRAINER_EXAMPLES = {
     "ddp_resume": r"epoch 0: 1797 of 1797 rows delivered since it began( \(.*?\))?, each exactly once",
