@@ -1,4 +1,4 @@
-"""Draws the pictures of order.md, shuffle.md and resume.md from the code itself.
+"""Draws the pictures of order.md, shuffle.md, resume.md and views.md from the code itself.
 
 python docs/pictures.py
 """
@@ -70,6 +70,47 @@ def order() -> None:
     cell(axes, 9, -6.3, "row", COLOURS[0], hollow=True)
     axes.text(10.1, -5.92, "again", va="center", color="black")
     save(figure, axes, "order.svg")
+
+
+def views() -> None:
+    """The way of each position of an epoch through a nest of views to a row of a version."""
+    version = yoga.from_arrays({"label": np.array([3, 8, 1, 0, 9, 4, 7, 2, 8, 0, 1, 6])})
+    low = version.where("label", lambda label: label < 5)
+    part = low[1:6]
+    twice = part.repeat(2)
+    positions = np.fromiter(yoga.ResumableSampler(twice, seed=3), np.int64)
+    levels = [("position in the epoch, shuffled", len(twice)), (".repeat(2)", len(twice))]
+    levels += [("[1:6]", len(part)), ('.where("label", ...)', len(low)), ("the version", len(version))]
+    steps = [lambda place: int(positions[place])]
+    steps += [lambda row, view=view: int(view.rows_at(np.array([row]))[0]) for view in (twice, part, low)]
+    figure, axes = plt.subplots(figsize=(8, 4.2))
+    axes.set_xlim(-7.4, 12.6)
+    axes.set_ylim(-9, 1.2)
+    for y, (name, count) in enumerate(levels):
+        label(axes, -1.9 * y, name)
+        for number in range(count):
+            cell(axes, number, -1.9 * y, str(number), COLOURS[0], hollow=True)
+    for place in range(len(twice)):
+        chosen = place in (2, 6)
+        colour, row = COLOURS[1 + (place == 6)] if chosen else "#d8d8d8", place
+        for y, step in enumerate(steps):
+            following = step(row)
+            axes.plot(
+                [row + 0.46, following + 0.46],
+                [-1.9 * y, -1.9 * (y + 1) + 0.8],
+                color=colour,
+                linewidth=1.8 if chosen else 0.8,
+                zorder=2 if chosen else 0,
+            )
+            if chosen:
+                cell(axes, row, -1.9 * y, str(row), colour)
+                cell(axes, following, -1.9 * (y + 1), str(following), colour)
+            row = following
+        assert twice[int(positions[place])]["label"] == version[row]["label"]
+    for start, stop, name in ((0, 6, "file 0"), (6, 12, "file 1")):
+        axes.plot([start, stop - 0.1], [-7.95, -7.95], color="gray", linewidth=1)
+        axes.text((start + stop) / 2, -8.5, name, ha="center", va="center", color="gray")
+    save(figure, axes, "views.svg")
 
 
 def resume() -> None:
@@ -149,5 +190,6 @@ def shuffle() -> None:
 
 if __name__ == "__main__":
     order()
+    views()
     shuffle()
     resume()
