@@ -251,6 +251,7 @@ class Remote:
         Raises:
             FileNotFoundError: nothing has that name.
             RemoteError: it cannot be read, or the answers stay shorter than what was requested.
+            CorruptError: the object has another number of bytes.
 
             A server that does not support ranges sends everything; then that is the only run.
         """
@@ -279,7 +280,7 @@ class Remote:
                     raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
             return runs
 
-        return self._tried(f"read {self.where(name)}", read)
+        return self._sized(name, nbytes, read)
 
     @property
     def streams(self) -> bool:
@@ -297,6 +298,7 @@ class Remote:
         Raises:
             FileNotFoundError: nothing has that name.
             RemoteError: it cannot be read, or the answers stay shorter or longer than that.
+            CorruptError: the object has another number of bytes.
         """
 
         def read() -> None:
@@ -306,7 +308,22 @@ class Remote:
             if sink.at != nbytes:
                 raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
 
-        self._tried(f"read {self.where(name)}", read)
+        self._sized(name, nbytes, read)
+
+    def _sized(self, name: str, nbytes: int, read: Callable[[], T]) -> T:
+        """What `read` returns, tried a few times; CorruptError if the object does not have so many bytes."""
+        try:
+            return self._tried(f"read {self.where(name)}", read)
+        except RemoteError as error:
+            # Only if the store has answered: it would be waited for once more.
+            is_answered = type(error.__cause__) is ConnectionError or _is_beyond(error)
+            found = self.find_one(name) if is_answered else None
+            if found is None or found.nbytes in (None, nbytes):
+                raise
+            raise CorruptError(
+                f"{self.where(name)} has {found.nbytes} bytes where {nbytes} were published; remove the "
+                "version and publish it again"
+            ) from error
 
     def find(self, folder: str = "") -> dict[str, Found]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
@@ -857,6 +874,8 @@ def _seconds_of(value: object) -> float | None:
 
 def _is_final(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in _FINAL_ERRNOS:
+        return True
+    if _is_beyond(error):  # there will be no more bytes in it
         return True
     names = {cls.__name__ for cls in type(error).__mro__}
     return bool(names & _FINAL_NAMES) or (isinstance(error, _FINAL) and "Timeout" not in type(error).__name__)
