@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from residency import linux, on_disk, resident
 from waiting import eventually
 
 from torchyoga.errors import CorruptError
+from torchyoga.files.checksum import crc32
 from torchyoga.formats.contract import FORMATS, Extent, format_named
 from torchyoga.mapped import pages
 from torchyoga.mapped.items import Numbering
@@ -575,3 +577,14 @@ def test_more_items_than_can_be_numbered_are_refused(tmp_path: Path) -> None:
     reader = Reader(str(tmp_path), Schema.of(None), [entry], format_of=lambda name: Nothing())  # type: ignore[arg-type, return-value]
     with pytest.raises(CorruptError, match=f"says that it holds {Numbering.RUN} items"):
         reader.take(np.array([0]))
+
+
+def test_checks_of_a_manifest_that_its_blocks_do_not_have_are_found(tmp_path: Path) -> None:
+    """Though each block has the checksum that stands beside it."""
+    reader = write(tmp_path, [[4, 5]], lambda i: {"x": i})
+    (entry,) = reader.files
+    data = np.arange(9)
+    crc = crc32(data.view(np.uint8).data)
+    for check, is_right in (((72, crc), True), ((72, crc ^ 1), False), ((64, crc), False)):
+        checked = Reader(str(tmp_path), reader.schema, [replace(entry, checks=(check,))])
+        assert (checked.verify_all() == []) is is_right

@@ -233,7 +233,7 @@ def test_an_object_is_streamed_from_any_place_on(
 def test_an_object_that_is_shorter_than_it_should_be_is_refused(proxy: Proxy, bucket: str) -> None:
     remote = behind(proxy, bucket)
     remote.write("m", bytes(1000))
-    with pytest.raises(RemoteError, match=r"cannot read s3://.*tried 6 times"):
+    with pytest.raises(CorruptError, match=r"s3://.*/m has 1000 bytes where 1001 were published"):
         remote.stream("m", Kept(), 1001)
 
 
@@ -255,6 +255,23 @@ def test_lasting_errors_are_raised_in_time(fault: Fault, text: str, proxy: Proxy
         remote.read("m", 10)
     assert isinstance(error.value, OSError)
     assert len(proxy.seen("GET", "/p/m")) <= 20
+
+
+def test_where_nothing_has_ever_listened_it_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has answered once may restart."""
+    (tmp_path / "m").write_bytes(b"x")
+    with http_server(tmp_path) as server:
+        known = Remote(server.endpoint)
+        assert known.read("m", 10) == b"x"
+    for never in (Remote("s3://never/p", S3(server.endpoint).storage_options), Remote("http://127.0.0.1:1")):
+        with pytest.raises(RemoteError, match=r"tried 4 times.*Is the store running, and its endpoint right"):
+            never.read("m", 10)
+    pickled = pickle.dumps(known)
+    monkeypatch.setattr("torchyoga.stores.objects._ANSWERED", set())
+    with pytest.raises(RemoteError, match="tried 6 times"):  # in a process that is started later, too
+        pickle.loads(pickled).read("m", 10)
 
 
 def test_botocore_leaves_checksums_of_what_it_reads_to_us_unless_it_is_asked(

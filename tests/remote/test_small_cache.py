@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -139,3 +141,34 @@ def test_an_object_of_another_size_is_named(
     ref = yoga.Storage(f"memory://{name}", cache_dir=tmp_path / "cache").fetch("x", "1")
     with pytest.raises(CorruptError, match=r"were published|is damaged"):
         ref[0]
+
+
+LEAVING = """
+import atexit, sys, threading
+from pathlib import Path
+sys.path[:0] = {path!r}
+
+def plans():
+    return [thread.name for thread in threading.enumerate() if thread.name == "torchyoga plan"]
+
+atexit.register(lambda: print("at the end", plans()))  # runs after those of modules that are imported later
+import test_small_cache
+import torchyoga as yoga
+
+folder = Path({folder!r})
+limit = test_small_cache.published("memory://leaving", folder) // 2
+ref = yoga.Storage("memory://leaving", cache_dir=folder / "cache", cache_bytes=limit).fetch("x", "1")
+batches = iter(yoga.DataLoader(ref, batch_size=64))
+next(batches)
+print("in the middle", plans())
+"""
+
+
+def test_no_thread_plans_downloads_when_the_interpreter_ends(tmp_path: Path) -> None:
+    """One that were inside NumPy then could end the process by a signal."""
+    program = LEAVING.format(path=sys.path, folder=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert done.stdout.splitlines() == ["in the middle ['torchyoga plan']", "at the end []"]
+    assert not done.stderr

@@ -705,6 +705,13 @@ def test_over_http_it_is_read_only(tmp_path: Path, small_files: None) -> None:
         problem = f"{path.name} has {nbytes + 1} bytes, the manifest says {nbytes}"
         assert store.check_files(store.manifest("c", "1")) == [problem]
         os.truncate(path, nbytes)
+        whole = path.read_bytes()
+        os.truncate(path, nbytes // 2)
+        with pytest.raises(errors.CorruptError, match=rf"{path.name} has {nbytes // 2} bytes, the manifest"):
+            there.check("c", "1")
+        with pytest.raises(errors.CorruptError, match=rf"{path.name} has {nbytes // 2} bytes where {nbytes}"):
+            there.fetch("c", "1", download=True)
+        path.write_bytes(whole)
 
 
 # -- damage

@@ -119,3 +119,39 @@ def test_a_batch_of_many_columns_is_nested_like_its_rows() -> None:
     found = yoga.jagged([(np.arange(2), {"a": [np.arange(i)]}) for i in range(3)])
     assert found[0].offsets.tolist() == [0, 2, 4, 6]
     assert found[1]["a"][0].offsets.tolist() == [0, 0, 1, 3]
+
+
+class Given(torch.utils.data.Dataset[Any]):
+    """Rows of different lengths, of no DataRef."""
+
+    def __init__(self, rows: list[Any]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("loader", [yoga.DataLoader, torch.utils.data.DataLoader])
+def test_rows_that_default_collate_cannot_stack_say_what_can(
+    loader: Any, workers: int, tmp_path: Path
+) -> None:
+    rows = [{"tokens": np.arange(n)} for n in (1, 3, 3, 2)]
+    schema = yoga.Schema.of(rows[0], ragged=["tokens"])
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
+    with pytest.raises(RuntimeError, match=r"column 'tokens' is ragged.*torchyoga\.padded\(\).*: ") as error:
+        list(loader(ref, batch_size=2, num_workers=workers))
+    assert type(error.value) is RuntimeError
+    assert workers or str(error.value).count("torchyoga.padded") == 1
+    assert len(list(loader(ref[1:3], batch_size=2, num_workers=workers))) == 1
+    picked = torch.utils.data.Subset(Given(list(ref)), [0, 1])
+    if loader is yoga.DataLoader:
+        with pytest.raises(RuntimeError, match=r"the rows differ in shape.*torchyoga\.jagged"):
+            list(loader(picked, batch_size=2, num_workers=workers))
+    with pytest.raises(RuntimeError, match=r"the rows differ in shape.*torchyoga\.jagged"):
+        torch.utils.data.default_collate(list(ref.take(np.arange(2))))
+    with pytest.raises(RuntimeError, match="list of batch should be of equal size"):
+        list(loader(Given([[1], [1, 2]]), batch_size=2, num_workers=workers))

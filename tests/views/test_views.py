@@ -22,6 +22,8 @@ from torchyoga.rows.projection import Projection
 from torchyoga.testing import check_dataref
 from torchyoga.views import split
 from torchyoga.views.joined import JoinedRef
+from torchyoga.views.selected import SelectedRef
+from torchyoga.views.selection import Selection
 
 ROWS = [
     {
@@ -578,3 +580,80 @@ def test_a_view_of_a_billion_rows_is_opened_at_once() -> None:
     assert (view[0], view[-1]) == (12, 10**9 - 2)
     assert view.fingerprint
     assert len(next(iter(yoga.DataLoader(view, 2, shuffle=True, seed=1)))) == 2
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_a_block_shuffle_of_a_sparse_selection_mixes_many_rows(files: bool) -> None:
+    class Filed(yoga.DataRef):
+        schema = SCHEMA
+
+        def __len__(self) -> int:
+            return 2**20
+
+        def take(self, rows: Any) -> Any:
+            raise NotImplementedError
+
+        @property
+        def file_starts(self) -> Any:
+            return np.append(np.arange(0, 2**20, 1000), 2**20) if files else super().file_starts
+
+    def selected(step: int) -> Any:
+        mask = np.zeros(2**20, np.bool_)
+        mask[::step] = True
+        return SelectedRef(Filed(), Selection.of_mask(mask))
+
+    sparse = np.diff(selected(500).file_starts)
+    assert sparse.sum() == -(-(2**20) // 500)
+    assert (sparse[:-1] >= (200 if files else 2098)).all()
+    assert (sparse <= 4096).all()
+    dense = selected(1 if files else 4).file_starts
+    assert np.array_equal(dense, Filed().file_starts if files else np.arange(0, 2**18 + 1, 4096))
+    halves = selected(2)
+    if files:
+        assert len(halves.file_starts) == len(Filed().file_starts)
+    assert sorted(yoga.ResumableSampler(selected(500), shuffle="block")) == list(range(len(selected(500))))
+
+
+def test_very_many_repetitions_are_shuffled_in_little_memory() -> None:
+    ref = yoga.from_arrays({"x": np.arange(3)})
+    assert ref.repeat(4).file_starts.tolist() == [0, 3, 6, 9, 12]
+    for view in (ref.repeat(10**7), yoga.from_arrays({"x": np.zeros(2**20, np.int8)}).repeat(10**5)):
+        starts = view.file_starts
+        assert len(starts) <= 2**21
+        assert (starts[0], starts[-1]) == (0, len(view))
+        assert (np.diff(starts) > 0).all()
+
+
+def test_a_version_without_rows_has_every_column(tmp_path: Path) -> None:
+    empty = yoga.Storage(tmp_path).submit([], "empty", "1", progress=False)
+    for view in (empty["x"], empty.columns(["x", "y"]), empty.repeat(2)["x"], empty.where("x", bool)["y"]):
+        assert len(view) == 0
+        assert list(view) == []
+
+
+def test_conditions_for_one_row_say_how_to_write_them_for_many(ref: yoga.DataRef) -> None:
+    for condition in (lambda x: x > 3 and x < 9, lambda x: 3 < x < 9, lambda x: not x):
+        with pytest.raises(
+            ValueError, match=r"use &, \| and ~ with parentheses, as in \(x > 3\) & \(x < 9\)"
+        ):
+            ref.where("id", condition)
+
+    def own(x: Any) -> Any:
+        raise ValueError("my own")
+
+    with pytest.raises(ValueError, match="my own"):
+        ref.where("id", own)
+
+
+def test_a_column_that_cannot_be_ordered_says_what_it_holds(tmp_path: Path) -> None:
+    nothing = yoga.Storage(tmp_path).submit([{"x": None, "y": 1}] * 3, "nothing", "1", progress=False)
+    with pytest.raises(
+        TypeError, match=r"order_by\('x'\) needs a column of numbers or text.* holds NoneType"
+    ):
+        nothing.order_by("x")
+    assert "x: None" in str(nothing.schema).splitlines()
+
+
+def test_masks_are_refused_with_a_hint(ref: yoga.DataRef) -> None:
+    with pytest.raises(TypeError, match=r"for a mask use where\(...\), or np.flatnonzero\(mask\)"):
+        ref.select([True, False])

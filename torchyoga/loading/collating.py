@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 from ..process.seeding import seeder
 from ..reading.stream import Window
 from ..rows.block import Rows
-from ..rows.collate import Collation
+from ..rows.collate import Collation, stacked
 from ..rows.types import Batch, Collate, Row
 
 __all__ = ["Collating"]
@@ -20,6 +20,7 @@ class Collating:
 
     def __init__(self, collate: Collate) -> None:
         self.collate = collate
+        self._collated = stacked if collate is default_collate else collate
         self._collation: Collation | None = None
 
     def of(self, rows: Sequence[Row], window: Window, seeds: Sequence[int] | None = None) -> list[Batch]:
@@ -33,11 +34,11 @@ class Collating:
     def of_parts(self, parts: Sequence[Row], seeds: Sequence[int] | None) -> list[Batch]:
         """Each batch, collated from its rows; or from a single row."""
         if seeds is None:
-            return [self.collate(part) for part in parts]
+            return [self._collated(part) for part in parts]
         seed_all, found = seeder(), []
         for part, seed in zip(parts, seeds, strict=True):
             seed_all(seed)
-            found.append(self.collate(part))
+            found.append(self._collated(part))
         return found
 
     def parts(self, rows: Sequence[Row], window: Window) -> list[Sequence[Row]]:

@@ -9,6 +9,7 @@ torch sends it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -24,9 +25,10 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ..process.buffers import Slot, address_of
 from ..rows.tree import mapped
 from ..rows.types import Array, Batch, Row
+from .sealed import PLAIN, Plain, Sealed, is_plain
 from .shared_memory import Memory, memory_of
 
-__all__ = ["Parcel", "packed"]
+__all__ = ["Parcel", "packed", "sendable"]
 
 _WORTH_A_RUN = 2**13  # bytes of text; less is pickled as quickly
 _FEW = 4  # items, each described by itself
@@ -35,7 +37,7 @@ Leaf: TypeAlias = torch.Tensor | Array
 _TextList: TypeAlias = list[bytes] | list[str] | tuple[bytes, ...] | tuple[str, ...]
 
 
-class _Spot:
+class _Spot(Plain):
     """Where in a slot a tensor lies, or an array."""
 
     __slots__ = ("dtype", "offset", "shape")
@@ -59,7 +61,7 @@ class _Spot:
         return _leaves(memory, self.dtype, [self.offset], [self.shape], is_copied)[0]
 
 
-class _Spots:
+class _Spots(Plain):
     """Where the tensors of a list lie, or its arrays; all are of one dtype."""
 
     __slots__ = ("dtype", "is_tuple", "offsets", "shapes")
@@ -78,7 +80,7 @@ class _Spots:
         return tuple(leaves) if self.is_tuple else leaves
 
 
-class _Texts:
+class _Texts(Plain):
     """Where a list of byte strings lies, or of text: the end of each, then all of them."""
 
     __slots__ = ("count", "is_str", "is_tuple", "nbytes", "offset")
@@ -150,12 +152,16 @@ def _leaves(
 
 
 class Parcel:
-    """A batch whose tensors lie in a slot; what a worker sends."""
+    """A batch whose tensors lie in a slot; what a worker sends.
 
-    def __init__(self, ring: int, slot: int, batch: Batch) -> None:
+    Attributes:
+        contents: the batch, with descriptions of what lies in the slot.
+    """
+
+    def __init__(self, ring: int, slot: int, contents: Batch) -> None:
         self._ring = ring
         self._slot = slot
-        self._batch = batch
+        self.contents = contents
 
     def unpacked(self) -> Batch:
         """The batch, over the memory of the slot; copied where it could not be known how long it is held."""
@@ -169,14 +175,14 @@ class Parcel:
                 found[id(leaf)] = leaf.found(memory, is_copied)
             return found[id(leaf)]
 
-        return mapped(self._batch, unpack, _is_more_than_fields)
+        return mapped(self.contents, unpack, _is_more_than_fields)
 
     def pin_memory(self, device: object = None) -> Batch:
         """The batch in pinned memory; torch's pinning thread asks for it."""
         return pin_memory(self.unpacked(), device)  # type: ignore[no-untyped-call,unused-ignore]
 
     def __reduce__(self) -> tuple[type[Parcel], tuple[int, int, Batch]]:
-        return Parcel, (self._ring, self._slot, self._batch)
+        return Parcel, (self._ring, self._slot, self.contents)
 
 
 def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
@@ -192,6 +198,8 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
     times: Counter[int] = Counter()  # that a leaf is in the batch
 
     def note(leaf: Row) -> Row:
+        if type(leaf) in PLAIN:
+            return leaf
         leaves[id(leaf)] = leaf
         times[id(leaf)] += 1
         return leaf
@@ -200,14 +208,16 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
         mapped(batch, note, _is_taken_whole)
     except RecursionError:
         return batch  # torch's pickler goes deeper, or says what is wrong
-    sent = {key: _as_torch_can_send(leaf) for key, leaf in leaves.items()}
-    spots = {} if place is None else _spots(sent, place)
+    sendable = {key: _as_torch_can_send(leaf) for key, leaf in leaves.items()}
+    spots = {} if place is None else _spots(sendable, place)
     lists: dict[int, _Spots] = {}
 
     def replace(leaf: Row) -> Row:
+        if type(leaf) in PLAIN:
+            return leaf
         key = id(leaf)
-        if key in spots or key in sent:
-            return spots.get(key) or sent[key]
+        if key in spots or key in sendable:
+            return spots.get(key) or sendable[key]
         return lists[key]
 
     def is_leaf(node: Sequence[Row]) -> bool:
@@ -222,6 +232,23 @@ def packed(batch: Batch, ring: int, slot: int, place: Slot | None) -> Batch:
 
     found = mapped(batch, replace, is_leaf)
     return Parcel(ring, slot, found) if spots else found
+
+
+def sendable(batch: Batch, count: int | None) -> Batch:
+    """What `packed` gave, pickled already if it holds anything that may not be pickled.
+
+    Args:
+        batch: batches, or a single row.
+        count: how many batches; None for a single row.
+
+    Raises:
+        TypeError: something in it cannot be pickled.
+    """
+    contents = batch.contents if type(batch) is Parcel else batch
+    with contextlib.suppress(RecursionError):  # the pickler goes deeper, or says what is wrong
+        if is_plain(contents):
+            return batch
+    return Sealed(batch, count, contents)
 
 
 def _is_worth_it(node: Sequence[Row], spots: dict[int, _Spot | _Texts], times: Counter[int]) -> bool:

@@ -27,8 +27,9 @@ from ..views.selected import SelectedRef
 from .collating import Collating
 from .failures import STOPPED
 from .in_process import rows_of
-from .parcel import packed
+from .parcel import packed, sendable
 from .plan import Job, SingleRow
+from .sealed import can_be_named
 from .shared_memory import Ring
 
 __all__ = ["Numbered", "RowMaker", "WorkerInit"]
@@ -61,6 +62,15 @@ class RowMaker:
         return len(self.dataset)
 
     def __getitem__(self, row: SingleRow) -> Batch:
+        worker = get_worker_info()
+        if worker is None:
+            return self._single(row)
+        try:
+            return sendable(packed(self._single(row), -1, -1, None), None)
+        except Exception:
+            return _wrapped(worker.id)
+
+    def _single(self, row: SingleRow) -> Batch:
         with self._seeding.meanwhile(), _ending_no_epoch():
             if self._seeding.rows:
                 number = row.position if self._seeding.by_place else row.number
@@ -84,14 +94,21 @@ class RowMaker:
         return found if job.step is None else Numbered(job.step, job.slot, found)
 
     def _packed(self, job: Job) -> Batch:
+        if get_worker_info() is None:
+            return self._all(job)
         place = None if self._ring is None or job.slot < 0 else self._ring.place(job.slot)
-        if place is None:
-            return self._all(job) if get_worker_info() is None else packed(self._all(job), -1, -1, None)
         # Only our own code may see the memory of the slot: what the user's code keeps would be overwritten.
         ours = not self._seeding.rows and is_ours(self._batches.collate) and _only_gathers(self.dataset)
-        with placing(place) if ours else contextlib.nullcontext():
+        with placing(place) if ours and place is not None else contextlib.nullcontext():
             found = self._all(job)
-        return packed(found, job.ring, job.slot, place)
+        try:
+            return sendable(packed(found, job.ring, job.slot, place), len(found))
+        except Exception:
+            if len(found) == 1:
+                raise
+        # One of them cannot be sent: the others are delivered nevertheless.
+        found = list(map(_or_its_error, found))
+        return sendable(packed(found, job.ring, job.slot, place), len(found))
 
     def _all(self, job: Job) -> list[Batch]:
         worker = get_worker_info()
@@ -170,7 +187,13 @@ class WorkerInit:
         assert info is not None
         object.__setattr__(info, "dataset", self._dataset)  # torch forbids plain assignment
         if self._function is not None:
-            self._function(worker_id)
+            try:
+                self._function(worker_id)
+            except Exception as error:
+                cls: type = type(error)
+                if can_be_named(cls):
+                    raise
+                raise RuntimeError(f"worker_init_fn failed: {cls.__name__}: {error}") from error
 
 
 def _only_gathers(dataset: object) -> bool:
@@ -185,9 +208,24 @@ def _only_gathers(dataset: object) -> bool:
 _VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef}  # not their subclasses, which may do anything
 
 
+def _or_its_error(batch: Batch) -> Batch:
+    """The batch, or why it cannot be sent."""
+    worker = get_worker_info()
+    assert worker is not None
+    try:
+        sendable(packed(batch, -1, -1, None), 1)
+    except Exception:
+        return _wrapped(worker.id)
+    return batch
+
+
 def _wrapped(worker: int) -> ExceptionWrapper:
     """The exception under way, to be raised by the training loop's process."""
-    return ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+    found = ExceptionWrapper(where=f"in DataLoader worker process {worker}")  # type: ignore[no-untyped-call]
+    cls: type = found.exc_type
+    if not can_be_named(cls):
+        found.exc_type = RuntimeError  # the message has the traceback, which names the class
+    return found
 
 
 @contextlib.contextmanager

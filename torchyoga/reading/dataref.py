@@ -201,6 +201,8 @@ class DataRef(ABC, Generic[RowT]):
         Args:
             names: of columns, as `schema` shows them, such as "image" or "meta/size"; "meta" is all below it.
 
+        Without rows it is not known which columns there are, and any may be named.
+
         Raises:
             KeyError: there is no such column.
             TypeError: it is not known what a row looks like.
@@ -212,7 +214,7 @@ class DataRef(ABC, Generic[RowT]):
         """
         if isinstance(names, str):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
-        return self.projected(Projection.of(self._known_schema(), names))
+        return self if self._has_no_columns else self.projected(Projection.of(self._known_schema(), names))
 
     def where(self, names: str | Sequence[str], condition: Condition) -> RowView[RowT]:
         """The rows for which a condition on some columns holds, in their order; only these columns are read.
@@ -375,6 +377,11 @@ class DataRef(ABC, Generic[RowT]):
         (data,) = block_of(self.take(rows), schema).data
         return np.diff(data.part("offsets"))
 
+    @property
+    def _has_no_columns(self) -> bool:
+        """True for a version without rows, of whose columns nothing is known: any of them has no rows."""
+        return self.schema is None and not len(self)
+
     def _known_schema(self) -> Schema:
         schema = self.schema
         if schema is None:
@@ -404,7 +411,9 @@ class DataRef(ABC, Generic[RowT]):
             KeyError: there is no such column.
         """
         if isinstance(index, str):
-            return self.projected(Projection.at(self._known_schema(), index))
+            return (
+                self if self._has_no_columns else self.projected(Projection.at(self._known_schema(), index))
+            )
         if isinstance(index, slice):
             return SlicedRef(self, range(len(self))[index])
         if np.ndim(index) == 0:
@@ -487,7 +496,8 @@ def row_numbers(indices: Sequence[int] | _Numbers, length: int) -> Ints:
         or not (np.issubdtype(found.dtype, np.integer) or not found.size)
         or found.ndim != 1
     ):
-        raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}")
+        hint = "; for a mask use where(...), or np.flatnonzero(mask)" if found.dtype == np.bool_ else ""
+        raise TypeError(f"rows are taken by an int, a list of ints or a slice, found {indices!r:.100}{hint}")
     numbers = found.astype(np.int64, copy=False)
     if not len(numbers):
         return numbers

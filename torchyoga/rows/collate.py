@@ -20,7 +20,7 @@ from .collector import Collector
 from .schema import Column, Node, Schema, split
 from .types import Array, Batch, Row
 
-__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded"]
+__all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded", "stacked"]
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
@@ -31,8 +31,32 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     """What `default_collate` gives for these rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
-        return default_collate([plain_row(row) for row in batch])
+        return stacked([plain_row(row) for row in batch])
     return _nested(batch.block, partial(_collate_column, num_rows=len(batch)))
+
+
+def stacked(batch: Batch, found: str = "the rows differ in shape") -> Batch:
+    """What `default_collate` gives.
+
+    Args:
+        batch: rows, or values of a column.
+        found: what to say of them where torch says that they do not fit together.
+    """
+    try:
+        return default_collate(batch)
+    except RuntimeError as error:
+        is_ours = _HINT in str(error)
+        if is_ours or type(error) is not RuntimeError or not any(part in str(error) for part in _OF_TORCH):
+            raise
+        raise RuntimeError(
+            f"{found}, and default_collate stacks only rows of one shape; {_HINT}, or your own function: "
+            f"{error}"
+        ) from error
+
+
+_HINT = "pass collate_fn=torchyoga.padded() or torchyoga.jagged to the loader"
+# In a worker process torch stacks into memory of the first row's size times the rows.
+_OF_TORCH = ("to be equal size", "be of equal size", "not resizable")
 
 
 def _nested(block: Block, leaf: Callable[[Column, Data, bool], Batch]) -> Batch:
@@ -63,7 +87,7 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
-    return default_collate(batch)
+    return stacked(batch, f"column {column.name!r} is ragged")
 
 
 def _bits_dtype(column: Column) -> torch.dtype | None:

@@ -102,6 +102,8 @@ class Column:
         return (self.row_bytes, 8, 8 * self.ndim)[: len(self.parts)]
 
     def __str__(self) -> str:
+        if self.kind == "none":
+            return f"{self.name}: None"
         shape = f"ragged, {self.ndim}-d" if self.shape is None else "x".join(map(str, self.shape)) or "scalar"
         return f"{self.name}: {self.kind} {self.dtype} [{shape}]"
 

@@ -34,6 +34,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import CorruptError, RemoteError
 from ..process.forks import renew_in_children
+from ..process.lazy import cached_property
 from .streaming import Sink, from_s3, from_web
 
 __all__ = ["Found", "Remote", "Sink", "is_url"]
@@ -45,6 +46,7 @@ T = TypeVar("T")
 Info: TypeAlias = Mapping[str, Any]  # of an object, as its filesystem describes it
 _log = logging.getLogger("torchyoga")
 _TRIES = 6
+_FIRST_TRIES = 4  # where nothing listens, and never has: a wrong address
 _BUSY_TRIES = 20  # for a server that answers that it is busy
 _BUSY = {"429", "500", "502", "503", "504", "SlowDown", "InternalError", "ServiceUnavailable", "Throttling"}
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 8.0  # seconds between two tries
@@ -130,14 +132,15 @@ class Remote:
         if self._options:
             _OPTIONS[self._token] = _OPTIONS[self._place] = self._options
 
-    @property
+    @cached_property
     def _place(self) -> str:
         """A bucket or a host."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _remade, (self.url, self._token, self._options if get_spawning_popen() is not None else None)
+        options = self._options if get_spawning_popen() is not None else None
+        return _remade, (self.url, self._token, options, self._place in _ANSWERED)
 
     def renew(self) -> None:
         """Leaves the connections to the parent.
@@ -251,6 +254,7 @@ class Remote:
         Raises:
             FileNotFoundError: nothing has that name.
             RemoteError: it cannot be read, or the answers stay shorter than what was requested.
+            CorruptError: the object has another number of bytes.
 
             A server that does not support ranges sends everything; then that is the only run.
         """
@@ -279,7 +283,7 @@ class Remote:
                     raise ConnectionError(f"{len(run)} bytes arrived where {stop - start} were asked for")
             return runs
 
-        return self._tried(f"read {self.where(name)}", read)
+        return self._sized(name, nbytes, read)
 
     @property
     def streams(self) -> bool:
@@ -297,6 +301,7 @@ class Remote:
         Raises:
             FileNotFoundError: nothing has that name.
             RemoteError: it cannot be read, or the answers stay shorter or longer than that.
+            CorruptError: the object has another number of bytes.
         """
 
         def read() -> None:
@@ -306,7 +311,22 @@ class Remote:
             if sink.at != nbytes:
                 raise ConnectionError(f"{sink.at} of {nbytes} bytes arrived")
 
-        self._tried(f"read {self.where(name)}", read)
+        self._sized(name, nbytes, read)
+
+    def _sized(self, name: str, nbytes: int, read: Callable[[], T]) -> T:
+        """What `read` returns, tried a few times; CorruptError if the object does not have so many bytes."""
+        try:
+            return self._tried(f"read {self.where(name)}", read)
+        except RemoteError as error:
+            # Only if the store has answered: it would be waited for once more.
+            is_answered = type(error.__cause__) is ConnectionError or _is_beyond(error)
+            found = self.find_one(name) if is_answered else None
+            if found is None or found.nbytes in (None, nbytes):
+                raise
+            raise CorruptError(
+                f"{self.where(name)} has {found.nbytes} bytes where {nbytes} were published; remove the "
+                "version and publish it again"
+            ) from error
 
     def find(self, folder: str = "") -> dict[str, Found]:
         """All objects under a folder, at any depth, by their names within it; empty if there are none."""
@@ -717,8 +737,10 @@ class Remote:
         started = time.monotonic()
         for tries in range(1, max(_TRIES, _BUSY_TRIES) + 1):
             try:
-                return call()
+                found = call()
             except Exception as error:
+                if not _is_refused(error):
+                    _ANSWERED.add(self._place)
                 if _is_final(error):
                     is_missing = isinstance(error, FileNotFoundError)
                     if is_missing and (what.startswith("write") or _names_bucket(error)):
@@ -729,6 +751,8 @@ class Remote:
                         raise
                     raise RemoteError(f"cannot {what}: {_described(error)}{_hint(error)}") from error
                 most = _BUSY_TRIES if _statuses(error) & _BUSY else _TRIES
+                if self._place not in _ANSWERED:
+                    most = min(most, _FIRST_TRIES)
                 if tries >= most or time.monotonic() - started > _LONGEST_SILENCE:
                     is_busy = most == _BUSY_TRIES
                     hint = "It is busy." if is_busy else "Is the store running, and its endpoint right?"
@@ -739,6 +763,9 @@ class Remote:
                 pause = min(_LONGEST_WAIT, _FIRST_WAIT * 3 ** (tries - 1)) * random.uniform(0.5, 1)
                 _log.info("%s: %s; trying again in %.1f s", what, _described(error), pause)
                 time.sleep(pause)
+            else:
+                _ANSWERED.add(self._place)
+                return found
         raise AssertionError("the last try returns or raises")
 
 
@@ -772,6 +799,7 @@ _MEMORY = threading.Lock()  # for the objects of `memory://`
 # By the token of their owner, and the last of each bucket or host.
 _OPTIONS: dict[str, dict[str, object]] = {}
 _INHERITED: list[object] = []
+_ANSWERED: set[str] = set()  # buckets and hosts: if they restart, they are waited for
 
 
 def _refuse_unknown(protocol: str) -> None:
@@ -784,8 +812,10 @@ def _refuse_unknown(protocol: str) -> None:
         raise ValueError(f"{protocol}:// URLs are unknown to fsspec; did you mean one of {like}?")
 
 
-def _remade(url: str, token: str, options: dict[str, object] | None) -> Remote:
+def _remade(url: str, token: str, options: dict[str, object] | None, has_answered: bool) -> Remote:
     found = Remote(url, options)
+    if has_answered:
+        _ANSWERED.add(found._place)
     found._token = token
     found._options = options or _OPTIONS.get(token) or _OPTIONS.get(found._place) or {}
     found._remember()
@@ -858,6 +888,8 @@ def _seconds_of(value: object) -> float | None:
 def _is_final(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno in _FINAL_ERRNOS:
         return True
+    if _is_beyond(error):  # there will be no more bytes in it
+        return True
     names = {cls.__name__ for cls in type(error).__mro__}
     return bool(names & _FINAL_NAMES) or (isinstance(error, _FINAL) and "Timeout" not in type(error).__name__)
 
@@ -868,6 +900,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__cause__ or error.__context__
+
+
+def _is_refused(error: BaseException) -> bool:
+    """True if nothing listens there."""
+    return any(getattr(cause, "errno", None) == errno.ECONNREFUSED for cause in _causes(error))
 
 
 def _statuses(error: BaseException) -> set[str]:

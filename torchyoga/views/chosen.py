@@ -34,10 +34,17 @@ def order_by(ref: DataRef, name: str, descending: bool = False) -> DataRef:
             raise ValueError(f"order_by({name!r}) needs a column of one number or text a row")
         found.append(values)
     values = np.concatenate([np.zeros(0), *found]) if not found else np.concatenate(found)
-    if descending:  # rows of equal values stay in their order
-        order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
-    else:
-        order = np.argsort(values, kind="stable")
+    try:
+        if descending:  # rows of equal values stay in their order
+            order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
+        else:
+            order = np.argsort(values, kind="stable")
+    except TypeError as error:  # of objects only
+        kinds = sorted({type(value).__name__ for value in values.tolist()})
+        raise TypeError(
+            f"order_by({name!r}) needs a column of numbers or text, which can be compared; it holds "
+            f"{', '.join(kinds)}"
+        ) from error
     return JoinedRef([ref], RowMap([_small(order, len(ref))]))
 
 

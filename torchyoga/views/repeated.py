@@ -14,6 +14,7 @@ __all__ = ["RepeatedRef"]
 
 Ints = npt.NDArray[np.int64]
 _MOST_ROWS = 2**62
+_MOST_RUNS = 2**20  # about; each takes 8 bytes wherever the order is known
 
 
 class RepeatedRef(RowView):
@@ -49,9 +50,12 @@ class RepeatedRef(RowView):
 
     @property
     def file_starts(self) -> Ints:
-        """Those of the whole, for each time."""
-        begins = np.arange(self.times)[:, None] * len(self.whole) + self.whole.file_starts[:-1]
-        return np.append(begins.reshape(-1), len(self))
+        """Those of the whole, for each time; of a million or more, some neighbours together."""
+        begins, times = self.whole.file_starts[:-1], self.times
+        begins = begins[:: max(1, -(-len(begins) * times // _MOST_RUNS))]
+        step = max(1, -(-times // _MOST_RUNS))
+        found = np.arange(0, times, step)[:, None] * len(self.whole) + begins
+        return np.append(found.reshape(-1), len(self))
 
     @property
     def fingerprint(self) -> str | None:

@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
+from ..order.by_file import equal_runs
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView
@@ -15,6 +16,7 @@ from .selection import Selection
 __all__ = ["SelectedRef"]
 
 Ints = npt.NDArray[np.int64]
+_FEW_ROWS = 256  # of a file; more would take the files of a whole window out of a small cache
 
 
 class SelectedRef(RowView):
@@ -48,8 +50,19 @@ class SelectedRef(RowView):
 
     @property
     def file_starts(self) -> Ints:
-        """Where the rows of each file begin; files of which no row is selected are left out."""
-        return distinct(np.append(self.selection.before(self.whole.file_starts), 0))
+        """Where the rows of each file begin; files of which few rows are selected are together with the next.
+
+        A block shuffle mixes a few of these runs at a time, so it would mix hardly any rows of a sparse
+        selection. Without files the runs are of 4096 rows, as those of the whole are.
+        """
+        whole = self.whole.file_starts
+        if np.array_equal(whole, equal_runs(len(self.whole))):
+            return equal_runs(len(self))
+        starts = distinct(np.append(self.selection.before(whole), 0))
+        # The first of those in each stretch of so many rows; all, where the runs are longer.
+        stretch = max(1, min(_FEW_ROWS, len(self.whole) // (2 * max(1, len(whole) - 1))))
+        is_first = np.diff(starts[:-1] // stretch, prepend=-1) > 0
+        return np.append(starts[:-1][is_first], len(self))
 
     @cached_property
     def fingerprint(self) -> str | None:

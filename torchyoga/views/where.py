@@ -35,7 +35,20 @@ def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> It
     wanted = [names] if isinstance(names, str) else list(names)
     for start, stop, columns in scan(ref, wanted):
         given: Any = columns[wanted[0]] if isinstance(names, str) else columns
-        yield start, _checked(condition(given), start, stop)
+        yield start, _checked(_held(condition, given), start, stop)
+
+
+def _held(condition: Condition, given: object) -> object:
+    """What the condition says of some rows."""
+    try:
+        return condition(given)
+    except ValueError as error:
+        if "truth value of an array" not in str(error):
+            raise
+        raise ValueError(
+            "the condition is called with arrays of many rows, which `and`, `or`, `not`, `if` and x < y < z "
+            "cannot take; use &, | and ~ with parentheses, as in (x > 3) & (x < 9), and np.where for `if`"
+        ) from error
 
 
 def _checked(found: object, start: int, stop: int) -> Mask:
