@@ -6,6 +6,7 @@ from .chosen import order_by, select
 from .repeated import RepeatedRef
 from .split import split
 from .where import where
+from .windows import windows
 
 __all__ = ["Makers"]
 
@@ -18,3 +19,4 @@ class Makers:
     order_by = staticmethod(order_by)
     repeat = RepeatedRef
     split = staticmethod(split)
+    windows = staticmethod(windows)
