@@ -167,8 +167,8 @@ def _refuse(names: Sequence[str]) -> None:
     if names:
         raise ValueError(
             f"rows of {', '.join(map(repr, names))} cannot be stacked, as they are text, bytes, None or "
-            f"differ in length; leave them out by .columns([...]) before, or keep that of the first row, or of "
-            f"offset 0, by static={list(names)}"
+            "differ in length; leave them out by .columns([...]) before, or read them once, at the first "
+            f"row or offset 0, by static={list(names)}"
         )
 
 

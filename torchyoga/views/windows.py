@@ -54,8 +54,8 @@ def windows(
     if not len(anchors) and len(ref):
         longest = int(np.diff(starts).max())
         warn_user(
-            f"there are no windows: each needs {stacking.high - stacking.low + 1} rows in sequence, there are "
-            f"no more than {longest}" + (f" with the same {group_by!r}" if group_by else "")
+            f"there are no windows: each needs {stacking.high - stacking.low + 1} rows in sequence, found "
+            f"{longest} at most" + (f" with the same {group_by!r}" if group_by else "")
         )
     return WindowsRef(ref, anchors, stacking)
 
