@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -225,6 +226,16 @@ def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> Non
     assert windows.places_of(all_rows).tolist() == [places.get(row, -1) for row in all_rows.tolist()]
     before = {sum(anchor < start for anchor in anchors) for start in base.file_starts.tolist()}
     assert windows.file_starts.tolist() == sorted(before)
+
+
+def test_anchors_before_each_row_are_counted() -> None:
+    groups = [range(7), range(7, 8), range(8, 15)]
+    for stride, low, high, edge in itertools.product((1, 2, 3), (0, -1, -4), (0, 2), ("drop", "repeat")):
+        anchors = Anchors(np.array([0, 7, 8, 15]), stride, low, high, edge == "repeat")
+        expected = [anchor for anchor, _ in anchored(groups, [low, high], stride, edge)]
+        assert anchors.spots(np.arange(len(anchors))).anchors.tolist() == expected
+        counts = [sum(anchor < row for anchor in expected) for row in range(16)]
+        assert anchors.before(np.arange(16)).tolist() == counts
 
 
 def test_groups_are_runs_of_any_length_at_borders_of_scans(monkeypatch: pytest.MonkeyPatch) -> None:
