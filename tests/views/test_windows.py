@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from smallfiles import make_files_of
 
 import torchyoga as yoga
+from torchyoga.loading.row_maker import _only_gathers
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_dataref
@@ -656,6 +657,7 @@ def test_worker_processes_give_the_same_batches(ref: yoga.DataRef) -> None:
     view = ref.windows({"id": range(3), "obs": [0, 4]}, 2, "episode", "repeat", ["task"])
     alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
     several = yoga.DataLoader(view, 4, shuffle=True, seed=1, num_workers=2)
+    assert _only_gathers(view) is not isinstance(ref, Own)
     for _ in range(2):
         expected = list(alone)
         kept = list(several)  # all held at once, so that memory used again would be seen
@@ -682,6 +684,20 @@ def test_windows_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -
     view = ref.windows({"id": range(3), "obs": [0]}, 4, "episode", "repeat", ["task", "boxes"])
     built = yoga.Storage(tmp_path).submit(view, "windows", "1", progress=False)
     assert_rows_equal(list(built), list(view))
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_files_of_a_store_are_downloaded_ahead(
+    shuffle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_files_of(7, monkeypatch.setattr)
+    storage = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    view = ref.windows({"id": range(-2, 3), "obs": [0, 1]}, 2, "episode", "repeat", ["task"])
+    loader = yoga.DataLoader(view, 4, shuffle=shuffle, seed=1)
+    found = [row for batch in loader for row in batch["id"].tolist()]
+    groups = anchored(runs(EPISODES), [], 2, "repeat")
+    assert sorted(found) == sorted(at(*spot, list(range(-2, 3))) for spot in groups)
 
 
 def test_windows_of_a_billion_rows_are_there_at_once() -> None:
