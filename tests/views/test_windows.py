@@ -478,7 +478,8 @@ class Drawn(Own):
 def test_rows_of_a_window_have_seeds_of_their_own() -> None:
     rows = [{"x": n, "a": 0, "b": 0, "c": 0, "epoch": 0} for n in range(20)]
     base = Drawn(rows, yoga.Schema.of(rows[0]))
-    windows = base.windows({"x": [0], "a": range(-1, 2), "b": [1, 0]}, edge="repeat", static=["c"])
+    static = ["c", "epoch"]
+    windows = base.windows({"x": [0], "a": range(-1, 2), "b": [1, 0]}, edge="repeat", static=static)
     assert windows.is_random
     seeds = np.array([5, 2**63 - 1, 5, 5], np.uint64)
     found = list(windows.take_seeded(np.array([3, 3, 4, 0]), seeds))
@@ -492,6 +493,7 @@ def test_rows_of_a_window_have_seeds_of_their_own() -> None:
     again = list(windows.take_seeded(np.array([0, 3]), seeds[[3, 0]]))
     assert_rows_equal(again, [found[3], found[0]])
     later = windows.in_epoch(3)
+    assert [row["epoch"] for row in later.take_seeded(np.array([0, 3]), seeds[:2])] == [3, 3]
     assert later.fingerprint == windows.fingerprint
     assert later.columns(["c"]).is_random
     assert windows.whole is base  # type: ignore[attr-defined]
