@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
@@ -68,40 +68,32 @@ class Stacking:
         """The rows of `DataRef.windows`, over rows of a schema; see there."""
         if isinstance(static, str):
             raise TypeError(f"static columns are named by a list, as in static=[{static!r}]")
-        read_once = set(Projection.of(schema, static).columns) if len(static) else set()
-        offsets_of: dict[int, Offsets] = {}
+        once = set(Projection.of(schema, static).columns) if len(static) else set()
         if isinstance(size_or_offsets, Mapping):
-            for name, given in size_or_offsets.items():
-                offsets = _offsets(name, given)
-                for number in Projection.at(schema, name).columns:
-                    if number in offsets_of or number in read_once:
-                        raise ValueError(f"column {schema.columns[number].name!r} is named twice")
-                    offsets_of[number] = offsets
+            offsets_of = _by_column(schema, size_or_offsets, once)
             kept = Projection.of(schema, [*size_or_offsets, *static])
         else:
             size = range(_size(size_or_offsets))
             kept = Projection(schema, tuple(range(len(schema.columns))))
-            offsets_of = {number: size for number in kept.columns if number not in read_once}
-        sources = [Source(number, offsets_of.get(number)) for number in kept.columns]
-        columns = list(map(_stacked, kept.schema.columns, sources))
-        _refuse([c.name for c, one in zip(kept.schema.columns, columns, strict=True) if one is None])
-        tree, lows_and_highs = kept.schema.tree, [0]
-        for each in offsets_of.values():
-            lows_and_highs += [min(each), max(each)]
-        found = [(source, column) for source, column in zip(sources, columns, strict=True) if column]
+            offsets_of = {number: size for number in kept.columns if number not in once}
+        ends = [0]
+        for offsets in offsets_of.values():
+            some = (offsets[0], offsets[-1]) if isinstance(offsets, range) else offsets
+            ends += [min(some), max(some)]
+        found = _stacked(kept, offsets_of)
+        tree = kept.schema.tree
         if masks and isinstance(size_or_offsets, Mapping):
-            masked = iter(found)
-            found = []
-            tree = _with_masks(tree, (), masked, found)
+            columns, found = iter(found), []
+            tree = _with_masks(tree, (), columns, found)
         elif masks:
             tree = _with_mask(tree)
             found.append(_mask(size))
+        sources = tuple(source for source, _ in found)
         named = [
             replace(column, name=path_name(path))
             for (_, column), path in zip(found, leaf_paths(tree), strict=True)
         ]
-        kept_sources = tuple(source for source, _ in found)
-        return Stacking(Schema(tree, tuple(named)), kept_sources, min(lows_and_highs), max(lows_and_highs))
+        return Stacking(Schema(tree, tuple(named)), sources, min(ends), max(ends))
 
     def projected(self, of: Projection) -> Stacking:
         """Some columns of these rows; the windows lie where they did."""
@@ -129,6 +121,22 @@ def _size(size: SupportsIndex) -> int:
     return as_int("the rows of a window", size, 1, _MOST_OFFSETS)
 
 
+def _by_column(
+    schema: Schema, given: Mapping[str, Sequence[int]], once: Container[int]
+) -> dict[int, Offsets]:
+    """The offsets of each column, by its number; none of those that are read once."""
+    found: dict[int, Offsets] = {}
+    for name, some in given.items():
+        offsets = _offsets(name, some)
+        for number in Projection.at(schema, name).columns:
+            if number in found or number in once:
+                raise ValueError(
+                    f"column {schema.columns[number].name!r} is named twice; it has offsets, or is static"
+                )
+            found[number] = offsets
+    return found
+
+
 def _offsets(name: str, given: Sequence[int]) -> Offsets:
     """Offsets that were checked, as a range if they are one; it ends where the next one would be."""
     if not isinstance(given, range) and np.ndim(given) != 1:
@@ -151,25 +159,36 @@ def _as_range(first: int, last: int, count: int) -> range:
     return range(first, first + count * step, step or 1)
 
 
-def _stacked(column: Column, source: Source) -> Column | None:
-    """A column of windows; None if rows of this one cannot be stacked."""
-    if source.offsets is None:
-        return column
-    if column.shape is None or column.kind == "none":
-        return None
-    is_tensor = column.kind == "tensor"
-    shape = (len(source.offsets), *column.shape)
-    dtype = column.dtype if is_tensor else column.storage.str
-    return Column(column.name, "tensor" if is_tensor else "ndarray", dtype, shape, len(shape))
+def _stacked(kept: Projection, offsets_of: Mapping[int, Offsets]) -> list[_Found]:
+    """The columns of a window, and where they come from.
 
-
-def _refuse(names: Sequence[str]) -> None:
-    if names:
+    Raises:
+        ValueError: rows of some columns cannot be stacked.
+    """
+    found: list[_Found] = []
+    refused: list[str] = []
+    for number, column in zip(kept.columns, kept.schema.columns, strict=True):
+        offsets = offsets_of.get(number)
+        if offsets is not None:
+            if column.shape is None or column.kind == "none":
+                refused.append(column.name)
+            else:
+                column = _of_rows(column, (len(offsets), *column.shape))
+        found.append((Source(number, offsets), column))
+    if refused:
         raise ValueError(
-            f"rows of {', '.join(map(repr, names))} cannot be stacked, as they are text, bytes, None or "
+            f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, None or "
             "differ in length; leave them out by .columns([...]) before, or read them once, at the first "
-            f"row or offset 0, by static={list(names)}"
+            f"row or offset 0, by static={refused}"
         )
+    return found
+
+
+def _of_rows(column: Column, shape: tuple[int, ...]) -> Column:
+    """A column of several rows of a column: tensors, or arrays of whatever else."""
+    if column.kind == "tensor":
+        return replace(column, shape=shape, ndim=len(shape))
+    return Column(column.name, "ndarray", column.storage.str, shape, len(shape))
 
 
 def _mask(offsets: Offsets) -> _Found:
