@@ -540,6 +540,8 @@ def test_windows_of_views_and_views_of_windows(ref: yoga.DataRef) -> None:
 
 def test_static_columns_are_looked_at_without_the_others(ref: yoga.DataRef) -> None:
     windows = ref.windows({"id": range(3)}, group_by="episode", static=["boxes", "episode"])
+    every = ref.columns(["id", "episode"]).windows(3, group_by="episode", static=["id", "episode"])
+    assert [row["id"] for row in every] == [row["id"][0] for row in windows]
     crowded = windows.where("boxes", lambda boxes: boxes.lengths > 2)
     assert [row["id"][0] % 4 for row in crowded] == [3] * len(crowded)
     assert windows["boxes"].lengths(np.array([3, 2])).tolist() == [3, 2]

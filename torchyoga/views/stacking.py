@@ -68,6 +68,7 @@ class Stacking:
         """The rows of `DataRef.windows`, over rows of a schema; see there."""
         if isinstance(static, str):
             raise TypeError(f"static columns are named by a list, as in static=[{static!r}]")
+        ends = [0]
         once = set(Projection.of(schema, static).columns) if len(static) else set()
         if isinstance(size_or_offsets, Mapping):
             offsets_of = _by_column(schema, size_or_offsets, once)
@@ -76,7 +77,7 @@ class Stacking:
             size = range(_size(size_or_offsets))
             kept = Projection(schema, tuple(range(len(schema.columns))))
             offsets_of = {number: size for number in kept.columns if number not in once}
-        ends = [0]
+            ends.append(size[-1])  # even if all columns are static
         for offsets in offsets_of.values():
             some = (offsets[0], offsets[-1]) if isinstance(offsets, range) else offsets
             ends += [min(some), max(some)]
