@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from common import verdict
+from torch.utils.data import default_collate
 
 import torchyoga as yoga
+from torchyoga.views.anchors import Anchors
 from torchyoga.views.selection import Selection
 
 BATCH = 256
@@ -26,6 +28,7 @@ SIZES = {"784 B": (784, 400_000), "12 KiB": (12_288, 40_000)}
 SCANNED, FILTERED = 5_000_000, 50_000_000  # rows
 LARGE = (196_608, 2_000)  # bytes and rows
 WHOLE = "the DataRef"
+EPISODES, STEPS, WINDOW = 500, 400, 64
 _GOALS = {
     "784 B": {"slice": 0.85, "list": 0.6, "bits": 0.35},
     "12 KiB": {"slice": 0.9, "list": 0.9, "bits": 0.9, "three views": 0.7},
@@ -154,6 +157,45 @@ def scans(folder: Path) -> list[list[str]]:
     return table
 
 
+def windows(folder: Path) -> list[list[str]]:
+    """Windows of 64 rows at random, beside the same rows one by one; and looking up where windows lie."""
+    rng = np.random.default_rng(0)
+    data = {
+        "state": rng.random((EPISODES * STEPS, 14), np.float32),
+        "episode": np.repeat(np.arange(EPISODES), STEPS),
+    }
+    ref = yoga.Storage(folder).submit(data, "episodes", "1", progress=False)
+    view = ref.windows(WINDOW, group_by="episode")
+    numbers = rng.permutation(len(view))
+    rates: dict[str, list[float]] = {"windows": [], "one by one": []}
+    for _ in range(5):
+        started = time.perf_counter()
+        for start in range(0, 4096, BATCH):
+            default_collate(view.__getitems__(numbers[start : start + BATCH]))
+        rates["windows"].append(4096 / (time.perf_counter() - started))
+        started = time.perf_counter()
+        for number in view.anchors(numbers[:32]).tolist():
+            default_collate([ref[row] for row in range(number, number + WINDOW)])
+        rates["one by one"].append(32 / (time.perf_counter() - started))
+    fast, slow = (statistics.median(found) for found in rates.values())
+    table = [
+        [f"windows of {WINDOW} rows", "one by one", f"{slow:,.0f} windows/s", "", ""],
+        [
+            f"windows of {WINDOW} rows",
+            f"batches of {BATCH}",
+            f"{fast:,.0f} windows/s",
+            f"{fast / slow:,.0f} times as many",
+            verdict(fast / slow, 10),
+        ],
+    ]
+    for groups in (1, 10**6):
+        anchors = Anchors(np.linspace(0, 10**8, groups + 1).astype(np.int64), 1, 0, 9, repeats=False)
+        some = rng.integers(0, len(anchors), 4096)
+        nanoseconds = min(_timed(lambda: anchors.spots(some)) for _ in range(50)) / len(some) * 1e9  # noqa: B023
+        table.append([f"anchors, groups: {groups}", "window -> row", f"{nanoseconds:,.0f} ns", "", ""])
+    return table
+
+
 def _timed(act: Callable[[], object]) -> float:
     started = time.perf_counter()
     act()
@@ -163,7 +205,8 @@ def _timed(act: Callable[[], object]) -> float:
 def measure(repetitions: int = 3) -> list[list[str]]:
     """The table."""
     with tempfile.TemporaryDirectory() as name:
-        return through_views(Path(name), repetitions) + columns(Path(name)) + scans(Path(name))
+        folder = Path(name)
+        return through_views(folder, repetitions) + columns(folder) + scans(folder) + windows(folder)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ NEVER = {
     "files": {"torch"},
     "formats": {"fsspec"},
     "views.row_map": ARITHMETIC,
+    "views.anchors": ARITHMETIC,
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},

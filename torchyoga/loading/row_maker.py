@@ -24,6 +24,7 @@ from ..sampling.seeding import Seeding
 from ..views.joined import JoinedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
+from ..views.windows import WindowsRef
 from .collating import Collating
 from .failures import STOPPED
 from .in_process import rows_of
@@ -205,7 +206,8 @@ def _only_gathers(dataset: object) -> bool:
     return type(dataset) in (VersionRef, VersionColumns, ColumnsRef)
 
 
-_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef}  # not their subclasses, which may do anything
+# Not their subclasses, which may do anything.
+_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
 
 
 def _or_its_error(batch: Batch) -> Batch:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +42,16 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "provide_views", "row_numbers"]
+__all__ = [
+    "Condition",
+    "DataRef",
+    "Edge",
+    "ProjectedRef",
+    "RowView",
+    "SlicedRef",
+    "provide_views",
+    "row_numbers",
+]
 
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
@@ -67,6 +85,7 @@ class _Told:
 
 # Columns, as arrays of many rows, to a bool for each row.
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
+Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 
 
 class _Views(Protocol):
@@ -87,6 +106,16 @@ class _Views(Protocol):
     def map(self, ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef: ...
 
     def map_batches(self, ref: DataRef, function: Callable[..., object], threads: bool) -> DataRef: ...
+
+    def windows(
+        self,
+        ref: DataRef,
+        size_or_offsets: SupportsIndex | Mapping[str, Sequence[int]],
+        stride: int,
+        group_by: str | None,
+        edge: Edge,
+        static: Sequence[str],
+    ) -> DataRef: ...
 
 
 _provided: list[_Views] = []
@@ -351,6 +380,47 @@ class DataRef(ABC, Generic[RowT]):
             '<f8'
         """
         return _views().map_batches(self, function, threads)
+
+    def windows(
+        self,
+        size_or_offsets: SupportsIndex | Mapping[str, Sequence[int]],
+        stride: int = 1,
+        group_by: str | None = None,
+        edge: Edge = "drop",
+        static: Sequence[str] = (),
+    ) -> DataRef:
+        """Rows that are windows of rows: each column of a row is several rows of it, stacked (L, ...).
+
+        Args:
+            size_or_offsets: how many rows in sequence a window has, of all columns. Or the columns it has,
+                each with its offsets from the row at which the window lies, as in
+                `{"state": range(-1, 1), "action": range(0, 50)}`; a container stands for all that is in it.
+            stride: rows from one window to the next.
+            group_by: a column of integers or text: rows in sequence that have the same value are a group, and
+                no window has rows of two. It is read now. Without it all rows are one group.
+            edge: "drop" leaves out windows that do not fit into a group. With "repeat" a window lies at every
+                `stride` rows of a group, and beyond its borders the first or last row is repeated; a column
+                "is_pad" of bools, or "action_is_pad" and such, says where.
+            static: columns that are not stacked, but read once: at the first row of the window, or at
+                offset 0.
+
+        Raises:
+            KeyError: there is no such column.
+            TypeError: it is not known what a row looks like, or the column of `group_by` holds floats.
+            ValueError: rows of a column cannot be stacked, because they are text or differ in length; or the
+                rows of a group are not all in sequence: the message says which.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(7), "episode": np.array([4, 4, 4, 4, 9, 9, 9])})
+            >>> [row["x"].tolist() for row in ref.windows(3, group_by="episode")]
+            [[0, 1, 2], [1, 2, 3], [4, 5, 6]]
+            >>> chunks = ref.windows({"x": range(0, 3)}, stride=2, group_by="episode", edge="repeat")
+            >>> chunks[1]["x"].tolist(), chunks[1]["x_is_pad"].tolist()
+            ([2, 3, 3], [False, False, True])
+        """
+        if len(self):
+            self._known_schema()
+        return _views().windows(self, size_or_offsets, stride, group_by, edge, static)
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.

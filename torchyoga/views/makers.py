@@ -13,6 +13,7 @@ from .repeated import RepeatedRef
 from .split import split
 from .transformed import TransformedRef
 from .where import where
+from .windows import windows
 
 __all__ = ["Makers"]
 
@@ -25,6 +26,7 @@ class Makers:
     order_by = staticmethod(order_by)
     repeat = RepeatedRef
     split = staticmethod(split)
+    windows = staticmethod(windows)
     map_batches = ComputedRef
 
     @staticmethod

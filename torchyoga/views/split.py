@@ -18,6 +18,7 @@ from .ragged import RaggedColumn
 from .scan import scan
 from .selected import SelectedRef
 from .selection import Selection
+from .windows import WindowsRef
 
 __all__ = ["split"]
 
@@ -67,7 +68,7 @@ def _splits_above(ref: DataRef) -> tuple[str, ...]:
     They are mixed into the next hash: by the same one, all keys of a part would be on one side again.
     """
     found: tuple[str, ...] = ()
-    while isinstance(ref, RowView):
+    while isinstance(ref, (RowView, WindowsRef)):
         if isinstance(ref, SelectedRef):
             found = ref.splits + found
         ref = ref.whole

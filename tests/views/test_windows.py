@@ -1,0 +1,726 @@
+"""Windows of rows: those of loops over lists, in any groups, files and nests; each once under any ranks."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from smallfiles import make_files_of
+
+import torchyoga as yoga
+from torchyoga.loading.row_maker import _only_gathers
+from torchyoga.process.lazy import cached_property
+from torchyoga.reading.readahead import ReadAhead
+from torchyoga.testing import assert_rows_equal, check_dataref
+from torchyoga.views.anchors import Anchors
+from torchyoga.views.groups import group_starts
+from torchyoga.views.windows import WindowsRef
+
+LENGTHS = (9, 1, 4, 14, 2, 30)
+EPISODES = [episode for episode, length in enumerate(LENGTHS, 5) for _ in range(length)]
+
+
+def row_of(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "episode": EPISODES[number],
+        "task": f"task {EPISODES[number]}",
+        "boxes": np.arange(number % 4),
+        "obs": {
+            "image": torch.full((2, 3), number, dtype=torch.bfloat16),
+            "state": np.array([number, -number], "<i4"),
+        },
+        "done": number % 7 == 0,
+        "pair": (np.float32(number), number / 2),
+        "nothing": None,
+    }
+
+
+ROWS = [row_of(number) for number in range(len(EPISODES))]
+SCHEMA = yoga.Schema.of(ROWS[0], ragged=["boxes"])
+STACKED = ["id", "episode", "obs", "done", "pair"]
+
+
+class Own(yoga.DataRef):
+    """A user's DataRef that gives plain rows, and records how they were requested."""
+
+    def __init__(self, rows: Any = ROWS, schema: Any = SCHEMA, files: int = 7) -> None:
+        self.rows, self._schema, self.files = rows, schema, files
+        self.calls: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Any) -> list[Any]:
+        self.calls.append(rows.tolist())
+        return [self.rows[row] for row in rows.tolist()]
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+    @property
+    def fingerprint(self) -> str:
+        return "own"
+
+    @property
+    def file_starts(self) -> Any:
+        return np.append(np.arange(0, len(self), self.files), len(self))
+
+
+@pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
+def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[yoga.DataRef]:
+    if request.param == "own":
+        yield Own()
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        make_files_of(7, patch.setattr)
+        storage = yoga.Storage(tmp_path_factory.mktemp("windows"), format=request.param)
+        yield storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+
+
+def stacked(values: list[Any]) -> Any:
+    """What a window has of a column with these values."""
+    if isinstance(values[0], torch.Tensor):
+        return torch.stack(values)
+    if isinstance(values[0], np.ndarray):
+        return np.array(values, values[0].dtype)
+    return np.array(values)
+
+
+def runs(keys: list[Any]) -> list[range]:
+    starts = [n for n in range(len(keys)) if not n or keys[n] != keys[n - 1]]
+    return [range(a, b) for a, b in zip(starts, [*starts[1:], len(keys)], strict=True)]
+
+
+def anchored(groups: list[range], offsets: list[int], stride: int, edge: str) -> list[tuple[int, range]]:
+    """The anchor of each window, and its group."""
+    found = []
+    for group in groups:
+        if edge == "repeat":
+            found += [(anchor, group) for anchor in group[::stride]]
+            continue
+        fit = [a for a in group if all(a + offset in group for offset in offsets)]
+        found += [(a, group) for a in fit if (a - fit[0]) % stride == 0]
+    return found
+
+
+def at(anchor: int, group: range, offsets: list[int]) -> list[int]:
+    return [min(max(anchor + offset, group[0]), group[-1]) for offset in offsets]
+
+
+def quietly(act: Callable[[], Any]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return act()
+
+
+# -- what windows are
+
+
+def test_all_columns_of_so_many_rows(ref: yoga.DataRef) -> None:
+    windows = ref.columns(STACKED).windows(3, stride=2, group_by="episode")
+    expected = []
+    for anchor, group in anchored(runs(EPISODES), [0, 1, 2], 2, "drop"):
+        rows = [ROWS[n] for n in at(anchor, group, [0, 1, 2])]
+        expected.append(
+            {
+                "id": stacked([row["id"] for row in rows]),
+                "episode": stacked([row["episode"] for row in rows]),
+                "obs": {key: stacked([row["obs"][key] for row in rows]) for key in ("image", "state")},
+                "done": stacked([row["done"] for row in rows]),
+                "pair": tuple(stacked([row["pair"][i] for row in rows]) for i in (0, 1)),
+            }
+        )
+    assert_rows_equal(list(windows), expected)
+    assert_rows_equal([windows[-1]], expected[-1:])
+    assert expected[0]["pair"][0].dtype == np.float32
+
+
+def test_columns_have_offsets_of_their_own_and_masks(ref: yoga.DataRef) -> None:
+    offsets = {"id": [-2, 0, 5], "obs": [0, -1]}
+    windows = ref.windows(
+        {"id": (-2, 0, 5), "obs": range(0, -2, -1)}, 2, "episode", edge="repeat", static=["task", "boxes"]
+    )
+    expected = []
+    for anchor, group in anchored(runs(EPISODES), [], 2, "repeat"):
+        pads = {name: np.array([anchor + o not in group for o in some]) for name, some in offsets.items()}
+        near = [ROWS[n] for n in at(anchor, group, [0, -1])]
+        expected.append(
+            {
+                "id": np.array(at(anchor, group, [-2, 0, 5])),
+                "id_is_pad": pads["id"],
+                "task": ROWS[anchor]["task"],
+                "boxes": ROWS[anchor]["boxes"],
+                "obs": {
+                    "image": stacked([row["obs"]["image"] for row in near]),
+                    "image_is_pad": pads["obs"],
+                    "state": stacked([row["obs"]["state"] for row in near]),
+                    "state_is_pad": pads["obs"],
+                },
+            }
+        )
+    assert_rows_equal(list(windows), expected)
+    alone = ref[["id", "episode"][0]].windows(4, 3)
+    assert [row.tolist() for row in alone] == [list(range(n, n + 4)) for n in range(0, len(ROWS) - 3, 3)]
+    both = ref.columns(["id", "task"]).windows(4, 25, edge="repeat", static=["task"])
+    assert_rows_equal(
+        both[-1],
+        {
+            "id": np.array([50, 51, 52, 53]),
+            "task": "task 10",
+            "is_pad": np.zeros(4, np.bool_),
+        },
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[int], Any, list[int], int, str]:
+    lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=8))
+    offsets: Any = draw(
+        st.integers(1, 6)
+        | st.lists(st.integers(-6, 6), min_size=1, max_size=5, unique=True)
+        | st.builds(range, st.integers(-5, 5), st.integers(6, 9), st.integers(1, 4))
+    )
+    listed = list(range(offsets)) if isinstance(offsets, int) else list(offsets)
+    return lengths, offsets, listed, draw(st.integers(1, 5)), draw(st.sampled_from(["drop", "repeat"]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=cases(), files=st.integers(1, 9), grouped=st.booleans())
+def test_windows_are_those_of_loops(case: Any, files: int, grouped: bool) -> None:
+    lengths, offsets, listed, stride, edge = case
+    keys = [f"{n}" for n, length in enumerate(lengths) for _ in range(length)]
+    base = Own([{"x": n, "key": key} for n, key in enumerate(keys)], None, files)
+    base._schema = yoga.Schema.of(base.rows[0])
+    given_ = {"x": offsets} if not isinstance(offsets, int) else offsets
+    static = ["key"]
+    windows = quietly(lambda: base.windows(given_, stride, "key" if grouped else None, edge, static))
+    groups = runs(keys) if grouped else [range(len(keys))]
+    expected = anchored(groups, listed, stride, edge)
+    assert len(windows) == len(expected)
+    rows = list(windows)
+    assert [row["x"].tolist() for row in rows] == [at(*spot, listed) for spot in expected]
+    assert [row["key"] for row in rows] == [keys[anchor] for anchor, _ in expected]
+    if edge == "repeat":
+        name = "is_pad" if isinstance(offsets, int) else "x_is_pad"
+        masks = [row[name].tolist() for row in rows]
+        assert masks == [[a + o not in group for o in listed] for a, group in expected]
+    assert isinstance(windows, WindowsRef)
+    numbers, anchors = np.arange(len(expected)), [anchor for anchor, _ in expected]
+    assert windows.anchors(numbers).tolist() == anchors
+    every = sorted({*listed, 0})
+    assert windows.members(numbers).tolist() == [at(*spot, every) for spot in expected]
+    all_rows = np.arange(-3, len(keys) + 3)
+    places = {anchor: place for place, anchor in enumerate(anchors)}
+    assert windows.places_of(all_rows).tolist() == [places.get(row, -1) for row in all_rows.tolist()]
+    before = {sum(anchor < start for anchor in anchors) for start in base.file_starts.tolist()}
+    assert windows.file_starts.tolist() == sorted(before)
+
+
+def test_anchors_before_each_row_are_counted() -> None:
+    groups = [range(7), range(7, 8), range(8, 15)]
+    for stride, low, high, edge in itertools.product((1, 2, 3), (0, -1, -4), (0, 2), ("drop", "repeat")):
+        anchors = Anchors(np.array([0, 7, 8, 15]), stride, low, high, edge == "repeat")
+        expected = [anchor for anchor, _ in anchored(groups, [low, high], stride, edge)]
+        assert anchors.spots(np.arange(len(anchors))).anchors.tolist() == expected
+        counts = [sum(anchor < row for anchor in expected) for row in range(16)]
+        assert anchors.before(np.arange(16)).tolist() == counts
+
+
+def test_groups_are_runs_of_any_length_at_borders_of_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.views.scan._ROWS", 4)
+    for keys in ([1] * 8 + [2] * 3, [1] * 4 + [2] * 4, [True] * 5 + [False], list("aaabbbbbbbbc"), [7]):
+        ref = yoga.from_arrays({"key": np.array(keys)})
+        if isinstance(keys[0], str):
+            rows = [{"key": key} for key in keys]
+            ref = Own(rows, yoga.Schema.of(rows[0]))
+        assert group_starts(ref, "key").tolist() == [*(run[0] for run in runs(keys)), len(keys)]
+
+
+# -- what cannot be
+
+
+def of_keys(*keys: Any) -> Own:
+    return Own([{"key": key, "x": n} for n, key in enumerate(keys)], yoga.Schema.of({"key": keys[0], "x": 1}))
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (lambda ref: ref.windows(0), ValueError, "rows of a window must be in 1..16777216, found 0"),
+        (lambda ref: ref.windows(True), ValueError, "must be an int, found True"),
+        (lambda ref: ref.windows(2.0), ValueError, "must be an int, found 2.0"),
+        (lambda ref: ref.windows(2**70), ValueError, "rows of a window must be"),
+        (lambda ref: ref.windows([0, 1]), TypeError, r"or offsets for each column, .* found \[0, 1\]"),
+        (lambda ref: ref.windows("id"), TypeError, "or offsets for each column"),
+        (lambda ref: ref.windows({"id": 5}), TypeError, "the offsets of 'id' are a range or a list"),
+        (lambda ref: ref.windows({"id": {1, 2}}), TypeError, "the offsets of 'id' are a range or a list"),
+        (lambda ref: ref.windows({"id": []}), ValueError, "must be 1 to .* ints; found 0"),
+        (lambda ref: ref.windows({"id": range(0)}), ValueError, "must be 1 to .* ints; found 0"),
+        (lambda ref: ref.windows({"id": range(2**70)}), ValueError, "offset of 'id' must be in"),
+        (lambda ref: ref.windows({"id": range(2**60)}), ValueError, "must be 1 to .* ints; found"),
+        (lambda ref: ref.windows({"id": [2**62]}), ValueError, "offset of 'id' must be in"),
+        (lambda ref: ref.windows({"id": [0, True]}), ValueError, "offset of 'id' must be an int, found True"),
+        (lambda ref: ref.windows({"id": [0, 0.5]}), ValueError, "offset of 'id' must be an int, found 0.5"),
+        (lambda ref: ref.windows({"id": [1, 2, 1]}), ValueError, r"must differ; found \[1, 2, 1\]"),
+        (lambda ref: ref.windows({}), ValueError, "name one or more columns"),
+        (lambda ref: ref.windows({"ids": [0]}), KeyError, "no column 'ids'; there are 'id', "),
+        (
+            lambda ref: ref.windows({"obs": [0], "obs/state": [1]}),
+            ValueError,
+            "'obs/state' is named twice",
+        ),
+        (lambda ref: ref.windows({"id": [0]}, static=["id"]), ValueError, "'id' is named twice"),
+        (lambda ref: ref.windows({"id": [0]}, static="id"), TypeError, r"static=\['id'\]"),
+        (lambda ref: ref.windows({"id": [0]}, static=["tsk"]), KeyError, "no column 'tsk'"),
+        (lambda ref: ref.windows(3), ValueError, "'task', 'boxes', 'nothing' cannot be stacked"),
+        (lambda ref: ref.windows({"task": [0]}), ValueError, r"static=\['task'\]"),
+        (lambda ref: ref.windows({"id": [0]}, stride=0), ValueError, "stride must be"),
+        (lambda ref: ref.windows({"id": [0]}, stride=1.5), ValueError, "stride must be an int"),
+        (lambda ref: ref.windows({"id": [0]}, edge="keep"), ValueError, 'must be "drop" or "repeat"'),
+        (lambda ref: ref.windows({"id": [0]}, group_by="key"), KeyError, "no column 'key'"),
+        (lambda ref: ref.windows({"id": [0]}, group_by="boxes"), ValueError, "one number or text a row"),
+        (lambda ref: ref.windows({"id": [0]}, group_by="obs/state"), ValueError, "one number or text"),
+        (lambda ref: ref.windows({"id": [0]}, group_by="obs"), ValueError, "several columns"),
+        (lambda ref: ref.windows({"id": [0]}, group_by="pair/1"), TypeError, "holds float64"),
+        (lambda ref: ref.windows({"id": [0]}, group_by="nothing"), TypeError, "holds None"),
+        (
+            lambda ref: ref.windows({"id": [0]}, group_by="done"),
+            ValueError,
+            r"with True are not all together: some begin at row 0, some at row 7; order_by\('done'\)",
+        ),
+        (lambda ref: ref["id"].windows(3, edge="repeat"), ValueError, "adds 'is_pad', .* the row is a leaf"),
+        (lambda ref: ref["pair"].windows(3, edge="repeat"), ValueError, "the row is a tuple"),
+        (
+            lambda ref: ref.windows({"pair/0": [0]}, edge="repeat"),
+            ValueError,
+            "adds '0_is_pad', .* but 'pair' is a tuple",
+        ),
+        (
+            lambda ref: ref["obs"].windows(2, edge="repeat").windows(2, edge="repeat"),
+            ValueError,
+            "a dict with a key 'is_pad' already",
+        ),
+        (
+            lambda ref: of_keys("a", "b", "b", "c", "b", "a").windows({"x": [0]}, group_by="key"),
+            ValueError,
+            "with 'b' are not all together: some begin at row 1, some at row 4",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said(
+    act: Callable[[yoga.DataRef], object], error: type[Exception], text: str, ref: yoga.DataRef
+) -> None:
+    with pytest.raises(error, match=text):
+        act(ref)
+
+
+def test_a_window_that_fits_nowhere_warns_once() -> None:
+    ref = yoga.from_arrays({"x": np.arange(9), "key": np.arange(9) // 3})
+    with pytest.warns(UserWarning, match="needs 4 rows in sequence, found 3 at most with the same 'key'"):
+        none = ref.windows(4, group_by="key")
+    assert (len(none), list(none), none.file_starts.tolist()) == (0, [], [0])
+    assert list(yoga.DataLoader(none, 2, shuffle=True)) == []
+    with pytest.warns(UserWarning, match="needs 2305843009213693953 rows"):
+        assert len(ref.windows({"x": [-(2**61)]})) == 0
+    far = ref.windows({"x": [2**61]}, edge="repeat")
+    assert (far[0]["x"].tolist(), far[0]["x_is_pad"].tolist()) == ([8], [True])
+
+
+def test_datasets_without_rows_have_no_windows(tmp_path: Path) -> None:
+    nothing = yoga.Storage(tmp_path).submit([], "nothing", "1", progress=False)
+    for ref in (nothing, yoga.from_arrays({"x": np.arange(0)})):
+        windows = ref.windows(3, group_by=None if ref is nothing else "x")
+        assert (len(windows), list(windows), windows.schema is None) == (0, [], ref is nothing)
+        assert len(pickle.loads(pickle.dumps(windows))) == 0
+        check_dataref(windows)
+
+    class Unknown(yoga.DataRef):
+        def __len__(self) -> int:
+            return 3
+
+        def take(self, rows: Any) -> list[int]:
+            return rows.tolist()
+
+    with pytest.raises(TypeError, match="does not say what its rows look like"):
+        Unknown().windows(2)
+
+
+# -- what is read
+
+
+def test_a_batch_is_one_read_of_each_offsets() -> None:
+    base = Own()
+    plain = base.columns(STACKED).windows(5, 2)
+    base.calls.clear()
+    plain.take(np.array([3, 0]))
+    assert base.calls == [[6, 7, 8, 9, 10, 0, 1, 2, 3, 4]]
+    windows = base.windows(
+        {"id": range(-1, 1), "done": range(-1, 1), "obs": [0]}, edge="repeat", static=["task", "pair"]
+    )
+    base.calls.clear()
+    windows.take(np.array([0, 8]))
+    assert sorted(base.calls) == [[0, 0, 7, 8], [0, 8]]
+    for some, calls in (
+        (windows["id"], [[0, 0, 7, 8]]),
+        (windows.columns(["task"]), [[0, 8]]),
+        (windows["id_is_pad"], []),
+        (windows.columns(["obs/state_is_pad", "pair/1"]), [[0, 8]]),
+    ):
+        base.calls.clear()
+        kept = pickle.loads(pickle.dumps(some))
+        assert_rows_equal(list(some.take(np.array([0, 8]))), list(kept.take(np.array([0, 8]))))
+        assert base.calls == calls
+    assert windows["id_is_pad"][0].tolist() == [True, False]
+    assert windows["id_is_pad"].row_bytes == 2
+
+
+@pytest.mark.damages("a byte of a column is changed")
+def test_columns_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    images = np.random.default_rng(0).integers(0, 256, (64, 4096), np.uint8)
+    data = {"image": images, "label": np.arange(64), "key": np.arange(64) // 8}
+    storage.submit(data, "a", "1", progress=False)
+    (path,) = (path for path in (tmp_path / "a" / "1").iterdir() if path.suffix != ".json")
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(images[33].tobytes()) + 100] ^= 1
+    path.write_bytes(whole)
+    ref = storage.fetch("a", "1")
+    windows = ref.windows({"label": range(4)}, group_by="key")
+    assert len(list(windows)) == 8 * 5
+    both = ref.windows(4, group_by="key")
+    assert [row.tolist() for row in both["label"]] == [row["label"].tolist() for row in windows]
+    with pytest.raises(yoga.errors.CorruptError):
+        list(both)
+
+
+def test_values_are_not_copied_a_second_time(ref: yoga.DataRef) -> None:
+    (data,) = ref.columns(["obs/state"]).windows(4).take(np.array([3, 1])).block.data  # type: ignore[attr-defined]
+    assert data.values.base is not None
+    assert data.values.flags.c_contiguous
+
+
+class Followed(Own):
+    """Records what is announced."""
+
+    is_cold, ahead_bytes = True, 100
+
+    @property
+    def row_bytes(self) -> int:
+        return 10
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        self.announced: list[Any] = []
+        return ReadAhead(10, self)
+
+    def announce(self, rows: Any, values: bool) -> None:
+        self.announced.append((rows.tolist(), values))
+
+    def probe(self) -> None:
+        self.announced.append("probe")
+
+    def follow(self, order: Any, progress: Any) -> None:
+        self.announced.append(([rows.tolist() for rows in order], progress()))
+
+
+def test_all_rows_of_windows_are_announced_and_followed() -> None:
+    base = Followed()
+    windows = base.windows({"id": [0, 2], "done": [1]}, static=["task"])
+    ahead = windows.readahead
+    assert ahead is not None
+    prefetch = ahead.prefetch
+    assert prefetch is not None
+    assert (prefetch.is_cold, prefetch.ahead_bytes, ahead.row_bytes) == (True, 100, 40)
+    prefetch.announce(np.array([5, 9]), True)
+    assert base.announced == [([5, 7, 9, 11], True), ([5, 9], True), ([6, 10], True)]
+    base.announced.clear()
+    prefetch.follow(iter([np.array([5, 9]), np.array([0])]), lambda: 2)
+    assert base.announced == [([[5, 6, 7, 9, 10, 11], [0, 1, 2]], 6)]
+    base.announced.clear()
+    prefetch.follow([], lambda: None)
+    prefetch.probe()
+    assert base.announced == [([], None), "probe", "probe", "probe"]
+    assert windows["done"].readahead.row_bytes == 10  # type: ignore[union-attr]
+
+
+# -- random rows, epochs
+
+
+class Drawn(Own):
+    """Rows that are made with a seed, anew in each epoch."""
+
+    is_random = True
+    epoch = 0
+
+    def take_seeded(self, rows: Any, seeds: Any) -> list[Any]:
+        drawn = zip(self.take(rows), seeds.tolist(), strict=True)
+        return [{"x": row["x"], "a": seed, "b": seed, "c": seed, "epoch": self.epoch} for row, seed in drawn]
+
+    def in_epoch(self, epoch: int) -> yoga.DataRef:
+        made = Drawn(self.rows, self._schema)
+        made.epoch = epoch
+        return made
+
+
+def test_rows_of_a_window_have_seeds_of_their_own() -> None:
+    rows = [{"x": n, "a": 0, "b": 0, "c": 0, "epoch": 0} for n in range(20)]
+    base = Drawn(rows, yoga.Schema.of(rows[0]))
+    static = ["c", "epoch"]
+    windows = base.windows({"x": [0], "a": range(-1, 2), "b": [1, 0]}, edge="repeat", static=static)
+    assert windows.is_random
+    seeds = np.array([5, 2**63 - 1, 5, 5], np.uint64)
+    found = list(windows.take_seeded(np.array([3, 3, 4, 0]), seeds))
+    for row, seed in zip(found, seeds.tolist(), strict=True):
+        assert row["c"] == row["a"][1] == seed
+        assert row["b"].tolist() == row["a"].tolist()[:0:-1]
+        assert (row["a"] >= 0).all()
+    assert len({n for row in found[:2] for n in row["a"].tolist()}) == 6
+    assert found[0]["a"].tolist() == found[2]["a"].tolist()
+    assert found[3]["a"][0] == 5, "the first row, repeated, is the same"
+    again = list(windows.take_seeded(np.array([0, 3]), seeds[[3, 0]]))
+    assert_rows_equal(again, [found[3], found[0]])
+    later = windows.in_epoch(3)
+    assert [row["epoch"] for row in later.take_seeded(np.array([0, 3]), seeds[:2])] == [3, 3]
+    assert later.fingerprint == windows.fingerprint
+    assert later.columns(["c"]).is_random
+    assert windows.whole is base  # type: ignore[attr-defined]
+    fixed = Own().columns(["id"]).windows(2)
+    assert fixed.in_epoch(3) is fixed
+    assert not fixed.is_random
+
+
+# -- nests
+
+
+def test_windows_of_views_and_views_of_windows(ref: yoga.DataRef) -> None:
+    some = ref.columns(["id", "episode"])
+    ids = list(range(60))
+
+    def found(view: yoga.DataRef) -> list[list[int]]:
+        return [row["id"].tolist() for row in view]
+
+    def runs_of(numbers: list[int], size: int) -> list[list[int]]:
+        return [numbers[n : n + size] for n in range(len(numbers) - size + 1)]
+
+    assert found(some[7:50:3].windows(4)) == runs_of(ids[7:50:3], 4)
+    assert found(some.where("id", lambda y: y % 4 == 1).windows(3)) == runs_of(ids[1::4], 3)
+    assert found(some.select([5, 3, 3, 8]).windows(2)) == [[5, 3], [3, 3], [3, 8]]
+    assert found(yoga.concat([some[:4], some[50:53]]).windows(3)) == runs_of([0, 1, 2, 3, 50, 51, 52], 3)
+    assert found(some[:3].repeat(2).windows(4)) == runs_of([0, 1, 2] * 2, 4)
+    assert found(some.order_by("id", descending=True).windows(9, 30)) == [ids[::-1][:9], ids[::-1][30:39]]
+    windows = some.windows(4, 2)
+    every = runs_of(ids, 4)[::2]
+    assert found(windows[3:20:2]) == every[3:20:2]
+    assert found(windows.where("id", lambda y: y[:, 0] % 3 == 0)) == every[::3]
+    assert found(windows.select([4, 0])) == [every[4], every[0]]
+    assert found(yoga.concat([windows, windows[:2]])) == every + every[:2]
+    assert found(windows.repeat(2)) == every * 2
+    parts = windows.split([0.5, 0.5], seed=1)
+    assert sorted(found(parts[0]) + found(parts[1])) == every
+    assert [row.tolist() for row in windows["id"]] == every
+    twice = windows.windows(3, 5)
+    assert found(twice) == [every[n : n + 3] for n in range(0, len(every) - 2, 5)]
+    assert found(twice[1:].where("id", lambda y: y[:, 0, 0] > 10)) == found(twice)[2:]
+    padded = ref["obs"].windows(4, edge="repeat").windows(2)
+    assert padded[-1]["is_pad"].tolist() == [[False, False, True, True], [False, True, True, True]]
+
+
+def test_static_columns_are_looked_at_without_the_others(ref: yoga.DataRef) -> None:
+    windows = ref.windows({"id": range(3)}, group_by="episode", static=["boxes", "episode"])
+    every = ref.columns(["id", "episode"]).windows(3, group_by="episode", static=["id", "episode"])
+    assert [row["id"] for row in every] == [row["id"][0] for row in windows]
+    crowded = windows.where("boxes", lambda boxes: boxes.lengths > 2)
+    assert [row["id"][0] % 4 for row in crowded] == [3] * len(crowded)
+    assert windows["boxes"].lengths(np.array([3, 2])).tolist() == [3, 2]
+    low, high = windows.split([0.5, 0.5], seed=2, by="episode")
+    assert len(low) + len(high) == len(windows)
+    assert not set(low["episode"]) & set(high["episode"])
+    with pytest.raises(TypeError, match="not a ragged column"):
+        windows["id"].lengths(np.arange(2))
+
+
+def test_windows_of_a_part_are_split_again_by_the_same_key() -> None:
+    ref = yoga.from_arrays({"user": np.repeat(np.arange(600), 3), "x": np.arange(1800)})
+    _, rest = ref.split([0.5, 0.5], by="user")
+    low, high = rest.windows({"x": range(2)}, group_by="user", static=["user"]).split([0.5, 0.5], by="user")
+    assert 0.3 < len(low) / (len(low) + len(high)) < 0.7
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda ref: ref.columns(STACKED).windows(3, 2, "episode"),
+        lambda ref: ref.columns([*STACKED, "task"]).windows(3, 2, "episode", "repeat", ["task", "pair"]),
+        lambda ref: ref.windows({"obs": [1, 0], "done": range(-9, 9, 4)}, 3, "task", "repeat", ["nothing"]),
+        lambda ref: ref.windows({"pair": range(2)}, static=["boxes"])["pair"],
+        lambda ref: ref.windows({"id": range(5, 10)}, group_by="episode")["id"],
+        lambda ref: ref.windows({"id": range(2)}, edge="repeat")["id_is_pad"],
+        lambda ref: ref.windows({"id": range(2)}, static=["boxes"])["boxes"],
+        lambda ref: ref.columns(["id"]).windows(3).windows(2, 4),
+        lambda ref: ref.where("id", lambda y: y % 2 == 0).windows({"done": range(2)}, group_by="episode"),
+    ],
+)
+def test_windows_keep_the_contract_of_datarefs(make: Any, ref: yoga.DataRef) -> None:
+    view = make(ref)
+    assert len(view) > 3
+    check_dataref(view)
+    assert len(pickle.dumps(view)) < len(pickle.dumps(ref)) + 3000
+    starts = view.file_starts
+    assert (starts[0], starts[-1]) == (0, len(view))
+    assert (np.diff(starts) > 0).all()
+    assert len(starts) > 2
+
+
+def test_fingerprints_say_what_windows_are(ref: yoga.DataRef) -> None:
+    views = [
+        ref,
+        ref.windows({"id": range(3)}),
+        ref.windows({"id": range(4)}),
+        ref.windows({"id": range(3)}, 2),
+        ref.windows({"id": range(3)}, group_by="episode"),
+        ref.windows({"id": range(3)}, edge="repeat"),
+        ref.windows({"id": range(3)}, static=["done"]),
+        ref.windows({"id": range(3), "done": [0]}),
+        ref.windows({"id": [0, 1, 3]}),
+        ref.windows({"episode": range(3)}),
+        ref[1:].windows({"id": range(3)}),
+    ]
+    names = [view.fingerprint for view in views]
+    assert None not in names
+    assert len(set(names)) == len(names)
+    assert ref.windows({"id": [0, 1, 2]}).fingerprint == ref.windows({"id": range(3)}).fingerprint
+    assert ref.windows({"id": (0, 2)}).fingerprint == ref.windows({"id": range(0, 4, 2)}).fingerprint
+    both = ref.windows({"id": range(3), "done": range(3)})
+    assert both.columns(["id"]).fingerprint == ref.windows({"id": range(3)}).fingerprint
+    state = yoga.DataLoader(views[1], 4, shuffle=True, seed=1).state_dict()
+    with pytest.raises(yoga.errors.StateError):
+        yoga.DataLoader(views[4], 4, shuffle=True, seed=1).load_state_dict(state)
+    assert "windows of" in repr(views[1])
+
+
+# -- loaders
+
+
+def test_batches_are_stacked_tensors(ref: yoga.DataRef) -> None:
+    windows = ref.windows({"obs": range(-1, 1), "id": range(5)}, group_by="episode", static=["task"])
+    batch = next(iter(yoga.DataLoader(windows, 4)))
+    assert (batch["obs"]["image"].shape, batch["obs"]["image"].dtype) == ((4, 2, 2, 3), torch.bfloat16)
+    assert (batch["id"].shape, batch["id"].dtype) == ((4, 5), torch.int64)
+    assert batch["task"] == ["task 5"] * 4
+    rows = torch.utils.data.DataLoader(windows.columns(["id"]), 4)  # type: ignore[arg-type]
+    assert torch.equal(next(iter(rows))["id"], batch["id"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shuffle=st.sampled_from([False, True, "block"]),
+    ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),
+    batch=st.sampled_from([1, 4, 64]),
+    edge=st.sampled_from(["drop", "repeat"]),
+    data=st.data(),
+)
+def test_every_window_once_whoever_goes_on(
+    shuffle: Any, ranks: tuple[int, int], batch: int, edge: Any, data: st.DataObject, ref: yoga.DataRef
+) -> None:
+    view = ref.windows({"id": range(-1, 3)}, 2, "episode", edge)
+    rows = [row["id"].tolist() for row in view]
+    options = {"shuffle": shuffle, "seed": 5, "remainder": "keep"}
+    loaders = [
+        yoga.DataLoader(view, batch, num_replicas=ranks[0], rank=rank, **options) for rank in range(ranks[0])
+    ]
+    steps = data.draw(st.integers(0, len(rows) // (batch * ranks[0])))
+    found: list[list[int]] = []
+    states = []
+    for loader in loaders:
+        batches = iter(loader)
+        for _ in range(steps):
+            found += next(batches)["id"].tolist()
+        states.append(loader.state_dict())
+    for rank in range(ranks[1] if len(found) < len(rows) else 0):
+        loader = yoga.DataLoader(view, batch, num_replicas=ranks[1], rank=rank, **options)
+        loader.load_state_dict(states[0])
+        for more in loader:
+            found += more["id"].tolist()
+    assert sorted(found) == sorted(rows)
+
+
+def test_worker_processes_give_the_same_batches(ref: yoga.DataRef) -> None:
+    view = ref.windows({"id": range(3), "obs": [0, 4]}, 2, "episode", "repeat", ["task"])
+    alone = yoga.DataLoader(view, 4, shuffle=True, seed=1)
+    several = yoga.DataLoader(view, 4, shuffle=True, seed=1, num_workers=2)
+    assert _only_gathers(view) is not isinstance(ref, Own)
+    for _ in range(2):
+        expected = list(alone)
+        kept = list(several)  # all held at once, so that memory used again would be seen
+        assert_rows_equal(kept, expected)
+
+
+SPAWNED = """
+import pickle, sys
+print([row["id"].tolist() for row in pickle.load(open(sys.argv[1], "rb"))])
+"""
+
+
+def test_a_new_process_reads_the_same_windows(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path).submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    view = ref.windows({"id": range(3)}, 7, "episode")
+    (tmp_path / "view").write_bytes(pickle.dumps(view))
+    done = subprocess.run(
+        [sys.executable, "-c", SPAWNED, str(tmp_path / "view")], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.strip() == str([row["id"].tolist() for row in view]), done.stderr
+
+
+def test_windows_are_built_under_a_new_name(ref: yoga.DataRef, tmp_path: Path) -> None:
+    view = ref.windows({"id": range(3), "obs": [0]}, 4, "episode", "repeat", ["task", "boxes"])
+    built = yoga.Storage(tmp_path).submit(view, "windows", "1", progress=False)
+    assert_rows_equal(list(built), list(view))
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_files_of_a_store_are_downloaded_ahead(
+    shuffle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_files_of(7, monkeypatch.setattr)
+    storage = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    view = ref.windows({"id": range(-2, 3), "obs": [0, 1]}, 2, "episode", "repeat", ["task"])
+    loader = yoga.DataLoader(view, 4, shuffle=shuffle, seed=1)
+    found = [row for batch in loader for row in batch["id"].tolist()]
+    groups = anchored(runs(EPISODES), [], 2, "repeat")
+    assert sorted(found) == sorted(at(*spot, list(range(-2, 3))) for spot in groups)
+
+
+def test_windows_of_a_billion_rows_are_there_at_once() -> None:
+    class Huge(yoga.DataRef):
+        def __len__(self) -> int:
+            return 10**9
+
+        def take(self, rows: Any) -> list[Any]:
+            return [{"x": row} for row in rows.tolist()]
+
+        @property
+        def schema(self) -> yoga.Schema:
+            return yoga.Schema.of({"x": 1})
+
+    view = Huge().windows(4, 3)
+    assert len(view) == (10**9 - 4) // 3 + 1
+    assert view[-1]["x"].tolist() == list(range(3 * (len(view) - 1), 3 * (len(view) - 1) + 4))
+    assert len(pickle.dumps(Anchors(np.array([0, 10**9]), 3, 0, 3, False))) < 400
+    assert len(next(iter(yoga.DataLoader(view, 2, shuffle=True, seed=1)))["x"]) == 2
+    assert view.fingerprint is None
+    rows = 2**31 * 10**9
+    assert len(Huge().repeat(2**31).windows({"x": [-5, 2**40]}, 2**40)) == (rows - 6 - 2**40) // 2**40 + 1

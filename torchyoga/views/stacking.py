@@ -1,0 +1,240 @@
+"""What the rows of windows are made of: which columns of another DataRef, at which offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
+
+import numpy as np
+
+from ..order.full import as_int
+from ..rows.projection import Projection
+from ..rows.schema import Column, Node, Schema, leaf_paths, path_name
+
+__all__ = ["Offsets", "Source", "Stacking"]
+
+Offsets: TypeAlias = range | tuple[int, ...]  # a range wherever they are equally far apart
+
+_MOST_OFFSETS = 2**24  # of a window
+_FURTHEST = 2**61  # so that no row number and offset exceed 64 bits together
+_MASK = "is_pad"
+
+
+class Source(NamedTuple):
+    """Where a column of a window comes from.
+
+    Attributes:
+        column: the number of a column of the other DataRef; -1 for a mask, which is True at the offsets that
+            lead out of a group.
+        offsets: the rows that are stacked, counted from the anchor; None for the anchor's value as it is.
+    """
+
+    column: int
+    offsets: Offsets | None
+
+
+@dataclass(frozen=True)
+class Stacking:
+    """What the rows of windows are made of.
+
+    Attributes:
+        schema: of such a row.
+        sources: where each of its columns comes from.
+        low: the lowest of all offsets, or 0.
+        high: the highest, or 0.
+
+    Example:
+        >>> schema = Schema.of({"state": np.zeros(3), "action": 1.5})
+        >>> print(Stacking.of(schema, {"action": range(8)}, static=["state"], masks=True).schema)
+        state: ndarray <f8 [3]
+        action: ndarray <f8 [8]
+        action_is_pad: ndarray |b1 [8]
+    """
+
+    schema: Schema
+    sources: tuple[Source, ...]
+    low: int
+    high: int
+
+    @staticmethod
+    def of(
+        schema: Schema,
+        size_or_offsets: SupportsIndex | Mapping[str, Sequence[int]],
+        static: Sequence[str],
+        masks: bool,
+    ) -> Stacking:
+        """The rows of `DataRef.windows`, over rows of a schema; see there."""
+        if isinstance(static, str):
+            raise TypeError(f"static columns are named by a list, as in static=[{static!r}]")
+        ends = [0]
+        once = set(Projection.of(schema, static).columns) if len(static) else set()
+        if isinstance(size_or_offsets, Mapping):
+            offsets_of = _by_column(schema, size_or_offsets, once)
+            kept = Projection.of(schema, [*size_or_offsets, *static])
+        else:
+            size = range(_size(size_or_offsets))
+            kept = Projection(schema, tuple(range(len(schema.columns))))
+            offsets_of = {number: size for number in kept.columns if number not in once}
+            ends.append(size[-1])  # even if all columns are static
+        for offsets in offsets_of.values():
+            some = (offsets[0], offsets[-1]) if isinstance(offsets, range) else offsets
+            ends += [min(some), max(some)]
+        found = _stacked(kept, offsets_of)
+        tree = kept.schema.tree
+        if masks and isinstance(size_or_offsets, Mapping):
+            columns, found = iter(found), []
+            tree = _with_masks(tree, (), columns, found)
+        elif masks:
+            tree = _with_mask(tree)
+            found.append(_mask(size))
+        sources = tuple(source for source, _ in found)
+        named = [
+            replace(column, name=path_name(path))
+            for (_, column), path in zip(found, leaf_paths(tree), strict=True)
+        ]
+        return Stacking(Schema(tree, tuple(named)), sources, min(ends), max(ends))
+
+    def projected(self, of: Projection) -> Stacking:
+        """Some columns of these rows; the windows lie where they did."""
+        return replace(self, schema=of.schema, sources=tuple(self.sources[number] for number in of.columns))
+
+    @property
+    def pin(self) -> str:
+        """A name for how rows are made: the same in every process."""
+        made = [
+            [column, [offsets.start, offsets.stop, offsets.step] if isinstance(offsets, range) else offsets]
+            for column, offsets in self.sources
+        ]
+        return json.dumps([made, self.schema.to_json()])
+
+
+_Found: TypeAlias = tuple[Source, Column]
+
+
+def _size(size: SupportsIndex) -> int:
+    if isinstance(size, (str, Sequence)) or (isinstance(size, np.ndarray) and size.ndim):
+        raise TypeError(
+            "windows are as many rows, such as windows(64), or offsets for each column, such as "
+            f'windows({{"x": range(-1, 1)}}); found {size!r:.100}'
+        )
+    return as_int("the rows of a window", size, 1, _MOST_OFFSETS)
+
+
+def _by_column(
+    schema: Schema, given: Mapping[str, Sequence[int]], once: Container[int]
+) -> dict[int, Offsets]:
+    """The offsets of each column, by its number; none of those that are read once."""
+    found: dict[int, Offsets] = {}
+    for name, some in given.items():
+        offsets = _offsets(name, some)
+        for number in Projection.at(schema, name).columns:
+            if number in found or number in once:
+                raise ValueError(
+                    f"column {schema.columns[number].name!r} is named twice; it has offsets, or is static"
+                )
+            found[number] = offsets
+    return found
+
+
+def _offsets(name: str, given: Sequence[int]) -> Offsets:
+    """Offsets that were checked, as a range if they are one; it ends where the next one would be."""
+    if not isinstance(given, range) and np.ndim(given) != 1:
+        raise TypeError(f"the offsets of {name!r} are a range or a list of ints; found {given!r:.100}")
+    if isinstance(given, range) and given:  # before its length, which may not fit an int64
+        ends = [as_int(f"an offset of {name!r}", end, -_FURTHEST, _FURTHEST) for end in (given[0], given[-1])]
+    if not 0 < len(given) <= _MOST_OFFSETS:
+        raise ValueError(f"the offsets of {name!r} must be 1 to {_MOST_OFFSETS} ints; found {len(given)}")
+    if isinstance(given, range):
+        return _as_range(ends[0], ends[1], len(given))
+    found = [as_int(f"an offset of {name!r}", each, -_FURTHEST, _FURTHEST) for each in given]
+    if len(set(found)) < len(found):
+        raise ValueError(f"the offsets of {name!r} must differ; found {found!r:.100}")
+    alike = _as_range(found[0], found[-1], len(found))
+    return alike if list(alike) == found else tuple(found)
+
+
+def _as_range(first: int, last: int, count: int) -> range:
+    step = (last - first) // (count - 1) if count > 1 else 1
+    return range(first, first + count * step, step or 1)
+
+
+def _stacked(kept: Projection, offsets_of: Mapping[int, Offsets]) -> list[_Found]:
+    """The columns of a window, and where they come from.
+
+    Raises:
+        ValueError: rows of some columns cannot be stacked.
+    """
+    found: list[_Found] = []
+    refused: list[str] = []
+    for number, column in zip(kept.columns, kept.schema.columns, strict=True):
+        offsets = offsets_of.get(number)
+        if offsets is not None:
+            if column.shape is None or column.kind == "none":
+                refused.append(column.name)
+            else:
+                column = _of_rows(column, (len(offsets), *column.shape))
+        found.append((Source(number, offsets), column))
+    if refused:
+        raise ValueError(
+            f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, None or "
+            "differ in length; leave them out by .columns([...]) before, or read them once, at the first "
+            f"row or offset 0, by static={refused}"
+        )
+    return found
+
+
+def _of_rows(column: Column, shape: tuple[int, ...]) -> Column:
+    """A column of several rows of a column: tensors, or arrays of whatever else."""
+    if column.kind == "tensor":
+        return replace(column, shape=shape, ndim=len(shape))
+    return Column(column.name, "ndarray", column.storage.str, shape, len(shape))
+
+
+def _mask(offsets: Offsets) -> _Found:
+    return Source(-1, offsets), Column(_MASK, "ndarray", "|b1", (len(offsets),), 1)
+
+
+_LEAF = Node("leaf")
+
+
+def _with_mask(tree: Node) -> Node:
+    """The tree with one mask for all columns, the last."""
+    if tree.kind != "dict" or _MASK in tree.keys:
+        _refuse_mask(_MASK, "the row", tree)
+    return replace(tree, keys=(*tree.keys, _MASK), children=(*tree.children, _LEAF))
+
+
+def _with_masks(
+    node: Node, path: tuple[str | int, ...], columns: Iterator[_Found], found: list[_Found]
+) -> Node:
+    """The node with a mask after each column of several rows; adds all columns to `found`, in order."""
+    if node.kind == "leaf":
+        found.append(next(columns))
+        if not path and found[-1][0].offsets is not None:
+            _refuse_mask(_MASK, "the row", node)
+        return node
+    keys: list[str | int] = []
+    children: list[Node] = []
+    for key, child in zip(node.keys or range(len(node.children)), node.children, strict=True):
+        keys.append(key)
+        children.append(_with_masks(child, (*path, key), columns, found))
+        offsets = found[-1][0].offsets if child.kind == "leaf" else None
+        if offsets is None:
+            continue
+        added = f"{key}_{_MASK}"
+        if node.kind != "dict" or added in node.keys:
+            _refuse_mask(added, repr(path_name(path)) if path else "the row", node)
+        keys.append(added)
+        children.append(_LEAF)
+        found.append(_mask(offsets))
+    return replace(node, keys=tuple(keys) if node.keys else (), children=tuple(children))
+
+
+def _refuse_mask(name: str, where: str, node: Node) -> NoReturn:
+    found = f"a dict with a key {name!r} already" if node.kind == "dict" else f"a {node.kind}"
+    raise ValueError(
+        f'edge="repeat" adds {name!r}, which says where rows are repeated, but {where} is {found}; use '
+        'edge="drop", or rows that are dicts without such a key'
+    )

@@ -1,0 +1,328 @@
+"""Several rows of another DataRef as one: windows of a time series, states and actions of an episode."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, SupportsIndex, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order.full import as_int
+from ..process.distinct import distinct
+from ..process.lazy import cached_property
+from ..process.seeding import seeds_within
+from ..process.warned import warn_user
+from ..reading.dataref import DataRef, Edge
+from ..reading.readahead import Prefetch, ReadAhead
+from ..rows.block import Block, Data, Rows
+from ..rows.collector import block_of
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Json, Row
+from ..versions.location import Progress
+from .anchors import Anchors
+from .groups import group_starts
+from .stacking import Offsets, Stacking
+
+__all__ = ["WindowsRef", "windows"]
+
+Ints = npt.NDArray[np.int64]
+Seeds = npt.NDArray[np.uint64]
+_FURTHEST = 2**62  # rows between two windows: more than there are rows
+
+
+def windows(
+    ref: DataRef,
+    size_or_offsets: SupportsIndex | Mapping[str, Sequence[int]],
+    stride: int = 1,
+    group_by: str | None = None,
+    edge: Edge = "drop",
+    static: Sequence[str] = (),
+) -> WindowsRef:
+    """Rows that are windows of rows: see `DataRef.windows`."""
+    stride = as_int("stride", stride, 1, _FURTHEST)
+    if edge not in get_args(Edge):
+        raise ValueError(f'edge must be "drop" or "repeat", found {edge!r}')
+    schema = ref.schema
+    if schema is None:  # of a version without rows
+        return WindowsRef(ref, Anchors(np.zeros(2, np.int64), stride, 0, 0, edge == "repeat"), None)
+    stacking = Stacking.of(schema, size_or_offsets, static, edge == "repeat")
+    starts = np.array([0, len(ref)]) if group_by is None else group_starts(ref, group_by)
+    anchors = Anchors(starts, stride, stacking.low, stacking.high, edge == "repeat")
+    if not len(anchors) and len(ref):
+        longest = int(np.diff(starts).max())
+        warn_user(
+            f"there are no windows: each needs {stacking.high - stacking.low + 1} rows in sequence, found "
+            f"{longest} at most" + (f" with the same {group_by!r}" if group_by else "")
+        )
+    return WindowsRef(ref, anchors, stacking)
+
+
+class WindowsRef(DataRef):
+    """Windows of rows of another DataRef: what `ref.windows(...)` is.
+
+    Args:
+        whole: the other DataRef.
+        anchors: where the windows lie.
+        stacking: what their rows are made of; None if `whole` has no rows and no schema.
+
+    Attributes:
+        whole: the other DataRef.
+    """
+
+    def __init__(self, whole: DataRef, anchors: Anchors, stacking: Stacking | None) -> None:
+        self.is_thread_safe = whole.is_thread_safe
+        self.whole = whole
+        self._anchors = anchors
+        self._stacking = stacking
+
+    def __len__(self) -> int:
+        return len(self._anchors)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return WindowsRef, (self.whole, self._anchors, self._stacking)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The windows of these numbers, as `Rows` over one block."""
+        return self._taken(rows, None)
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The windows of these numbers; each row of a window is made with a seed of its own."""
+        return self._taken(rows, seeds)
+
+    def _taken(self, rows: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        if self._stacking is None or not len(rows):
+            return []
+        spots = self._anchors.spots(rows)
+        columns = self._stacking.schema.columns
+        found: list[Data | None] = [None] * len(columns)
+        for read in self._reads:
+            members = spots.members(read.offsets)
+            numbers = members.reshape(-1)
+            if seeds is None:
+                taken = read.ref.take(numbers)
+            else:
+                distances = members - spots.anchors[:, None]
+                taken = read.ref.take_seeded(numbers, _seeds_of_members(seeds, distances).reshape(-1))
+            block = block_of(taken, read.ref.schema)
+            for column, place, is_stacked in read.columns:
+                data = block.data[place]
+                if is_stacked:
+                    shape = columns[column].shape
+                    assert shape is not None
+                    data = Data(data.values.reshape(len(rows), *shape))
+                found[column] = data
+        for column, offsets in self._masks:
+            found[column] = Data(spots.are_repeated(offsets))
+        return Rows(
+            Block(self._stacking.schema, len(rows), tuple(data for data in found if data is not None))
+        )
+
+    @cached_property
+    def _reads(self) -> list[_Read]:
+        """For each different run of offsets, the columns that are read there."""
+        if self._stacking is None:
+            return []
+        wanted: dict[Offsets, list[tuple[int, int, bool]]] = {}
+        for column, (number, offsets) in enumerate(self._stacking.sources):
+            if number >= 0:
+                at = range(1) if offsets is None else offsets
+                wanted.setdefault(at, []).append((column, number, offsets is not None))
+        schema = self.whole.schema
+        assert schema is not None, "else there is no stacking"
+        reads = []
+        for offsets, columns in wanted.items():
+            numbers = [number for _, number, _ in columns]
+            one = self.whole
+            if len(numbers) < len(schema.columns):
+                names = [schema.columns[number].name for number in numbers]
+                one = self.whole.projected(Projection.of(schema, names))
+            placed = [(column, place, is_stacked) for place, (column, _, is_stacked) in enumerate(columns)]
+            reads.append(_Read(one, _array(offsets), placed))
+        return reads
+
+    @cached_property
+    def _masks(self) -> list[tuple[int, Ints]]:
+        """The columns that are masks, and their offsets."""
+        sources = () if self._stacking is None else self._stacking.sources
+        return [
+            (column, _array(offsets))
+            for column, (number, offsets) in enumerate(sources)
+            if number < 0 and offsets is not None
+        ]
+
+    @cached_property
+    def _offsets(self) -> Ints:
+        """(K,) those of all rows that are read, ascending."""
+        if not self._reads:
+            return np.zeros(1, np.int64)
+        return distinct(np.concatenate([read.offsets for read in self._reads]))
+
+    def anchors(self, numbers: Ints) -> Ints:
+        """The rows of the whole (B,) at which these windows lie: offset 0, or the first row of a window."""
+        return self._anchors.spots(numbers).anchors
+
+    def members(self, numbers: Ints) -> Ints:
+        """The rows of the whole (B, K) of which these windows are made, those of all columns together.
+
+        They are in ascending order; with `edge="repeat"` some may come several times.
+        """
+        return self._anchors.spots(numbers).members(self._offsets)
+
+    def places_of(self, rows: Ints) -> Ints:
+        """The windows (B,) that lie at these rows of the whole; -1 where none does."""
+        return self._anchors.places(rows)
+
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """The same windows of the whole as it is in an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        return self if whole is self.whole else WindowsRef(whole, self._anchors, self._stacking)
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same windows with these columns; nothing is read for the others."""
+        assert self._stacking is not None, "else there is no schema to project"
+        return WindowsRef(self.whole, self._anchors, self._stacking.projected(of))
+
+    def lengths(self, rows: Ints) -> Ints:
+        """The lengths of a ragged column, as the whole finds them: those at the anchors."""
+        schema = self.schema
+        if schema is None or schema.tree.kind != "leaf" or not schema.columns[0].is_ragged:
+            return super().lengths(rows)  # says what is wrong
+        assert self._stacking is not None
+        assert self.whole.schema is not None
+        name = self.whole.schema.columns[self._stacking.sources[0].column].name
+        alone = self.whole.projected(Projection.at(self.whole.schema, name))
+        return alone.lengths(self.anchors(rows))
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of what is read for a window; 0 if the whole does not know."""
+        sizes = [len(read.offsets) * read.ref.row_bytes for read in self._reads]
+        return sum(sizes) + sum(len(offsets) for _, offsets in self._masks) if all(sizes) else 0
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The whole's, for all rows of the windows; None if the whole has none."""
+        prefetches = []
+        for read in self._reads:
+            ahead = read.ref.readahead
+            if ahead is not None and ahead.prefetch is not None:
+                prefetches.append((ahead.prefetch, read.offsets))
+        if not prefetches:
+            return super().readahead
+        return ReadAhead(self.row_bytes, _Prefetches(self._anchors, prefetches, self._offsets))
+
+    @property
+    def file_starts(self) -> Ints:
+        """Where the windows begin that lie in each file; files in which none lies are left out."""
+        return distinct(np.append(self._anchors.before(self.whole.file_starts), 0))
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's, of where windows lie and of what they consist."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        made = None if self._stacking is None else self._stacking.pin
+        text = json.dumps([whole, "windows", self._anchors.pin, made])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a row looks like; None if the whole has no rows."""
+        return None if self._stacking is None else self._stacking.schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's."""
+        return self.whole.info
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} windows of {self.whole!r}>"
+
+
+class _Read(NamedTuple):
+    """Columns that are read at the same offsets.
+
+    Attributes:
+        ref: has these columns of the whole.
+        offsets: (L,)
+        columns: for each of them its number in the row of a window, its number in `ref`, and if it is
+            stacked.
+    """
+
+    ref: DataRef
+    offsets: Ints
+    columns: list[tuple[int, int, bool]]
+
+
+class _Prefetches:
+    """Makes the rows ready of which windows are made.
+
+    Args:
+        anchors: where the windows lie.
+        prefetches: for each read, what makes its columns ready, and at which offsets it takes them.
+        offsets: (K,) all offsets.
+    """
+
+    def __init__(self, anchors: Anchors, prefetches: Sequence[tuple[Prefetch, Ints]], offsets: Ints) -> None:
+        self._anchors = anchors
+        self._prefetches = prefetches
+        self._offsets = offsets
+
+    @property
+    def is_cold(self) -> bool:
+        for prefetch, _ in self._prefetches:  # noqa: SIM110 (any() takes five times as long)
+            if prefetch.is_cold:
+                return True
+        return False
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        found = (prefetch.ahead_bytes for prefetch, _ in self._prefetches)
+        return min((nbytes for nbytes in found if nbytes is not None), default=None)
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        spots = self._anchors.spots(rows)
+        for prefetch, offsets in self._prefetches:  # the very rows that will be taken, so that it knows them
+            prefetch.announce(spots.members(offsets).reshape(-1), values)
+
+    def probe(self) -> None:
+        for prefetch, _ in self._prefetches:
+            prefetch.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        def rows_delivered() -> int | None:
+            reached = progress()
+            return None if reached is None else reached * len(self._offsets)
+
+        # One for all: they are of the same files.
+        members = (self._anchors.spots(rows).members(self._offsets).reshape(-1) for rows in order)
+        self._prefetches[0][0].follow(members, rows_delivered)
+
+
+def _array(offsets: Offsets) -> Ints:
+    if isinstance(offsets, range):
+        return np.arange(offsets.start, offsets.stop, offsets.step, dtype=np.int64)
+    return np.array(offsets, np.int64)
+
+
+def _seeds_of_members(seeds: Seeds, distances: Ints) -> Seeds:
+    """(B, L) a seed for each row of windows: that of the window at its anchor, another one elsewhere.
+
+    A row has the same seed in all columns, so those that are drawn together stay so.
+
+    Args:
+        seeds: (B,) those of the windows.
+        distances: (B, L) of the rows from the anchors.
+    """
+    found = seeds_within(seeds[:, None], distances)
+    return np.where(distances == 0, seeds[:, None], found)
