@@ -27,7 +27,7 @@ from ..order.iteration import Iteration
 from ..order.place import batches
 from ..process.background import Ahead, Task
 from ..reading.dataref import DataRef
-from ..reading.in_epoch import RandomAccess
+from ..reading.in_epoch import RandomAccess, in_epoch
 from ..reading.stream import Stream, windows_of
 from ..rows.block import Block, Data, joined
 from ..rows.collector import block_of
@@ -378,7 +378,7 @@ class _Epochs:
                 self._given_up = run.start, count + 1 if at == run.start else 1
 
     def _tasks(self, run: Iteration) -> Iterator[Task[tuple[int, tuple[Array, ...]]]]:
-        source = self._stream.source_in(run)
+        source = in_epoch(self._stream.source, run.start.epoch, self._stream.cursor.order.seed)
         for window in windows_of(source, self._numbers(run), most=1):
             yield Task(partial(self._read, source, window.numbers), 1)
 

@@ -150,7 +150,7 @@ class Stream(Generic[RowT]):
     def _rows(self, made: int) -> Iterator[RowT]:
         iteration, _held = self._iterating(1, False, made)
         iteration.steps_before = None  # rows are not steps
-        for rows in read_batches(self.source_in(iteration), self._numbers(iteration, _WINDOW)):
+        for rows in read_batches(self._source_in(iteration), self._numbers(iteration, _WINDOW)):
             for row in rows:
                 self._deliver(iteration)
                 yield row
@@ -167,7 +167,7 @@ class Stream(Generic[RowT]):
     def _batches(self, batch_size: int, drop_last: bool, made: int) -> Iterator[Sequence[RowT]]:
         iteration, _held = self._iterating(batch_size, drop_last, made)
         numbers = self._numbers(iteration, iteration.batch_size)
-        for rows in read_batches(self.source_in(iteration), numbers):
+        for rows in read_batches(self._source_in(iteration), numbers):
             self._deliver(iteration)
             yield rows
         self.cursor.finished(iteration)
@@ -183,12 +183,12 @@ class Stream(Generic[RowT]):
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Iteration:
         """An iteration that begins now, for code that reads its rows and calls `finish` if they count."""
         iteration = self.cursor.iteration(batch_size, drop_last, made=made)
-        readahead = _readahead_of(self.source_in(iteration))
+        readahead = _readahead_of(self._source_in(iteration))
         if readahead is not None:
             readahead.follow(chunks(self.cursor.order, iteration.shard, iteration.start), iteration.progress)
         return iteration
 
-    def source_in(self, iteration: Iteration) -> RandomAccess[RowT]:
+    def _source_in(self, iteration: Iteration) -> RandomAccess[RowT]:
         """What the rows of an iteration are read from: the source as it is in its epoch."""
         return in_epoch(self.source, iteration.start.epoch, self.cursor.order.seed)
 
