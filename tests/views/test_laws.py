@@ -57,6 +57,14 @@ def swapped(row: Any) -> Any:
     return {**row, "x": -row["x"]}
 
 
+def stacked(rows: Rows, size: int, stride: int) -> Rows:
+    """Windows of rows as a list of them."""
+    return [
+        {name: np.array([row[name] for row in rows[start : start + size]]) for name in rows[0]}
+        for start in range(0, len(rows) - size + 1, stride)
+    ]
+
+
 # A view, what it is of a list, and whether it is made without a look at the rows.
 View = tuple[Callable[[yoga.DataRef], yoga.DataRef], Callable[[Rows], Any], bool]
 VIEWS: dict[str, View] = {
@@ -83,6 +91,12 @@ VIEWS: dict[str, View] = {
     "random map": (lambda ref: ref.map(augmented), lambda rows: rows, True),
     "map_batches": (lambda ref: ref.map_batches(negated), lambda rows: list(map(swapped, rows)), True),
     "draw": (lambda ref: ref.map_batches(noisy), lambda rows: rows, True),
+    "windows": (lambda ref: ref.windows(4, stride=3), lambda rows: stacked(rows, 4, 3), True),
+    "chunks": (
+        lambda ref: ref.windows({"x": range(-1, 3)}, group_by="group", edge="repeat", static=["id"]),
+        lambda rows: None,
+        False,
+    ),
     "empty": (lambda ref: ref[7:7], lambda rows: [], True),
     "none": (lambda ref: ref.where("id", lambda y: y < 0), lambda rows: [], False),
 }
