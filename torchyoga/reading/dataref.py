@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ else:
 
     RowT = TypeVar("RowT", covariant=True)  # a default is for type checkers; Python knows it from 3.13 on
 
-__all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "provide_views"]
+__all__ = ["Condition", "DataRef", "ProjectedRef", "RowView", "SlicedRef", "WhenStale", "provide_views"]
 
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
@@ -66,12 +66,23 @@ class _Told:
 
 # Columns, as arrays of many rows, to a bool for each row.
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
+WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
 class _Views(Protocol):
     """What makes views of a DataRef. They are DataRefs themselves, so it is the room above that has them."""
 
     def where(self, ref: DataRef, names: str | Sequence[str], condition: Condition) -> RowView: ...
+
+    def kept_where(
+        self,
+        ref: DataRef,
+        names: str | Sequence[str],
+        condition: Condition,
+        name: str,
+        stale: WhenStale,
+        /,
+    ) -> RowView: ...
 
     def select(self, ref: DataRef, rows: Ints) -> DataRef: ...
 
@@ -203,7 +214,14 @@ class DataRef(ABC, Generic[RowT]):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
         return self.projected(Projection.of(self._known_schema(), names))
 
-    def where(self, names: str | Sequence[str], condition: Condition) -> RowView[RowT]:
+    def where(
+        self,
+        names: str | Sequence[str],
+        condition: Condition,
+        *,
+        name: str | None = None,
+        stale: WhenStale = "warn",
+    ) -> RowView[RowT]:
         """The rows for which a condition on some columns holds, in their order; only these columns are read.
 
         The condition is called with thousands of rows at once, so it should work on arrays.
@@ -214,10 +232,18 @@ class DataRef(ABC, Generic[RowT]):
                 `any` and `all`, which turn a bool for each value into one for each row. Text is an array of
                 objects.
             condition: returns a bool for each row, (B,).
+            name: keep the selection under this name beside the published version, so that later calls, in
+                any process, read it and do not call the condition. See docs/views.md.
+            stale: what to do if the selection kept there was made by another condition: "warn" reads it,
+                "error" raises ExistsError, "rebuild" replaces it. Conditions are compared by their code,
+                defaults and captured values.
 
         Raises:
             KeyError: there is no such column.
-            ValueError: the condition returns something else; the message gives the rows.
+            ValueError: the condition returns something else; the message gives the rows. Or the selection is
+                to be kept, but the rows are not those of one published version.
+            ExistsError: other columns, or with `stale="error"` another condition, made what is kept.
+            CorruptError: what is kept is damaged.
 
         Example:
             >>> ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3})
@@ -225,8 +251,13 @@ class DataRef(ABC, Generic[RowT]):
             [2, 5, 8]
             >>> [int(row["x"]) for row in ref.where(["x", "y"], lambda c: c["x"] < 3 * c["y"])]
             [1, 2, 5]
+            >>> ref = storage.submit({"y": np.arange(9)}, "numbers-to-select", "1")
+            >>> len(ref.where("y", lambda y: y < 5, name="low"))
+            5
         """
-        return _views().where(self, names, condition)
+        if name is None:
+            return _views().where(self, names, condition)
+        return _views().kept_where(self, names, condition, name, stale)
 
     def select(self, rows: Sequence[int] | _Numbers) -> DataRef[RowT]:
         """These rows, in this order; a row may come more than once. The first n and the rest are slices.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-
 from pathlib import Path
 
 from ..errors import NotFoundError
@@ -71,6 +70,9 @@ def store_of(files: Files, manifest: Manifest) -> Versions | None:
     if not isinstance(files, Folder):
         return None
     folder = Path(files.name)
-    if (folder.parent.name, folder.name) != (encoded("id", manifest.id), encoded("version", manifest.version)):
+    if (folder.parent.name, folder.name) != (
+        encoded("id", manifest.id),
+        encoded("version", manifest.version),
+    ):
         return None
     return Store(Root(folder.parent.parent, shared=files.shared))

@@ -123,7 +123,7 @@ class Selection:
 
     @property
     def parts(self) -> dict[str, Part]:
-        """The arrays that it is made from, all of one length: of runs `start` and `stop`, else `row`, or `bits`."""
+        """The arrays that it is made from: for runs `start` and `stop`, else `row`, or `bits`."""
         return self._form.parts()
 
     def __len__(self) -> int:
@@ -346,7 +346,7 @@ def _row_type(total: int) -> np.dtype[np.integer[Any]]:
 
 
 def _form_of(total: int, parts: Mapping[str, Part]) -> _Form:
-    """The form made from these arrays; CorruptError unless it is the smallest of a selection of so many rows."""
+    """The form made from these arrays; CorruptError if no selection of so many rows has it."""
     kinds: dict[frozenset[str], tuple[type[_Form], np.dtype[np.generic]]] = {
         frozenset(("start", "stop")): (_Runs, np.dtype(np.int64)),
         frozenset(("row",)): (_Listed, _row_type(total)),
