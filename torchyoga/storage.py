@@ -391,8 +391,9 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str) -> None:
-        """Deletes a version, and the selections kept beside it. Readers that have it open go on reading; for a
-        version in a store, they keep the files already downloaded.
+        """Deletes a version, and the selections kept beside it. Readers that have it open go on reading.
+
+        Of a version in a store they keep the files already downloaded.
 
         Raises:
             NotFoundError: it is not published.

@@ -80,13 +80,16 @@ def _lambda_words(code: types.CodeType) -> str:
     trees, codes = _lambdas("".join(lines))
     if not any(_is_same(one, code) for one in codes):
         raise ValueError("the file has changed since it was imported")
-    trees = [tree for tree in trees if tree.lineno == code.co_firstlineno and _is_like(tree, code)]
-    found = {"\n".join(_words(tree)) for tree in trees}
+    trees = [tree for tree in trees if tree.lineno == code.co_firstlineno]
+    found = {"\n".join(_words(tree)): tree for tree in trees}
     if len(found) > 1:
-        found = {"\n".join(_words(tree)) for tree in trees if _place(tree.body) == _place_of(code)}
+        found = {words: tree for words, tree in found.items() if _is_like(tree, code)}
+    if len(found) > 1:
+        trees = [tree for tree in trees if _place(tree.body) == _place_of(code)]
+        found = {"\n".join(_words(tree)): tree for tree in trees}
     if len(found) != 1:
         raise ValueError("another lambda on the line may be this one")
-    return found.pop()
+    return next(iter(found))
 
 
 @functools.lru_cache(maxsize=8)

@@ -51,8 +51,8 @@ def _values(function: _Function, within: frozenset[int]) -> dict[str, bytes]:
 
 
 def _parts(function: _Function) -> Iterator[tuple[str, object]]:
+    yield _NAME, function  # of one without source, such as NumPy's, it is all that is known
     written, bound = inside(function)
-    yield _NAME, written
     for layer, (args, named) in enumerate(bound):
         more = f" of layer {layer}" if layer else ""
         yield from ((f"argument {number}{more}", value) for number, value in enumerate(args))

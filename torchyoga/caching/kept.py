@@ -13,7 +13,6 @@ from hashlib import blake2b
 
 import numpy as np
 
-from ..adapters.arrays import from_arrays
 from ..building.build import BuildOptions
 from ..errors import BusyError, CorruptError, ExistsError, NotFoundError, YogaError
 from ..process.warned import warn_user
@@ -194,7 +193,7 @@ class _Kept:
         options = BuildOptions(progress=False, info=info, function=entry)
         store = place.store
         store.check_place(place.id, place.version)
-        submitted(from_arrays(parts), store, place.id, place.version, options, replaces=seen)
+        submitted(parts, store, place.id, place.version, options, replaces=seen)
 
     def _read(self) -> SelectedRef | None:
         """The kept selection; None if there is none, or it is to be made anew.
