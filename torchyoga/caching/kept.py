@@ -61,11 +61,13 @@ class _Place:
 
     Attributes:
         home: the store of the version that rows are selected from; `manifest`: the version.
+        store: of what is kept; always the same object, since it knows the leases that it holds.
         fingerprint: of the DataRef whose rows are selected.
-        name: of the selection; `id` and `version`: of what is kept, in `store`.
+        name: of the selection; `id` and `version`: of what is kept.
     """
 
     home: Versions
+    store: Versions
     manifest: Manifest
     fingerprint: str
     name: str
@@ -82,11 +84,7 @@ class _Place:
         store = store_of(home.location, home.manifest)
         if store is None:
             raise _homeless(ref, name)
-        return _Place(store, home.manifest, fingerprint, name)
-
-    @property
-    def store(self) -> Versions:
-        return self.home.kept
+        return _Place(store, store.kept, home.manifest, fingerprint, name)
 
     @property
     def id(self) -> str:
