@@ -21,9 +21,9 @@ def recorded(condition: _Function) -> FunctionEntry:
     """The record of a condition; what has no digest, such as an object of a user's class, is left out.
 
     Example:
-        >>> entry = recorded(lambda y, low=5: y < low)
-        >>> list(entry.arguments), differing(entry, lambda y, low=6: y < low)
-        (['default low'], ['default low'])
+        >>> below = lambda k: lambda y: y < k
+        >>> differing(recorded(below(5)), below(6)), differing(recorded(below(5)), below(5))
+        (['captured k'], [])
     """
     salt = secrets.token_hex(16)
     values = _values(condition, frozenset())

@@ -113,9 +113,9 @@ class Selection:
             CorruptError: no selection of so many rows has them; says why.
 
         Example:
-            >>> found = Selection.of_mask(np.arange(9) > 3)
-            >>> found.parts, Selection.from_parts(9, found.parts).pin == found.pin
-            ({'start': array([4]), 'stop': array([9])}, True)
+            >>> found = Selection.of_mask(np.arange(99) > 3)
+            >>> found.parts, Selection.from_parts(99, found.parts).pin == found.pin
+            ({'start': array([4]), 'stop': array([99])}, True)
         """
         made = cls.__new__(cls)
         made.total, made._form = total, _form_of(total, parts)
