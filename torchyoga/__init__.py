@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from . import errors
 from .adapters.arrays import from_arrays
 from .adapters.pickled import from_lmdb
+from .caching.kept import kept_where
 from .loading.device import to_device
 from .loading.loader import DataLoader
 from .order.proof import prove
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 
-provide_views(Makers())
+provide_views(Makers(kept_where))
 
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 

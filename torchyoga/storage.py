@@ -16,6 +16,7 @@ from typing import ParamSpec
 from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
+from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .files.root import Root
@@ -390,8 +391,9 @@ class Storage:
         return self._store.versions(id)
 
     def remove(self, id: str, version: str) -> None:
-        """Deletes a version. Readers that have it open go on reading; for a version in a store, they keep the
-        files already downloaded.
+        """Deletes a version, and the selections kept beside it. Readers that have it open go on reading.
+
+        Of a version in a store they keep the files already downloaded.
 
         Raises:
             NotFoundError: it is not published.
@@ -400,9 +402,11 @@ class Storage:
             RemoteError: the store cannot be reached or written.
         """
         self._store.remove(id, version, self.timeout)
+        remove_kept(self._store, id, version, self.timeout)
 
     def check(self, id: str, version: str) -> None:
-        """Reads a whole version and compares it with its manifest, both ways.
+        """Reads a whole version, and the selections kept beside it, and compares each with its manifest, both
+        ways.
 
         Raises:
             NotFoundError: it is not published, or was removed meanwhile. If it is overwritten meanwhile, the
@@ -411,6 +415,7 @@ class Storage:
             RemoteError: the store cannot be reached; files in the cache do not count.
         """
         check(self._store, id, version)
+        check_kept(self._store, id, version)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import linecache
 import os
 import sys
 from pathlib import Path
@@ -215,10 +216,20 @@ def test_methods_classes_and_callable_objects() -> None:
 def test_without_a_source_there_is_no_digest() -> None:
     made: dict[str, Any] = {}
     exec("def made(): return 1", made)
+    made["lambda"] = eval("lambda: 1")
     exec("class Class:\n    def made(self): return 1", made)
-    for function in (lambda: 1, made["made"], made["Class"], made["Class"]().made, len, "".join, int, max):
+    for function in (
+        made["lambda"],
+        made["made"],
+        made["Class"],
+        made["Class"]().made,
+        len,
+        "".join,
+        int,
+        max,
+    ):
         assert digest_of(function) is None, function
-    for odd in (functools.partial(len), functools.partial(lambda: 1), object(), itertools.count(), None):
+    for odd in (functools.partial(len), functools.partial(made["lambda"]), object(), itertools.count(), None):
         assert digest_of(odd) is None  # type: ignore[arg-type]
 
 
@@ -240,3 +251,65 @@ def test_code_nested_deeper_than_python_can_follow_has_no_digest(tmp_path: Path)
     text = PLAIN.replace("return rows", "return " + " + ".join(["1"] * 800))
     module = loaded(tmp_path, text)
     assert digest_of(module.made) != digest_of(loaded(tmp_path, PLAIN).made)
+
+
+# -- lambdas
+
+
+def test_lambdas_of_one_line_are_told_apart(tmp_path: Path) -> None:
+    text = """
+import math
+LIMIT = 3
+one, other = lambda y: y < 3600, lambda y: y < 60 * 60  # which compile to the same
+two, three = lambda y, n=1: y < n, lambda y, n=2: y < n
+four, five = (lambda y: math.sqrt(y)), (lambda y: math.floor(y))
+def within(k):
+    return (lambda y: y < k), (lambda y: lambda z: [y + v for v in z if v < k])
+six, seven = within(1)
+eight = seven(2)
+class Class:
+    nine = lambda self: self.__hidden
+"""
+    made = loaded(tmp_path, text)
+    every = [
+        made.one,
+        made.other,
+        made.two,
+        made.three,
+        made.four,
+        made.five,
+        made.six,
+        made.seven,
+        made.eight,
+    ]
+    found = [digest_of(one) for one in [*every, made.Class.nine]]
+    assert len({*found}) == len(found)
+    known = [digest for digest in found if digest is not None]
+    assert len(known) == len(found)
+    again = loaded(tmp_path, text.replace("LIMIT", "\n\nLIMIT").replace(", lambda", ",  lambda"))
+    assert [digest_of(again.one), digest_of(again.other)] == found[:2]
+
+
+def test_the_layout_of_a_lambda_does_not_count(tmp_path: Path) -> None:
+    one = loaded(tmp_path, "made = lambda y: (y < 3) & (y > 1)")
+    other = loaded(tmp_path, "made = (\n    lambda y: (y<3)   # low\n    & (\n y > 1)\n)\n")
+    different = loaded(tmp_path, "made = lambda y: (y < 4) & (y > 1)")
+    assert digest_of(one.made) == digest_of(other.made) == digest_of(functools.partial(one.made))
+    assert digest_of(different.made) not in (None, digest_of(one.made))
+
+
+def test_a_lambda_of_a_file_that_has_changed_since_has_no_digest(tmp_path: Path) -> None:
+    module = loaded(tmp_path, "made = lambda y: y < 3")
+    assert digest_of(module.made) is not None
+    path = Path(module.__file__)
+    path.write_text("made = lambda y: y < 44")
+    os.utime(path, (1, 1))
+    assert digest_of(module.made) is None
+
+
+def test_a_lambda_of_a_notebook_has_a_digest() -> None:
+    text, name = "made = lambda y: y < 3\n", "<ipython-input-1>"
+    linecache.cache[name] = (len(text), None, [text], name)
+    made: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), made)
+    assert digest_of(made["made"]) == digest_of(lambda y: y < 3)

@@ -38,7 +38,7 @@ from ..rows.types import Array
 from ..versions.manifest import FunctionEntry
 from .code import digest_of
 
-__all__ = ["Call", "Function", "encoded"]
+__all__ = ["Call", "Function", "encoded", "inside", "salted"]
 
 _MOST_DEPTH = 64
 _CAPTURED = "captured "  # begins the names of what a function has captured from an enclosing one
@@ -81,7 +81,7 @@ class Function:
         if not callable(function):
             raise TypeError(f"cacheable decorates functions, found a {_type_name(function)}")
         self.name = getattr(function, "__name__", None) or type(function).__name__
-        self._written, self._bound = _written(function)
+        self._written, self._bound = inside(function)
         self._signature = _signature(self._written)
         # Those of the wrapper, which may take other arguments than the function inside, and pass it the rest.
         self._outer = _signature(self._written, follow_wrapped=False)
@@ -247,14 +247,14 @@ class Call:
         """The record of this call in a version that it makes; `code` is the digest of the function."""
         salt = secrets.token_hex(16)
         every = {**self.checked, **self.function.captured}
-        return FunctionEntry(code, salt, {name: _digest(salt, name, every[name]) for name in every})
+        return FunctionEntry(code, salt, {name: salted(salt, name, every[name]) for name in every})
 
     def captured_differing(self, entry: FunctionEntry) -> list[str]:
         """The captured variables of the function that were different when a version was made."""
         return [
             name.removeprefix(_CAPTURED)
             for name, text in self.function.captured.items()
-            if entry.arguments.get(name) not in (None, _digest(entry.salt, name, text))
+            if entry.arguments.get(name) not in (None, salted(entry.salt, name, text))
         ]
 
     def differing(self, entry: FunctionEntry) -> list[str]:
@@ -273,7 +273,7 @@ class Call:
         """The names of the digests that differ."""
 
         def digest(name: str, text: bytes | None) -> str | None:
-            return None if text is None else _digest(entry.salt, name, text)
+            return None if text is None else salted(entry.salt, name, text)
 
         found = [
             name
@@ -487,7 +487,8 @@ def _global_name(value: Callable[..., object]) -> str:
     return f"{name} {code}"
 
 
-def _digest(salt: str, name: str, text: bytes) -> str:
+def salted(salt: str, name: str, text: bytes) -> str:
+    """The digest of a value, as `encoded` gives it, under a name; 32 hex digits."""
     return hashlib.blake2b(_item(salt, name, text), digest_size=16).hexdigest()
 
 
@@ -549,7 +550,7 @@ def _signature(function: Callable[..., object], follow_wrapped: bool = True) -> 
         return inspect.signature(lambda *args, **kwargs: None)
 
 
-def _written(function: Any) -> tuple[Callable[..., object], list[_Passed]]:
+def inside(function: Any) -> tuple[Callable[..., object], list[_Passed]]:
     """The function inside partials and methods, and the arguments they pass to it, innermost first."""
     bound: list[_Passed] = []
     for _ in range(_MOST_LAYERS):

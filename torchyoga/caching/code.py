@@ -3,7 +3,8 @@
 Note 60. Code is compared as a syntax tree of our own spelling.
 `ast.dump` differs between versions of Python, and so do bytecode and positions; names of nodes and their
 fields that are not empty do not. Lines that no longer hold the function give no digest, because a false
-warning is worse than none.
+warning is worse than none. A lambda has no name to recognise it by: the file must still compile to its code.
+Where several of one line have its names and constants, the columns of its code show which it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import hashlib
 import inspect
 import tokenize
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,15 +29,17 @@ def digest_of(function: Callable[..., object]) -> str | None:
 
     They are a digest of its syntax tree, so comments, white space and docstrings do not count; nor do its
     decorators, nor what it calls. For a `functools.partial`, a method or a wrapper it is the function inside
-    that counts. A lambda has no lines of its own, and code typed at a prompt or passed to `exec` has none.
+    that counts. A lambda counts as a function does. Code typed at a prompt or passed to `exec` has no source.
 
     Example:
         >>> from torchyoga.storage import Storage
-        >>> len(digest_of(Storage.fetch)), digest_of(lambda: 1)
+        >>> len(digest_of(Storage.fetch)), digest_of(len)
         (32, None)
     """
     try:
-        words = "\n".join(_words(_definition(_inside(function))))
+        inside = _inside(function)
+        is_lambda = isinstance(inside, types.FunctionType) and inside.__code__.co_name == "<lambda>"
+        words = _lambda_words(inside.__code__) if is_lambda else "\n".join(_words(_definition(inside)))
     # `inspect` raises these where there is no source, and where the source is not that of a function.
     except (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError):
         return None
@@ -68,6 +72,94 @@ def _definition(function: Callable[..., object]) -> ast.AST:
         raise ValueError("the file has changed since it was imported")
     found.decorator_list = []
     return found
+
+
+def _lambda_words(code: types.CodeType) -> str:
+    """The syntax tree of a lambda as text; ValueError if the file does not hold it, or two that may be it."""
+    lines, _ = inspect.findsource(code)
+    trees, codes = _lambdas("".join(lines))
+    if not any(_is_same(one, code) for one in codes):
+        raise ValueError("the file has changed since it was imported")
+    trees = [tree for tree in trees if tree.lineno == code.co_firstlineno]
+    found = {"\n".join(_words(tree)): tree for tree in trees}
+    if len(found) > 1:
+        found = {words: tree for words, tree in found.items() if _is_like(tree, code)}
+    if len(found) > 1:
+        trees = [tree for tree in trees if _place(tree.body) == _place_of(code)]
+        found = {"\n".join(_words(tree)): tree for tree in trees}
+    if len(found) != 1:
+        raise ValueError("another lambda on the line may be this one")
+    return next(iter(found))
+
+
+@functools.lru_cache(maxsize=8)
+def _lambdas(source: str) -> tuple[list[ast.Lambda], list[types.CodeType]]:
+    """All lambdas of a file, and what they are compiled to."""
+    tree = ast.parse(source)
+    codes = [compile(tree, "<lambdas>", "exec", dont_inherit=True)]
+    for code in codes:  # which grows
+        codes += _inner(code)
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    return found, [code for code in codes if code.co_name == "<lambda>"]
+
+
+def _inner(code: types.CodeType) -> list[types.CodeType]:
+    return [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
+
+
+def _is_same(one: types.CodeType, other: types.CodeType) -> bool:
+    """True for what two readings of one file make of one lambda."""
+    return (
+        _is_of_same_names(one, other)
+        and (one.co_firstlineno, one.co_code) == (other.co_firstlineno, other.co_code)
+        and all(_is_same(*both) for both in zip(_inner(one), _inner(other), strict=True))
+    )
+
+
+def _is_of_same_names(one: types.CodeType, other: types.CodeType) -> bool:
+    """True if two codes have the same variables, attributes and constants."""
+    names = ("co_name", "co_names", "co_varnames", "co_freevars", "co_cellvars")
+    counts = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount")
+    return (
+        all(getattr(one, name) == getattr(other, name) for name in names + counts)
+        and len(one.co_consts) == len(other.co_consts)
+        and all(
+            type(mine) is type(its)
+            and (isinstance(mine, (types.CodeType, frozenset)) or ascii(mine) == ascii(its))
+            for mine, its in zip(one.co_consts, other.co_consts, strict=True)
+            # Those of inner functions say where they stand, before Python 3.11.
+            if not (isinstance(its, str) and "<lambda>." in its)
+        )
+    )
+
+
+def _is_like(tree: ast.Lambda, code: types.CodeType) -> bool:
+    """True for a lambda with the variables, attributes and constants of this code."""
+    # Alone, what it captures would be globals. Its code alone may differ: calls of modules' functions do.
+    around = ast.parse(f"def around({', '.join(code.co_freevars)}): return 0")
+    (function,) = around.body
+    assert isinstance(function, ast.FunctionDef)
+    function.body = [ast.copy_location(ast.Return(tree), function)]
+    (outer,) = _inner(compile(around, "<lambda>", "exec", dont_inherit=True))
+    return any(_is_of_same_names(inner, code) for inner in _inner(outer))
+
+
+def _place(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Line and column of where an expression begins and ends."""
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _place_of(code: types.CodeType) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The same of what some code was compiled from; None before Python 3.11, which does not say it."""
+    if not hasattr(code, "co_positions"):
+        return None
+    known = [
+        ((line, column), (end, end_column))
+        for line, end, column, end_column in code.co_positions()
+        if None not in (line, end, column, end_column)
+        and end_column  # the beginning of the code has no width
+    ]
+    return (min(start for start, _ in known), max(end for _, end in known)) if known else None
 
 
 def _words(node: object) -> Iterator[str]:

@@ -49,6 +49,7 @@ __all__ = [
     "ProjectedRef",
     "RowView",
     "SlicedRef",
+    "WhenStale",
     "provide_views",
     "row_numbers",
 ]
@@ -86,12 +87,23 @@ class _Told:
 # Columns, as arrays of many rows, to a bool for each row.
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
+WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
 class _Views(Protocol):
     """What makes views of a DataRef. They are DataRefs themselves, so it is the room above that has them."""
 
     def where(self, ref: DataRef, names: str | Sequence[str], condition: Condition) -> RowView: ...
+
+    def kept_where(
+        self,
+        ref: DataRef,
+        names: str | Sequence[str],
+        condition: Condition,
+        name: str,
+        stale: WhenStale,
+        /,
+    ) -> RowView: ...
 
     def select(self, ref: DataRef, rows: Ints) -> DataRef: ...
 
@@ -245,7 +257,14 @@ class DataRef(ABC, Generic[RowT]):
             raise TypeError(f"columns are named by a list, as in columns([{names!r}]), or by ref[{names!r}]")
         return self if self._has_no_columns else self.projected(Projection.of(self._known_schema(), names))
 
-    def where(self, names: str | Sequence[str], condition: Condition) -> RowView[RowT]:
+    def where(
+        self,
+        names: str | Sequence[str],
+        condition: Condition,
+        *,
+        name: str | None = None,
+        stale: WhenStale = "warn",
+    ) -> RowView[RowT]:
         """The rows for which a condition on some columns holds, in their order; only these columns are read.
 
         The condition is called with thousands of rows at once, so it should work on arrays.
@@ -256,10 +275,18 @@ class DataRef(ABC, Generic[RowT]):
                 `any` and `all`, which turn a bool for each value into one for each row. Text is an array of
                 objects.
             condition: returns a bool for each row, (B,).
+            name: keep the selection under this name beside the published version, so that later calls, in
+                any process, read it and do not call the condition. See docs/views.md.
+            stale: what to do if the selection kept there was made by another condition: "warn" reads it,
+                "error" raises ExistsError, "rebuild" replaces it. Conditions are compared by their code,
+                defaults and captured values.
 
         Raises:
             KeyError: there is no such column.
-            ValueError: the condition returns something else; the message gives the rows.
+            ValueError: the condition returns something else; the message gives the rows. Or the selection is
+                to be kept, but the rows are not those of one published version.
+            ExistsError: other columns, or with `stale="error"` another condition, made what is kept.
+            CorruptError: what is kept is damaged.
 
         Example:
             >>> ref = yoga.from_arrays({"x": np.arange(9), "y": np.arange(9) % 3})
@@ -267,8 +294,13 @@ class DataRef(ABC, Generic[RowT]):
             [2, 5, 8]
             >>> [int(row["x"]) for row in ref.where(["x", "y"], lambda c: c["x"] < 3 * c["y"])]
             [1, 2, 5]
+            >>> ref = storage.submit({"y": np.arange(9)}, "numbers-to-select", "1")
+            >>> len(ref.where("y", lambda y: y < 5, name="low"))
+            5
         """
-        return _views().where(self, names, condition)
+        if name is None:
+            return _views().where(self, names, condition)
+        return _views().kept_where(self, names, condition, name, stale)
 
     def select(self, rows: Sequence[int] | _Numbers) -> DataRef[RowT]:
         """These rows, in this order; a row may come more than once. The first n and the rest are slices.

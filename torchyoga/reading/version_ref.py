@@ -127,6 +127,16 @@ class VersionColumns(DataRef):
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
 
+    @property
+    def location(self) -> Files:
+        """Where the files lie."""
+        return self._version.where
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the version consists of."""
+        return self._version.manifest
+
     def lengths(self, rows: Ints) -> Ints:
         """How many elements rows of a ragged column have; its values are not read."""
         if self.schema.tree.kind != "leaf" or not self.schema.columns[0].is_ragged:

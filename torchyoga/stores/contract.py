@@ -88,6 +88,11 @@ class Versions(ABC):
     def fresh(self, manifest: Manifest) -> AbstractContextManager[Files]:
         """The files of a version as they are in the store, whatever copies this machine has."""
 
+    @property
+    @abstractmethod
+    def kept(self) -> Versions:
+        """Selections that are kept beside these versions; see `versions.names.kept_id`."""
+
     @abstractmethod
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""

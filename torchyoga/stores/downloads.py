@@ -71,15 +71,27 @@ class Downloads:
         folder: the folder of the version in the store.
         cache: where the files are kept on this machine.
         schema: the schema of the version, to check files without a checksum of their own.
+        lease_seconds: as in `Mirror`, for what is kept beside the version.
+
+    Attributes:
+        remote: the store; `cache`, `lease_seconds`: as passed.
     """
 
     is_remote = True
 
-    def __init__(self, remote: Remote, folder: str, cache: Cache, schema: Schema | None) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        folder: str,
+        cache: Cache,
+        schema: Schema | None,
+        lease_seconds: float = 60.0,
+    ) -> None:
         self._schema = schema
-        self._remote = remote
+        self.remote = remote
         self._folder = folder
-        self._cache = cache
+        self.cache = cache
+        self.lease_seconds = lease_seconds
         self._keys: dict[int, tuple[FileEntry, str]] = {}  # the key of each entry, which is needed often
         self._listed: dict[str, Found] | None = None
         self.renew()
@@ -96,17 +108,17 @@ class Downloads:
         self._checked: set[str] = set()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Downloads, (self._remote, self._folder, self._cache, self._schema)
+        return Downloads, (self.remote, self._folder, self.cache, self._schema, self.lease_seconds)
 
     @property
     def name(self) -> str:
         """The URL of the version."""
-        return self._remote.where(self._folder)
+        return self.remote.where(self._folder)
 
     def manifest(self) -> bytes:
         """The text of the current manifest."""
         try:
-            return self._remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
+            return self.remote.read(f"{self._folder}/{MANIFEST}", LARGEST_MANIFEST)
         except FileNotFoundError:
             raise NotFoundError(
                 f"{self.name} has been removed since this DataRef was made; fetch or build it again"
@@ -123,7 +135,7 @@ class Downloads:
 
     def is_here(self, entry: FileEntry) -> bool:
         """True if the file is in the cache."""
-        return self._cache.has(self.key(entry))
+        return self.cache.has(self.key(entry))
 
     def path(self, entry: FileEntry) -> str:
         """The path of the file in the cache; waits until it is downloaded.
@@ -140,7 +152,7 @@ class Downloads:
         key = self.key(entry)
         for _ in range(_MOST_DOWNLOADS):
             was_here = key in self._downloaded
-            found = self._cache.find(key)
+            found = self.cache.find(key)
             if found is not None:
                 return str(found)
             if was_here and warn is not None:
@@ -150,12 +162,12 @@ class Downloads:
 
     def _deleted(self, entry: FileEntry) -> RemoteError:
         return RemoteError(
-            f"{self.name}/{entry.name} was deleted {_MOST_DOWNLOADS} times from {self._cache.folder} before "
+            f"{self.name}/{entry.name} was deleted {_MOST_DOWNLOADS} times from {self.cache.folder} before "
             "it could be read; set a larger cache_bytes"
         )
 
     def _warn_of_small_cache(self) -> None:
-        limit = self._cache.limit
+        limit = self.cache.limit
         if limit is not None:
             self._warn(
                 f"files are downloaded again while readers wait for them, because the cache keeps "
@@ -173,7 +185,7 @@ class Downloads:
     def ahead_bytes(self) -> int | None:
         """Bytes that may be read ahead of the delivered rows, so that the cache keeps files until they are
         read."""
-        return None if self._cache.limit is None else self._cache.limit // _AHEAD_SHARE
+        return None if self.cache.limit is None else self.cache.limit // _AHEAD_SHARE
 
     def is_checked(self, entry: FileEntry) -> bool:
         """True if this process has just downloaded it."""
@@ -188,11 +200,11 @@ class Downloads:
     def note_use(self, entries: Iterable[FileEntry]) -> None:
         """Notes that open files are being read."""
         for entry in entries:
-            self._cache.find(self.key(entry))
+            self.cache.find(self.key(entry))
 
     def download_all(self, manifest: Manifest, progress: bool | None) -> None:
         """Downloads every file of a version; ValueError if the cache cannot keep them all."""
-        limit = self._cache.limit
+        limit = self.cache.limit
         if limit is not None and manifest.nbytes > limit:
             raise ValueError(
                 f"{self.name} has {manifest.nbytes} bytes, but the cache keeps cache_bytes={limit}; set at "
@@ -209,7 +221,7 @@ class Downloads:
                 errno.ENOSPC,
                 f"{len(missing)} of {len(manifest.files)} files of {self.name} had to be deleted again to "
                 "make room; make room there, or choose another cache_dir",
-                str(self._cache.folder),
+                str(self.cache.folder),
             )
 
     @contextlib.contextmanager
@@ -220,7 +232,7 @@ class Downloads:
             for _ in range(_MOST_DOWNLOADS):
                 self._awaited_path(entry)
                 with contextlib.suppress(FileNotFoundError):  # deleted again, to make room for another
-                    path = stack.enter_context(self._cache.held(key))
+                    path = stack.enter_context(self.cache.held(key))
                     break
             else:
                 raise self._deleted(entry)
@@ -228,7 +240,7 @@ class Downloads:
 
     def forget(self, entry: FileEntry) -> None:
         """Deletes the file from the cache."""
-        self._cache.drop(self.key(entry))
+        self.cache.drop(self.key(entry))
 
     # -- ahead of time
 
@@ -248,7 +260,7 @@ class Downloads:
 
     def _weighed(self, entries: Sequence[FileEntry], order: Iterable[Ints]) -> Iterable[Ints]:
         """This order; warns if it reads from more files at once than the cache keeps."""
-        limit, total = self._cache.limit, sum(entry.nbytes for entry in entries)
+        limit, total = self.cache.limit, sum(entry.nbytes for entry in entries)
         if limit is None or total <= limit or self.name in _WARNED:
             return order
         left = iter(order)
@@ -283,7 +295,7 @@ class Downloads:
     def _follow(
         self, plan: object, entries: Sequence[FileEntry], order: Iterable[Ints], progress: Progress
     ) -> None:
-        limit = self._cache.limit
+        limit = self.cache.limit
         most = math.inf if limit is None else limit // _AHEAD_SHARE
         ahead: deque[tuple[int, int]] = deque()  # the first row that needs a file, and the file's bytes
         planned: set[int] = set()
@@ -368,23 +380,23 @@ class Downloads:
     def _fetch(self, entry: FileEntry) -> None:
         key = self.key(entry)
         self._check_size(entry)  # before other files are deleted for it
-        self._cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
+        self.cache.get(key, entry.nbytes, partial(self._download, entry), f"{self.name}/{entry.name}")
         self._downloaded.add(key)
 
     def _download(self, entry: FileEntry, path: Path) -> None:
         """Writes the missing rest of a file, and checks the file."""
         name, key = f"{self._folder}/{entry.name}", self.key(entry)
         for _ in range(_TRIES):
-            with self._cache.part(key) as file:
+            with self.cache.part(key) as file:
                 crc = self._append(name, entry, file)
             problem = self._problem(entry, crc, path)
             if problem is None:
                 self._checked.add(key)
                 return
-            _log.warning("%s arrived damaged; downloading it again", self._remote.where(name))
-            self._cache.drop(key)
+            _log.warning("%s arrived damaged; downloading it again", self.remote.where(name))
+            self.cache.drop(key)
         raise CorruptError(
-            f"{self._remote.where(name)} is damaged: {problem}; remove the version and publish it again"
+            f"{self.remote.where(name)} is damaged: {problem}; remove the version and publish it again"
         )
 
     def _problem(self, entry: FileEntry, crc: int, path: Path) -> str | None:
@@ -399,12 +411,12 @@ class Downloads:
         name = f"{self._folder}/{entry.name}"
         found = self._files_in_store().get(entry.name)
         if found is None:
-            found = self._remote.find_one(name)
+            found = self.remote.find_one(name)
         if found is None:
             self._raise_what_happened(entry)
         elif found.nbytes not in (None, entry.nbytes):
             raise CorruptError(
-                f"{self._remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
+                f"{self.remote.where(name)} has {found.nbytes} bytes where {entry.nbytes} were published; "
                 "remove the version and publish it again"
             )
 
@@ -413,7 +425,7 @@ class Downloads:
         with self._listing:
             if self._listed is None:
                 try:
-                    self._listed = self._remote.find(self._folder)
+                    self._listed = self.remote.find(self._folder)
                 except RemoteError:
                     self._listed = {}  # permission to read does not include permission to list
             return self._listed
@@ -433,14 +445,14 @@ class Downloads:
         if part.at > entry.nbytes:
             part.restart()
         try:
-            if self._remote.streams and part.at < entry.nbytes:
-                self._remote.stream(name, part, entry.nbytes)
+            if self.remote.streams and part.at < entry.nbytes:
+                self.remote.stream(name, part, entry.nbytes)
             while part.at < entry.nbytes:
                 bounds = [
                     (start, min(start + _RUN, entry.nbytes))
                     for start in range(part.at, min(part.at + _RUNS * _RUN, entry.nbytes), _RUN)
                 ]
-                runs = self._remote.read_ranges(name, bounds, entry.nbytes)
+                runs = self.remote.read_ranges(name, bounds, entry.nbytes)
                 if len(runs[0]) == entry.nbytes:  # the whole file, whatever was asked for
                     part.restart()
                 for run in runs:

@@ -4,6 +4,7 @@
 <root>/<id>/<version>/<build>-00000.mdb      its data files
 <root>/.staging/<id>/<version>/              a build under way, or an interrupted one
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
+<root>/.views/                               the same again, with the selections that are kept beside versions
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..files.root import Entry, Root, beside
 from ..process.progress import Bar, progress_bar
 from ..versions.location import MANIFEST, Folder
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file, is_like_manifest
-from ..versions.names import decoded, encoded
+from ..versions.names import KEPT, decoded, encoded
 from ..versions.staging import Staging
 from .contract import Held, Seen, Versions, sealed
 
@@ -73,7 +74,12 @@ class Store(Versions):
 
     def files(self, manifest: Manifest) -> Folder:
         """The directory of a version."""
-        return Folder(self.where(manifest.id, manifest.version))
+        return Folder(self.where(manifest.id, manifest.version), self._root.shared)
+
+    @property
+    def kept(self) -> Store:
+        """The store in a folder that no id has."""
+        return Store(self._root.at(KEPT))
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:
@@ -228,7 +234,7 @@ class Store(Versions):
         # Steps that may need space come first, so that a full disk leaves the version as it was.
         self._root.prepare(f"{folder}/{MANIFEST}", text)
         for file in manifest.files:
-            self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
+            self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
         self._root.at(folder).sync_way()  # the folder may be new, too
@@ -306,6 +312,8 @@ class Store(Versions):
                 self._root.at(f".staging/{entry.name}").remove_empty()
         self._clean_folders(before)
         self._clean_locks(before)
+        if any(entry.name == KEPT and entry.is_folder for entry in self._listed("")):
+            removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
         return sorted(removed)
 
     def _clean_folders(self, before: float) -> None:

@@ -3,6 +3,7 @@
 <url>/<id>/<version>/manifest.json           created last, if there is none: without it there is no version
 <url>/<id>/<version>/<build>-00000.mdb       its data files
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
+<url>/.views/                                the same again, with the selections that are kept beside versions
 
 Note 45. Reading back shows whether an answer or a race was lost.
 A manifest holds its build's token, a claim its holder's. HTTP clients repeat a request by themselves, and get
@@ -33,7 +34,7 @@ from ..files.root import beside
 from ..process.progress import Bar
 from ..versions.location import MANIFEST, Folder
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
-from ..versions.names import decoded, encoded
+from ..versions.names import KEPT, decoded, encoded
 from ..versions.staging import Staging
 from .cache import Cache
 from .contract import MOST_NAMED, Held, Seen, Versions, nearest, opening, sealed
@@ -94,17 +95,22 @@ class Mirror(Versions):
 
     def files(self, manifest: Manifest) -> Downloads:
         """The files of a version, downloaded when they are needed."""
-        return Downloads(
-            self._remote, self._folder(manifest.id, manifest.version), self._cache, manifest.schema
-        )
+        return self._downloads(manifest, self._cache)
+
+    def _downloads(self, manifest: Manifest, cache: Cache) -> Downloads:
+        folder = self._folder(manifest.id, manifest.version)
+        return Downloads(self._remote, folder, cache, manifest.schema, self._lease_seconds)
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Downloads]:
         """The files of a version, downloaded again one by one."""
         with self._cache.scratch() as scratch:
-            yield Downloads(
-                self._remote, self._folder(manifest.id, manifest.version), scratch, manifest.schema
-            )
+            yield self._downloads(manifest, scratch)
+
+    @property
+    def kept(self) -> Mirror:
+        """The versions under a folder that no id has."""
+        return Mirror(self._remote.at(KEPT), self._cache, self._lease_seconds)
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted; costs a listing of the whole store."""
@@ -390,6 +396,8 @@ class Mirror(Versions):
                 removed += self._clean_version(folder, before)
         self._remote.delete(name for name in removed if name.startswith(".leases/"))
         uploads = self._remote.abort_uploads(before, _is_of_version)
+        if any(folder.startswith(f"{KEPT}/") for folder in folders):
+            removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
         return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
 
     def _clean_version(self, folder: str, before: float) -> list[str]:

@@ -157,6 +157,10 @@ class Remote:
     def __repr__(self) -> str:
         return f"Remote({self.url!r})"
 
+    def at(self, folder: str) -> Remote:
+        """The bytes under names in a folder of this one."""
+        return Remote(f"{self.url}/{folder}", self._options)
+
     @property
     def is_conditional(self) -> bool:
         """True if this store, as far as is known, can create an object in one step only if none exists."""

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 from ..errors import NotFoundError
+from ..files.root import Root
 from ..reading.version_ref import VersionRef
+from ..versions.location import Files, Folder
 from ..versions.manifest import Manifest
+from ..versions.names import encoded
 from .contract import Versions
+from .downloads import Downloads
+from .local import Store
+from .mirror import Mirror
 
-__all__ = ["fetched", "ref_of"]
+__all__ = ["fetched", "ref_of", "store_of"]
 
 _LOOKS = 4  # at a version that is overwritten or removed while it is being opened
 
@@ -54,3 +61,18 @@ def ref_of(
     if len(ref):
         ref.open()
     return ref
+
+
+def store_of(files: Files, manifest: Manifest) -> Versions | None:
+    """The store in which the files of a version lie; None if they do not lie where a store has them."""
+    if isinstance(files, Downloads):
+        return Mirror(files.remote, files.cache, files.lease_seconds)
+    if not isinstance(files, Folder):
+        return None
+    folder = Path(files.name)
+    if (folder.parent.name, folder.name) != (
+        encoded("id", manifest.id),
+        encoded("version", manifest.version),
+    ):
+        return None
+    return Store(Root(folder.parent.parent, shared=files.shared))

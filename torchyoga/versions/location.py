@@ -85,9 +85,15 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of a version in a directory of this machine."""
+    """The files of a version in a directory of this machine.
+
+    Attributes:
+        name: the directory.
+        shared: the group may write what is made beside the version.
+    """
 
     name: str
+    shared: bool = False
     is_remote = False
     ahead_bytes: None = None
 

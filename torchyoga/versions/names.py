@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from urllib.parse import quote, unquote
 
-__all__ = ["SUFFIXES", "decoded", "encoded"]
+__all__ = ["KEPT", "SUFFIXES", "decoded", "encoded", "kept_id"]
 
 SUFFIXES = ("mdb", "h5")  # of data files: one for each format
+KEPT = ".views"  # the folder of selections that are kept beside versions: no id has this name
+_LONGEST = 240  # bytes of a name
 
 
 def encoded(what: str, text: str) -> str:
@@ -25,9 +28,9 @@ def encoded(what: str, text: str) -> str:
         name = f"%{ord(name[0]):02X}" + name[1:]
     if name[-1] in ". ":  # dropped by Windows
         name = name[:-1] + f"%{ord(name[-1]):02X}"
-    if len(name) > 240:
+    if len(name) > _LONGEST:
         raise ValueError(
-            f"{what} is {len(name)} bytes percent-encoded, 240 are allowed; shorten {text[:40]!r}..."
+            f"{what} is {len(name)} bytes percent-encoded, {_LONGEST} are allowed; shorten {text[:40]!r}..."
         )
     return name
 
@@ -39,3 +42,18 @@ def decoded(name: str) -> str | None:
         return found if encoded("name", found) == name else None
     except ValueError:
         return None
+
+
+def kept_id(id: str, version: str) -> str:
+    """The id, below `KEPT`, of what is kept beside a version; no other version has the same.
+
+    Example:
+        >>> kept_id("photos", "1.0")
+        'photos/1.0'
+    """
+    found = f"{encoded('id', id)}/{encoded('version', version)}"
+    try:
+        encoded("id", found)
+    except ValueError:  # too long for one name; those above have a slash, this has none
+        return blake2b(found.encode(), digest_size=16).hexdigest()
+    return found

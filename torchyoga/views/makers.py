@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ..reading.dataref import DataRef
+from ..reading.dataref import Condition, DataRef, RowView, WhenStale
 from ..rows.schema import Schema
 from ..rows.types import Row
 from .chosen import order_by, select
@@ -17,9 +17,19 @@ from .windows import windows
 
 __all__ = ["Makers"]
 
+_Keep = Callable[[DataRef, str | Sequence[str], Condition, str, WhenStale], RowView]
+
 
 class Makers:
-    """One function for each kind of view."""
+    """One function for each kind of view.
+
+    Args:
+        kept_where: as `where`, with a name under which the selection is kept; it needs the stores, which are
+            in a room above.
+    """
+
+    def __init__(self, kept_where: _Keep) -> None:
+        self.kept_where = kept_where
 
     where = staticmethod(where)
     select = staticmethod(select)

@@ -13,7 +13,7 @@ from .scan import scan
 from .selected import SelectedRef
 from .selection import Selection
 
-__all__ = ["where"]
+__all__ = ["base_of", "selected", "where"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -26,8 +26,20 @@ def where(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Sel
     if isinstance(ref, SelectedRef) and type(ref) is SelectedRef:
         # Both conditions at once, so that no row number is looked up twice.
         kept = (ref.rows_at(start + np.flatnonzero(mask)) for start, mask in _masks(ref, names, condition))
-        return SelectedRef(ref.whole, Selection.of_rows(kept, len(ref.whole)), ref.splits)
-    return SelectedRef(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
+        return selected(ref, Selection.of_rows(kept, len(ref.whole)))
+    return selected(ref, Selection.of_masks(mask for _, mask in _masks(ref, names, condition)))
+
+
+def base_of(ref: DataRef) -> DataRef:
+    """The DataRef whose rows `where` selects: the one below a selection, else the DataRef itself."""
+    return ref.whole if isinstance(ref, SelectedRef) and type(ref) is SelectedRef else ref
+
+
+def selected(ref: DataRef, selection: Selection) -> SelectedRef:
+    """What `where` makes of a DataRef, given which rows of `base_of(ref)` hold."""
+    base = base_of(ref)
+    splits = ref.splits if base is not ref and isinstance(ref, SelectedRef) else ()
+    return SelectedRef(base, selection, splits)
 
 
 def _masks(ref: DataRef, names: str | Sequence[str], condition: Condition) -> Iterator[tuple[int, Mask]]:
