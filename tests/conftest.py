@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,14 @@ def versions_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
     folder: Path = request.getfixturevalue("tmp_path")  # requested here, so that it exists until the end
     yield
     check_versions(folder)
+
+
+@pytest.fixture
+def tmp_path_others_reach() -> Iterator[Path]:
+    """A folder for tests in which there is another user."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o711)
+        yield Path(path)
 
 
 @pytest.fixture

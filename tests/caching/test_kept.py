@@ -413,12 +413,10 @@ def test_one_of_many_processes_selects(storage: yoga.Storage, ref: yoga.DataRef,
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
-def test_without_permission_a_selection_is_read_or_made(storage: yoga.Storage, ref: yoga.DataRef) -> None:
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
+def test_without_permission_a_selection_is_read_or_made(tmp_path_others_reach: Path) -> None:
+    ref = yoga.Storage(tmp_path_others_reach / "storage").submit(ROWS, "a", "1", progress=False)
     ref.where("y", lambda y: y < 5, name="low")
-    storage.path.parent.chmod(0o755)
-    for path in [*storage.path.parents][:3]:
-        if path.stat().st_uid == 0 and path.name.startswith(("test_", "pytest-")):
-            path.chmod(0o755)
     pid = os.fork()
     if not pid:  # pragma: no cover
         status = 1
@@ -440,3 +438,12 @@ def test_what_cannot_be_published_is_not_lost(ref: yoga.DataRef, monkeypatch: py
     monkeypatch.setattr(Store, "publish", full)
     with pytest.warns(UserWarning, match="could not be kept.*the disk is full"):
         assert len(ref.where("y", lambda y: y < 5, name="low")) == 500
+
+
+def test_what_functions_have_made_has_no_place(ref: yoga.DataRef) -> None:
+    for view in (
+        ref.map(dict, schema=ref.schema),
+        ref.map_batches(lambda c: c)[5:].columns(["y"]),
+    ):
+        with pytest.raises(ValueError, match=r"the code of a function .* is not part of what is kept"):
+            view.where("y", lambda y: y < 5, name="low")

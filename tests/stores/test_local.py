@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -733,13 +732,6 @@ def test_modes_of_a_storage(tmp_path: Path, format: str) -> None:
                     assert mode == (0o755 if path.is_dir() else 0o644), path
     finally:
         os.umask(before)
-
-
-@pytest.fixture
-def tmp_path_others_reach() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as path:
-        os.chmod(path, 0o711)
-        yield Path(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be other users")

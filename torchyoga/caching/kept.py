@@ -25,9 +25,11 @@ from ..stores.contract import Seen, Versions
 from ..stores.refs import ref_of, store_of
 from ..versions.manifest import FunctionEntry, Manifest
 from ..versions.names import encoded, kept_id
+from ..views.computed import ComputedRef
 from ..views.joined import JoinedRef
 from ..views.selected import SelectedRef
 from ..views.selection import Part, Selection
+from ..views.transformed import TransformedRef
 from ..views.where import base_of, selected, where
 from .conditions import differing, recorded
 from .submission import submitted
@@ -115,6 +117,11 @@ def _homes(ref: DataRef, name: str) -> Iterator[VersionRef | VersionColumns]:
     if isinstance(ref, (VersionRef, VersionColumns)):
         yield ref
         return
+    if isinstance(ref, (ComputedRef, TransformedRef)):
+        raise ValueError(
+            f"where(name={name!r}) of {ref!r:.200}: the code of a function that makes rows is not part of "
+            "what is kept; select before map, submit the rows first, or leave name out"
+        )
     below = ref.sources if isinstance(ref, JoinedRef) else [getattr(ref, "whole", None)]
     for one in below:
         if not isinstance(one, DataRef):
