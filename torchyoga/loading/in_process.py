@@ -77,11 +77,14 @@ class InProcess(Iterator[Batch]):
     def __next__(self) -> Batch:
         if not self._read:
             self._read = next(self._ahead)[::-1]
-        found, first = self._read.pop(), next(self._firsts)
+        found = self._read.pop()
+        if self._reading.is_plain:
+            if type(found) is Failure:
+                raise BatchError(found.error)
+            return found
+        first = next(self._firsts)
         if type(found) is Failure:
             raise BatchError(found.error)
-        if self._reading.is_plain:
-            return found
         try:
             with self._seeding.meanwhile():
                 seeds = self._seeding.of_batches(self._seed, self._epoch, [first])
