@@ -279,21 +279,31 @@ def test_evaluate_and_predict_see_each_row_once(ref: yoga.DataRef) -> None:
     assert np.allclose(model.predict(dataset, verbose=0), model.predict(X, verbose=0), atol=1e-5)
 
 
+def epochs_of(stream: yoga.Stream) -> Any:
+    """A function that begins the next epoch of an exported stream, and returns its rows."""
+    dataset = begun(make_keras_dataset(stream, BATCH))
+
+    def epoch() -> Iterator[Any]:
+        begun(dataset)
+        dataset.on_epoch_begin()
+        for index in range(dataset.num_batches):
+            batch = dataset[index]
+            yield from ({key: values[i] for key, values in batch.items()} for i in range(len(batch["x"])))
+        dataset.on_epoch_end()
+
+    return epoch
+
+
 def test_epochs_shards_and_offsets_are_those_of_the_stream(ref: yoga.DataRef) -> None:
-    def epochs_of(stream: yoga.Stream) -> Any:
-        dataset = begun(make_keras_dataset(stream, BATCH))
-
-        def epoch() -> Iterator[Any]:
-            begun(dataset)
-            dataset.on_epoch_begin()
-            for index in range(dataset.num_batches):
-                batch = dataset[index]
-                yield from ({key: values[i] for key, values in batch.items()} for i in range(len(batch["x"])))
-            dataset.on_epoch_end()
-
-        return epoch
-
     check_export(ref, epochs_of)
+
+
+def test_random_views_are_those_of_the_stream(ref: yoga.DataRef) -> None:
+    check_export(ref.map_batches(noisy)[::-1].repeat(2), epochs_of)
+
+
+def noisy(c: Any, draw: Any) -> Any:
+    return {**c, "x": c["x"] + draw.normal(size=c["x"].shape)}
 
 
 def test_items_are_functions_of_epoch_and_index(ref: yoga.DataRef) -> None:

@@ -194,6 +194,15 @@ def test_epochs_shards_and_offsets_are_those_of_the_stream(ref: yoga.DataRef) ->
     check_export(ref, lambda stream: make_tf_dataset(stream).as_numpy_iterator)
 
 
+def test_random_views_are_those_of_the_stream(ref: yoga.DataRef) -> None:
+    view = ref.columns(["x", "y"]).map_batches(noisy)[::-1].repeat(2)
+    check_export(view, lambda stream: make_tf_dataset(stream).as_numpy_iterator)
+
+
+def noisy(c: Any, draw: Any) -> Any:
+    return {**c, "x": c["x"] + draw.normal(size=c["x"].shape)}
+
+
 @pytest.mark.parametrize("batch_size", [1, 4, 23, 100])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_batches(ref: yoga.DataRef, batch_size: int, drop_last: bool) -> None:

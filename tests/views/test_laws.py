@@ -153,6 +153,8 @@ def applied(ref: yoga.DataRef, operation: Any) -> yoga.DataRef:
         return ref.map_batches(negated)
     if kind == "map":
         return ref.map(swapped, schema=ref.schema)
+    if kind == "windows":
+        return ref.windows(*given)
     return ref.columns(["x", "id", "group"])
 
 
@@ -173,19 +175,24 @@ def of_list(rows: Rows, operation: Any) -> Rows:
     if kind == "split":
         taken = yoga.from_arrays(np.arange(len(rows))) if rows else None
         return [] if taken is None else [rows[n] for n in taken.split([0.4, 0.6], seed=given[0])[given[1]]]
+    if kind == "windows":
+        return stacked(rows, *given)
     return list(map(swapped, rows)) if kind.startswith("map") else rows
 
 
-@pytest.mark.filterwarnings("ignore:split")
+@pytest.mark.filterwarnings("ignore:split", "ignore:there are no windows")
 @settings(max_examples=40, deadline=None)
-@given(operations=st.lists(OPERATIONS, min_size=2, max_size=4))
-def test_the_laws_hold_for_nests(base: yoga.DataRef, operations: list[Any]) -> None:
+@given(
+    operations=st.lists(OPERATIONS, min_size=1, max_size=3),
+    last=OPERATIONS | st.tuples(st.just("windows"), st.integers(1, 5), st.integers(1, 4)),
+)
+def test_the_laws_hold_for_nests(base: yoga.DataRef, operations: list[Any], last: Any) -> None:
     rows = ROWS
-    for operation in operations:
+    for operation in [*operations, last]:
         rows = of_list(rows, operation)[:400]
 
     def make(ref: yoga.DataRef) -> yoga.DataRef:
-        for operation in operations:
+        for operation in [*operations, last]:
             ref = applied(ref, operation)[:400]
         return ref
 
