@@ -63,7 +63,7 @@ ROOMS = {
     "adapters/torch formats/odd_sizes",
     "rows/leaf": "rows/block storage/build adapters/arrays adapters/torch rows/compound formats/odd_sizes",
     "reading/reader": "reading/reader formats/formats mapped/items mapped/pages reading/readahead "
-    "views/joined storage/storage",
+    "views/joined views/views storage/storage",
     "loading/parcel": "loading/parcel loading/batch_kinds loading/shared_memory",
     "loading/shared_memory": "loading/shared_memory loading/batch_kinds process/forks loading/loader",
     "loading/plan": "loading/loader loading/in_use loading/batch_kinds sampling/seeding",
