@@ -703,9 +703,13 @@ class Bucket:
 class Modelled(Remote):
     """The real one, over the model's store."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__("s3://b")
-        self._filesystem = Bucket(world), "b"
+    def __init__(self, world: World, folder: str = "b") -> None:
+        super().__init__(f"s3://{folder}")
+        self._world = world
+        self._filesystem = Bucket(world), folder
+
+    def at(self, folder: str) -> Modelled:
+        return Modelled(self._world, f"{self._filesystem[1]}/{folder}")
 
     def _awaited(self, fs: Any, coroutine: Any, seconds: float = 0) -> Any:
         try:
