@@ -111,11 +111,11 @@ def test_what_is_in_memory_is_known(tmp_path: Path) -> None:
     assert found.were_all is not True
     address = data.ctypes.data
     assert found.are_there(address, data.nbytes) is False
-    assert data[70 * PAGE : 80 * PAGE].any()
-    assert found.are_there(address + 70 * PAGE, 10 * PAGE) is True
-    assert found.are_there(address + 70 * PAGE + 1, 10 * PAGE - 2) is True
-    assert found.are_there(address + 71 * PAGE, 10 * PAGE) is True  # one in ten is missing
-    assert found.are_there(address + 72 * PAGE, 10 * PAGE) is False
+    assert data[70 * PAGE : 370 * PAGE].any()
+    assert found.are_there(address + 70 * PAGE, 300 * PAGE) is True
+    assert found.are_there(address + 70 * PAGE + 1, 300 * PAGE - 2) is True
+    assert found.are_there(address + 71 * PAGE, 300 * PAGE) is True  # one of 300 is missing
+    assert found.are_there(address + 72 * PAGE, 300 * PAGE) is False
     path.read_bytes()
     assert found.are_there(address, data.nbytes) is True
     assert looked_up(path).were_all is (True if pages._can_count else None)

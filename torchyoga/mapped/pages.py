@@ -242,7 +242,8 @@ def _pages_in_memory(descriptor: int, nbytes: int) -> int | None:
     return int(counts[0])
 
 
-_FEW, _ALMOST = 16, 8  # pages; at most an eighth is missing
+# Pages; at most one in so many is missing: each would be read from disk by a request of its own.
+_FEW, _ALMOST = 16, 256
 _CACHESTAT = 451  # the same on every architecture of Linux that torch knows
 _can_count = sys.platform.startswith("linux")
 
