@@ -26,7 +26,9 @@ from torchyoga.formats import contract as formats
 from torchyoga.reading.reader import Reader
 from torchyoga.rows.block import Block, Data, Rows
 from torchyoga.rows.collector import Collector
-from torchyoga.rows.schema import Column, Node, Schema
+from torchyoga.rows.column import Column
+from torchyoga.rows.node import Node
+from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal, check_format
 from torchyoga.versions.manifest import FileEntry, Manifest, digest, fingerprint_of
 from torchyoga.versions.names import SUFFIXES
@@ -134,7 +136,7 @@ def forged() -> dict[str, Any]:
         "a huge shape": column(0, shape=[2**30, 2**9]),
         "fixed made ragged": column(0, shape=None),
         "ragged made fixed": column(2, shape=[1], ndim=1),
-        "a later version": lambda c: c.update(torchyoga=2),
+        "a later version": lambda c: c.update(torchyoga=3),
         "no version": lambda c: c.pop("torchyoga"),
         "no files": lambda c: c.update(files=[]),
         "files that are null": lambda c: c.update(files=None),

@@ -23,7 +23,8 @@ from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.rows.block import Block, Rows, equal_blocks, interleaved, joined
 from torchyoga.rows.collector import Collector
 from torchyoga.rows.leaf import MOST_DIMENSIONS
-from torchyoga.rows.schema import Node, Schema
+from torchyoga.rows.node import Node
+from torchyoga.rows.schema import Schema
 from torchyoga.testing import assert_rows_equal
 
 
@@ -392,7 +393,8 @@ def test_whatever_is_published_can_be_read(classes: dict[Any, Any], id: str, ver
 
 HOSTILE = """
 import json, sys
-from torchyoga.rows.schema import Node, Schema
+from torchyoga.rows.node import Node
+from torchyoga.rows.schema import Schema
 from torchyoga.errors import CorruptError
 before = set(sys.modules)
 for name in sys.argv[1:]:

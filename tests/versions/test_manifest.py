@@ -178,7 +178,7 @@ def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(torchyoga=2), "format version 2, this torchyoga reads 1; update torchyoga"),
+        (lambda c: c.update(torchyoga=3), "format version 3, this torchyoga reads 1 to 2; update torchyoga"),
         (lambda c: c.update(files=c["files"] * 2, rows=10), "names a file twice"),
         (lambda c: c["files"][0]["checks"].pop(), "checks of its schema"),
         (lambda c: c["files"][0].update(name="manifest.json"), "not the name of a data file"),

@@ -19,7 +19,8 @@ from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..rows.block import Data
-from ..rows.schema import Column, Schema
+from ..rows.column import Column
+from ..rows.schema import Schema
 from ..rows.types import Array, Row
 
 __all__ = ["from_arrays", "is_arrays"]

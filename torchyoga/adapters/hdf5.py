@@ -28,7 +28,9 @@ from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
 from ..rows.block import Data
-from ..rows.schema import Column, Node, Schema, path_name
+from ..rows.column import Column
+from ..rows.node import Node, path_name
+from ..rows.schema import Schema
 from ..rows.types import Array
 
 __all__ = ["from_hdf5"]

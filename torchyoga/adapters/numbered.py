@@ -16,7 +16,9 @@ from ..reading.in_epoch import RandomAccess, in_epoch
 from ..rows.block import Block, Data
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
-from ..rows.schema import Column, Node, Schema
+from ..rows.column import Column
+from ..rows.node import Node
+from ..rows.schema import Schema
 from ..rows.types import Array, Batch
 
 __all__ = ["NumberedBatches", "as_numpy", "nested", "sample_of"]

@@ -31,7 +31,9 @@ from ..reading.in_epoch import RandomAccess, in_epoch
 from ..reading.stream import Stream, windows_of
 from ..rows.block import Block, Data, joined
 from ..rows.collector import block_of
-from ..rows.schema import Column, Node, Schema, path_name
+from ..rows.column import Column
+from ..rows.node import Node, path_name
+from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
 from .numbered import as_numpy, nested, sample_of

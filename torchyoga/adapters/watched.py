@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from ..building.sources import RowSource
 from ..errors import SchemaError
 from ..process.seeding import generators_put_back
+from ..rows.encoding import leaves_like, split
 from ..rows.leaf import Leaf
-from ..rows.schema import Node, leaves_like, split
+from ..rows.node import Node
 from ..rows.types import Row
 
 __all__ = ["Watched"]

@@ -454,6 +454,8 @@ def _type_name(value: object) -> str:
 # classes move between modules.
 _FIRST_NAMES = {
     "torchyoga.rows.schema": "torchyoga.schema",
+    "torchyoga.rows.column": "torchyoga.schema",
+    "torchyoga.rows.node": "torchyoga.schema",
     "torchyoga.rows.collate": "torchyoga.collate",
     "torchyoga.reading.dataref": "torchyoga.dataref",
     "torchyoga.reading.columns_ref": "torchyoga.dataref",

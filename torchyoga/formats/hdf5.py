@@ -35,7 +35,8 @@ from ..mapped.gather import Bytes
 from ..process.lazy import cached_property
 from ..process.task_thread import TaskThread
 from ..rows.block import Block
-from ..rows.schema import Column, Schema
+from ..rows.column import Column
+from ..rows.schema import Schema
 from ..rows.types import Array, Json
 from .contract import Extent, Ints, read_table, with_units
 from .hdf5_filters import (

@@ -21,8 +21,9 @@ from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.forks import renew_in_children
 from ..rows.block import Block, Data
+from ..rows.column import Column
 from ..rows.projection import Projection
-from ..rows.schema import Column, Schema
+from ..rows.schema import Schema
 from ..rows.types import Array
 from ..versions.location import Files, Folder
 from ..versions.manifest import FileEntry

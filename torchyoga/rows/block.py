@@ -19,7 +19,9 @@ import torch
 
 from ..process.buffers import fresh
 from . import leaf as leaves
-from .schema import Column, Node, Schema
+from .column import Column
+from .node import Node
+from .schema import Schema
 from .types import Array, Row
 
 __all__ = ["Block", "Data", "Rows", "interleaved", "joined"]

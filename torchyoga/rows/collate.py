@@ -17,7 +17,10 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .block import ROW_TYPES, Block, Data, Rows, leaf_values, plain_row
 from .collector import Collector
-from .schema import Column, Node, Schema, split
+from .column import Column
+from .encoding import split
+from .node import Node
+from .schema import Schema
 from .types import Array, Batch, Row
 
 __all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded", "stacked"]

@@ -20,8 +20,11 @@ import torch
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
 from .block import Block, Data, Rows
+from .column import Column, column_of
+from .encoding import leaves_like, split
 from .leaf import Leaf, encode
-from .schema import Column, Node, Schema, column_of, leaf_paths, leaves_like, path_name, split
+from .node import Node, leaf_paths, path_name
+from .schema import Schema
 from .types import Array, Row
 
 __all__ = ["Collector", "block_of"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .block import Block
-from .schema import Node, Schema, leaf_paths, path_name
+from .node import Node, leaf_paths, path_name
+from .schema import Schema
 
 __all__ = ["Projection"]
 

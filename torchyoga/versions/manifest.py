@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from ..files.checksum import crc32_of_all
 from ..process.lazy import cached_property
-from ..rows.schema import Schema
+from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
 from .info import plain
 from .names import SUFFIXES
@@ -38,7 +38,7 @@ __all__ = [
     "is_token",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # the latest; a version whose rows need nothing of it is of format 1
 LARGEST_MANIFEST = 256 * 2**20  # bytes
 # `to_bytes` writes each element of an object or a list on a line of its own: a long text of shorter elements
 # is not ours, and would take minutes to parse.
@@ -181,8 +181,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The text of `manifest.json`, with its own checksum."""
+        requires = self.schema.requires if self.schema else ()
         content = {
-            "torchyoga": FORMAT_VERSION,
+            "torchyoga": FORMAT_VERSION if requires else 1,
+            **({"requires": list(requires)} if requires else {}),
             "id": self.id,
             "version": self.version,
             "build": self.build,
@@ -207,11 +209,12 @@ class Manifest:
             content = _plain_data(text)
             if not isinstance(content, dict) or type(content.get("torchyoga")) is not int:
                 raise ValueError("it is not a manifest of torchyoga")
-            if content["torchyoga"] != FORMAT_VERSION:
+            if not 1 <= content["torchyoga"] <= FORMAT_VERSION:
                 raise ValueError(
-                    f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads "
+                    f"it is of format version {content['torchyoga']!r:.20}, this torchyoga reads 1 to "
                     f"{FORMAT_VERSION}; update torchyoga"
                 )
+            _refuse_unknown(content.get("requires", []))
             if content.pop("checksum", None) != digest(content):
                 raise ValueError("its checksum does not match its content")
             texts = {key: content[key] for key in ("id", "version", "build", "created", "fingerprint")}
@@ -240,6 +243,13 @@ class Manifest:
             return manifest
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the manifest is damaged: {error}") from error
+
+
+def _refuse_unknown(requires: object) -> None:
+    """Raises ValueError unless this reader knows all that a version requires."""
+    unknown = set(map(str, requires)) - FEATURES if isinstance(requires, list) else {str(requires)}
+    if unknown:
+        raise ValueError(f"it requires {', '.join(sorted(unknown))!r:.200}, unknown here; update torchyoga")
 
 
 def is_token(build: object) -> bool:

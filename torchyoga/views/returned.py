@@ -13,9 +13,11 @@ import torch
 from ..errors import SchemaError
 from ..rows.block import Block, Data
 from ..rows.collector import block_of
+from ..rows.column import Column
 from ..rows.leaf import Leaf, encode
+from ..rows.node import Node, path_name
 from ..rows.projection import Projection
-from ..rows.schema import Column, Node, Schema, path_name
+from ..rows.schema import Schema
 from ..rows.types import Array, Row
 from .ragged import RaggedColumn
 from .scan import array_of, is_of_lengths, is_text, plain

@@ -14,8 +14,9 @@ from ..reading.dataref import DataRef
 from ..reading.in_epoch import in_epoch
 from ..rows.block import Data, leaf_values
 from ..rows.collector import block_of
+from ..rows.column import Column
 from ..rows.projection import Projection
-from ..rows.schema import Column, Schema
+from ..rows.schema import Schema
 from ..rows.types import Array
 from .ragged import RaggedColumn
 

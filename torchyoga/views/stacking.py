@@ -10,8 +10,10 @@ from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
 import numpy as np
 
 from ..order.full import as_int
+from ..rows.column import Column
+from ..rows.node import Node, leaf_paths, path_name
 from ..rows.projection import Projection
-from ..rows.schema import Column, Node, Schema, leaf_paths, path_name
+from ..rows.schema import Schema
 
 __all__ = ["Offsets", "Source", "Stacking"]
 
