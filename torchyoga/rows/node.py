@@ -86,6 +86,11 @@ class Node:
         return made
 
     @cached_property
+    def num_leaves(self) -> int:
+        """Leaves of this node and of all below it."""
+        return sum(child.num_leaves for child in self.children) if self.kind != "leaf" else 1
+
+    @cached_property
     def num_nodes(self) -> int:
         """This node and all below it."""
         return 1 + sum(child.num_nodes for child in self.children)
@@ -108,7 +113,7 @@ class Node:
         if self.kind == "texts":
             return (), (LENGTHS,)
         if self.kind == "varying":
-            is_alone = len(self.children) == 1 and self.children[0].kind in ("leaf", "texts")
+            is_alone = len(self.children) == 1 and self.children[0].kind in ("leaf", "texts", "varying")
             return ((() if is_alone else (ITEMS,)), (LENGTHS,))[: len(self.children)]
         return tuple((key,) for key in self.keys or range(len(self.children)))
 

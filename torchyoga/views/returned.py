@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 
 from ..errors import SchemaError
-from ..rows.block import Block, Data
+from ..rows.block import Block
 from ..rows.collector import block_of
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.leaf import Leaf, encode
 from ..rows.node import Node, path_name
 from ..rows.projection import Projection

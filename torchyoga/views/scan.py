@@ -12,12 +12,13 @@ import torch
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
 from ..reading.in_epoch import in_epoch
-from ..rows.block import Data, leaf_values
 from ..rows.collector import block_of
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array
+from ..rows.values import leaf_values
 from .ragged import RaggedColumn
 
 __all__ = ["Scanned", "array_of", "is_of_lengths", "is_text", "plain", "scan"]
