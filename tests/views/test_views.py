@@ -657,3 +657,20 @@ def test_a_column_that_cannot_be_ordered_says_what_it_holds(tmp_path: Path) -> N
 def test_masks_are_refused_with_a_hint(ref: yoga.DataRef) -> None:
     with pytest.raises(TypeError, match=r"for a mask use where\(...\), or np.flatnonzero\(mask\)"):
         ref.select([True, False])
+
+
+def test_columns_become_arrays(tmp_path: Path) -> None:
+    rows = [{"x": np.full(3, n, np.float32), "n": n, "name": str(n)} for n in range(1000)]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
+    x: Any = ref["x"]
+    found = np.asarray(x)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, np.stack([row["x"] for row in rows]))
+    assert np.array_equal(np.asarray(ref.where("n", lambda n: n > 5)["n"]), np.arange(6, 1000))  # type: ignore[call-overload]
+    assert np.array(ref["n"], dtype=np.int16).dtype == np.int16  # type: ignore[call-overload]
+    assert np.asarray(ref["name"]).tolist() == [row["name"] for row in rows]  # type: ignore[call-overload]
+    assert np.asarray(ref[:2]).shape == (2,)  # type: ignore[call-overload]
+    assert np.asarray(ref["x"][:0]).shape == (0, 3)  # type: ignore[call-overload]
+    if not np.__version__.startswith("1."):
+        with pytest.raises(ValueError, match="without a copy"):
+            np.asarray(x, copy=False)
