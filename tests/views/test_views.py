@@ -674,3 +674,14 @@ def test_columns_become_arrays(tmp_path: Path) -> None:
     if not np.__version__.startswith("1."):
         with pytest.raises(ValueError, match="without a copy"):
             np.asarray(x, copy=False)
+
+
+def test_concat_says_how_rows_differ(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path)
+    one = storage.submit([{"x": 1, "y": 2}], "one", "1")
+    some = storage.submit([{"x": 1, "y": None}, {"x": 1, "y": 2}], "some", "1")
+    with pytest.raises(SchemaError, match=r"DataRef 1 has the columns \['x', 'y'\], DataRef 2 \['x'\]"):
+        yoga.concat([one[:0], one, one.columns(["x"])])
+    with pytest.raises(SchemaError, match="'y' may be None in DataRef 1, but not in DataRef 0; use filled"):
+        yoga.concat([one, some])
+    assert [row["y"] for row in yoga.concat([one, some.filled({"y": -1})])] == [2, -1, 2]
