@@ -6,6 +6,10 @@ from . import errors
 from .adapters.arrays import from_arrays
 from .adapters.pickled import from_lmdb
 from .caching.kept import kept_where
+from .coding.decoded import decoded
+from .coding.decoders import audio, image, text
+from .coding.encoders import flac, jpeg, png, zstd
+from .coding.libraries import codecs
 from .loading.device import to_device
 from .loading.loader import DataLoader
 from .order.proof import prove
@@ -25,6 +29,14 @@ if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
 
 __all__ = [
+    "zstd",
+    "text",
+    "png",
+    "jpeg",
+    "image",
+    "flac",
+    "codecs",
+    "audio",
     "DataLoader",
     "DataRef",
     "RaggedColumn",
@@ -47,7 +59,7 @@ __all__ = [
 ]
 
 
-provide_views(Makers(kept_where))
+provide_views(Makers(kept_where, decoded))
 
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 

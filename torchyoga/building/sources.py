@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..rows.block import Block
+from ..rows.meaning import Meaning
 from ..rows.schema import Schema
 from ..rows.types import Row
 
@@ -24,6 +25,16 @@ class RowSource(ABC):
     length: int | None = None
     seekable: bool = False
     name: str = "the source"
+
+    @property
+    def meanings(self) -> Mapping[str, Meaning]:
+        """What the values of columns stand for, by name; asked for after the first rows were given."""
+        return {}
+
+    @property
+    def pin(self) -> object:
+        """Plain data that must be the same for a build to be continued; None if there is nothing."""
+        return None
 
     @abstractmethod
     def rows(self, start: int) -> Iterator[Row]:
