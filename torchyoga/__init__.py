@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
 
 __all__ = [
-    "zstd",
-    "text",
-    "png",
-    "jpeg",
-    "image",
-    "flac",
-    "codecs",
-    "audio",
     "DataLoader",
     "DataRef",
     "RaggedColumn",
@@ -46,16 +38,24 @@ __all__ = [
     "ShuffleQuality",
     "Storage",
     "Stream",
+    "audio",
+    "codecs",
     "concat",
     "errors",
+    "flac",
     "from_arrays",
     "from_hdf5",
     "from_lmdb",
+    "image",
     "jagged",
+    "jpeg",
     "padded",
+    "png",
     "prove",
     "shuffle_quality",
+    "text",
     "to_device",
+    "zstd",
 ]
 
 

@@ -127,10 +127,12 @@ class DecodedRef(DataRef):
         return self._decoded(rows, given, seeds)
 
     def _decoded(self, rows: Ints, given: Sequence[Row], seeds: Seeds | None) -> Rows:
-        block = block_of(given, self.whole.schema)
+        schema = self.whole.schema
+        assert schema is not None
+        block = block_of(given, schema)
         data = list(block.data)
         for number, decoder in self._decoders.items():
-            column = block.schema.columns[number]
+            column = schema.columns[number]
             own = None if seeds is None else seeds_within(seeds, number + 1)
             values, numbers, valid = _values(data[number]), rows, None
             if number in self._valid:
@@ -195,7 +197,8 @@ class DecodedRef(DataRef):
     @property
     def libraries(self) -> list[str]:
         """What decodes, and its version."""
-        return list(dict.fromkeys(name for one in self._decoders.values() for name in one.libraries if name))
+        own = [name for one in self._decoders.values() for name in one.libraries if name]
+        return list(dict.fromkeys([*own, *self.whole.libraries]))
 
     @property
     def row_bytes(self) -> int:

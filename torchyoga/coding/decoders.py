@@ -222,7 +222,8 @@ class _Image(Decoder):
 
     def _boxes(self, headers: Sequence[Header | None], draw: Draw | None) -> Ints:
         """(B, 4) the part of each image that is kept, once it is turned."""
-        sizes = np.array([(1, 1) if found is None else found.shape for found in headers], np.int64)
+        shapes = [(1, 1) if found is None else found.shape for found in headers]
+        sizes = np.array(shapes, np.int64).reshape(-1, 2)
         assert self.size is not None
         if self.crop == "random":
             assert draw is not None

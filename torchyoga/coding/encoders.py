@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -281,19 +282,17 @@ class _Zstd(Encoder):
         return bytes(self._compressor().compress(_text_of(value)))
 
     def _compressor(self) -> Any:
-        found = self.__dict__.get("_made")
-        if found is None:
+        """One for each thread: they are not for several at once."""
+        made: dict[tuple[int, bytes], Any] = _OF_THREAD.__dict__.setdefault("made", {})
+        key = self.level, self.dictionary
+        if key not in made:
             zstandard = library("zstd")
             given = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
-            found = zstandard.ZstdCompressor(level=self.level, dict_data=given)
-            object.__setattr__(self, "_made", found)
-        return found
+            made[key] = zstandard.ZstdCompressor(level=self.level, dict_data=given)
+        return made[key]
 
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_made"}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+_OF_THREAD = threading.local()
 
 
 def _text_of(value: Row) -> bytes:

@@ -241,6 +241,14 @@ class DataRef(ABC, Generic[RowT]):
             found += _exact(self.take(np.array([row])))
         return found
 
+    @property
+    def libraries(self) -> list[str]:
+        """What rows are decoded by, and its version, where another may give other values."""
+        below = getattr(self, "sources", [getattr(self, "whole", None)])
+        return list(
+            dict.fromkeys(name for one in below if isinstance(one, DataRef) for name in one.libraries)
+        )
+
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
         """The dataset as it is in an epoch: itself, unless what its rows hold depends on the epoch.
 
