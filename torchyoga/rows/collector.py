@@ -310,7 +310,7 @@ def _put_of(node: Node, columns: Sequence[_Values]) -> Put | None:
         return columns[0].put
     if node.kind == "nullable" and node.children[0].kind == "leaf":
         return _put_nullable(*columns)
-    if node.kind == "varying" and node.children[0].kind == "leaf":
+    if node.kind == "varying" and node.children[0].kind == "leaf" and columns[0].column.ndim == 1:
         return _put_list(columns[0])
     return None
 
@@ -373,8 +373,9 @@ def _check_fits(column: Column, leaf: Leaf) -> None:
     if (leaf.kind, leaf.dtype, leaf.meaning.timezone) != (column.kind, column.dtype, zone):
         expected = f"{column.kind} {column.dtype}" + (f" in {zone}" if zone else "")
         advice = ""
-        if leaf.kind == "none":
+        if "none" in (leaf.kind, column.kind):
             advice = f"; if it may be None, pass schema=Schema.of(row, nullable=[{column.name!r}])"
+            advice += "" if leaf.kind == "none" else " of a row that has a value there"
         elif leaf.kind == column.kind == "datetime":
             advice = "; bring all to one timezone, .astimezone(datetime.timezone.utc)"
         _refuse(column.name, expected, look_of(leaf) + advice)

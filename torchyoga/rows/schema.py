@@ -47,7 +47,8 @@ class Schema:
         if [column.name for column in self.columns] != names:
             raise ValueError(f"the columns {[c.name for c in self.columns]} are not the leaves {names}")
         if len(set(names)) != len(names):
-            raise ValueError("two columns have the same name")
+            # As where all of a row may be None, and also what a key `value` has.
+            raise SchemaError("two columns have the same name; call none of the keys 'value'")
         _check_wrappers(self.tree, iter(self.columns), 0)
         if self.tree.num_nodes > MAX_NODES:
             raise SchemaError(f"the row nests more than {MAX_NODES} containers; turn long lists into arrays")
@@ -60,7 +61,8 @@ class Schema:
             row: any nesting of dict, tuple, list and namedtuple over leaves.
             ragged: names of columns whose rows differ in shape, and of lists whose length varies; str and
                 bytes always do.
-            nullable: names of columns, dicts and lists that may be None in other rows; here they are not.
+            nullable: names of columns, dicts and lists that may be None in other rows; here they are not. The
+                items of a list `ids` are `ids{items}`, what is in them `boxes{items}/label`.
 
         Raises:
             SchemaError: the row holds something that cannot be kept, named with its path.

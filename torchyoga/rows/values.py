@@ -100,9 +100,12 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         found: list[Row] = [run[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
         return [_text(column.kind, text) for text in found], counts
     if node.kind == "nullable":
-        found, counts = _items(node.children[0], pieces, num_rows)
+        child = node.children[0]
+        held = _items(child, pieces, num_rows) if child.num_leaves else None
         data = next(pieces)[1]
-        _check_counts(counts, np.diff(data.part("offsets")))
+        own = np.diff(data.part("offsets"))
+        found, counts = held or (node_values(child, iter(()), int(own.sum())), own)
+        _check_counts(counts, own)
         valid: list[bool] = data.values.tolist()
         return [value if there else None for value, there in zip(found, valid, strict=True)], counts
     if node.kind == "varying":
@@ -122,7 +125,7 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         parts.append((child, found))
     assert counts_of is not None, "a list of what has no leaves is refused"
     total = int(counts_of.sum())
-    made = [_nested(child, [], total) if found is None else found for child, found in parts]
+    made = [node_values(child, iter(()), total) if found is None else found for child, found in parts]
     return _nested(node, made, total), counts_of
 
 
