@@ -244,6 +244,11 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     first = there[0]
     for leaf in there:
         _check_alike(first, leaf, path)
+    if not first.array.size and len(items) > leaves.MOST_EMPTY:
+        raise SchemaError(
+            f"at {path_name(path)!r}: a list of {len(items)} items without values cannot be kept; keep its "
+            "length"
+        )
     blank = np.zeros_like(first.array)
     arrays = [blank if leaf is None else leaf.array for leaf in found]
     return Leaf(first.kind, first.dtype, np.stack(arrays), first.meaning)

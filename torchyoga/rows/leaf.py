@@ -18,6 +18,7 @@ from .types import Array, Row
 
 __all__ = [
     "MOST_DIMENSIONS",
+    "MOST_EMPTY",
     "Leaf",
     "decode",
     "encode",
@@ -27,6 +28,7 @@ __all__ = [
     "storage_dtype",
 ]
 
+MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
 # Of a row: NumPy allows 64 (32 before its version 2), and a block of rows has one more.
 MOST_DIMENSIONS = 31 if np.__version__.startswith("1.") else 63
 _LARGEST_ROW = 2**40  # bytes

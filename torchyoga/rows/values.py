@@ -33,7 +33,14 @@ def array_of(column: Column, data: Data, i: int) -> Array:
     values = data.row(i)
     if data.shapes is None:
         return values
-    return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])
+    shape = [extent for extent in data.shapes[i].tolist() if extent >= 0]
+    try:
+        return values.reshape(shape)
+    except ValueError:
+        raise CorruptError(
+            f"column {column.name!r}: {len(values)} values do not have the shape {shape}; remove the version and "
+            "build it again"
+        ) from None
 
 
 def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
@@ -137,6 +144,8 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], C
         values = data.values
         return [_decoded(column, values[i, ...]) for i in range(len(values))], counts
     listed = [array_of(column, data, i) for i in range(num_rows)]
+    if any(row.ndim < 1 or (len(row) > leaves.MOST_EMPTY and not row.size) for row in listed):
+        raise CorruptError(f"column {column.name!r} holds no lists; remove the version and build it again")
     found = [_decoded(column, row[i, ...]) for row in listed for i in range(len(row))]
     return found, np.array([len(row) for row in listed], np.int64)
 
