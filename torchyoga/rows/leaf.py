@@ -257,7 +257,7 @@ def _advice(value: Row) -> str:
         plain = ".detach().as_subclass" if value.requires_grad else ".as_subclass"
         return f"tensor subclasses lose their type: use {plain}(torch.Tensor)"
     if isinstance(value, np.ndarray) and hasattr(value, "mask"):
-        return "array subclasses lose their meaning: keep .data and .mask as two arrays"
+        return "array subclasses lose their meaning: keep None in rows where it is masked, or .data and .mask"
     if isinstance(value, np.ndarray):
         return "array subclasses lose their meaning: use numpy.asarray"
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
