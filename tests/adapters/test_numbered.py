@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import torchyoga as yoga
 from torchyoga.adapters.numbered import NumberedBatches, sample_of
 from torchyoga.adapters.pool import Pool
+from torchyoga.errors import SchemaError
 from torchyoga.order.full import Order
 from torchyoga.order.place import Place
 from torchyoga.order.shard import Shard
@@ -120,3 +121,19 @@ def test_the_schema_is_learned_from_rows_if_the_source_has_none() -> None:
     made = NumberedBatches(Squares(), Order(10, shuffle=False), Shard(), 4, False, None, None)
     batch = made.batch(Place(0, 0), 2)
     assert_rows_equal(batch, {"square": np.array([64, 81])})
+
+
+def test_lists_are_padded_and_what_may_be_none_is_refused_unless_left_out(tmp_path: Path) -> None:
+    rows = [{"ids": list(range(n)), "age": n or None, "y": n} for n in range(4)]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+    order, shard = Order(4, shuffle=False), Shard()
+    made = NumberedBatches(ref, order, shard, 4, False, ("ids", "y"), -1)
+    ids, y = made.batch(Place(0, 0), 0)
+    assert ids.tolist() == [[-1, -1, -1], [0, -1, -1], [0, 1, -1], [0, 1, 2]]
+    assert y.tolist() == [0, 1, 2, 3]
+    for fields in (None, ("age", "y")):
+        with pytest.raises(SchemaError, match=r"column 'age' may be None, which Keras does not have.*filled"):
+            NumberedBatches(ref, order, shard, 4, False, fields, -1)
+    texts = yoga.Storage(tmp_path).submit([{"x": ["a"]}, {"x": []}], "texts", "1", progress=False)
+    with pytest.raises(SchemaError, match="column 'x' holds lists of text"):
+        NumberedBatches(texts, Order(2, shuffle=False), shard, 2, False, None, -1)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from children import run_program
-from golden.make import rows
+from golden.make import rows, rows_2
 from waiting import PATIENCE
 
 import torchyoga as yoga
@@ -79,6 +79,28 @@ def test_the_golden_versions_are_readable_for_ever() -> None:
         assert ref.fingerprint == "5e34989e41fe5a34ee6fc90b13d52432"
         storage.check("golden", version)
     assert {path.name for path in GOLDEN.iterdir()} == {"golden"}  # reading writes nothing
+
+
+def test_the_golden_versions_of_format_2_are_readable_for_ever() -> None:
+    storage = yoga.Storage(GOLDEN.parent / "v2")
+    assert storage.versions("golden") == ["hdf5", "lmdb"]
+    for version in storage.versions("golden"):
+        ref = storage.fetch("golden", version)
+        assert_rows_equal(list(ref), rows_2())
+        assert ref.fingerprint == "bb526f7dab3abe0d958d0347ac9317f4"
+        storage.check("golden", version)
+
+
+def test_what_needs_nothing_new_is_of_format_1(tmp_path: Path) -> None:
+    golden = yoga.Storage(GOLDEN).fetch("golden", "1")
+    ref = yoga.Storage(tmp_path).submit(rows(), "golden", "1", progress=False)
+    assert ref.fingerprint == golden.fingerprint
+    one, other = (
+        json.loads((root / "golden" / "1" / "manifest.json").read_bytes()) for root in (GOLDEN, tmp_path)
+    )
+    assert one.keys() == other.keys()
+    for name in ("torchyoga", "schema", "rows"):
+        assert one[name] == other[name]
 
 
 def test_plain_lmdb_reads_the_blocks_by_key(tmp_path: Path) -> None:
@@ -595,7 +617,7 @@ from torchyoga.errors import CorruptError, SchemaError
 from torchyoga.versions.manifest import Manifest, digest
 from torchyoga.testing import assert_rows_equal
 sys.path.insert(0, sys.argv[3])
-from golden.make import rows
+from golden.make import rows, rows_2
 from waiting import PATIENCE
 
 directory, scratch = Path(sys.argv[1]), Path(sys.argv[2])

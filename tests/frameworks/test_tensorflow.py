@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -529,3 +530,19 @@ print("tensorflow" in sys.modules)
         command, capture_output=True, text=True, timeout=300, check=True
     ).stdout.splitlines()
     assert printed == ["[[], [0]]", "[b'ab', b'cc']", "[0.0, 0.0, 1.0, 0.0]", "False"]
+
+
+def test_lists_cross_as_ragged_tensors_and_none_is_refused_by_name(tmp_path: Path) -> None:
+    rows = [{"ids": list(range(n % 3)), "age": n if n else None} for n in range(5)]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+    with pytest.raises(SchemaError, match="column 'age' may be None.*filled.*masked"):
+        make_tf_dataset(ref, batch_size=5)
+    (batch,) = make_tf_dataset(ref.filled({"age": -1}), batch_size=5, one_epoch=True)
+    assert batch["ids"].to_list() == [row["ids"] for row in rows]
+    assert batch["age"].numpy().tolist() == [-1, 1, 2, 3, 4]
+    for value in (["text"], [[1]], [None, 1]):
+        other = yoga.Storage(tmp_path).submit([{"x": value}, {"x": []}], repr(value), "1", progress=False)
+        with pytest.raises(SchemaError, match="column 'x' holds lists of"):
+            make_tf_dataset(other, batch_size=2)
+    with pytest.raises(SchemaError, match="column 'x': TensorFlow has no decimal"):
+        make_tf_dataset(yoga.Storage(tmp_path).submit([{"x": Decimal(1)}], "d", "1", progress=False))

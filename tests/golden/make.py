@@ -1,11 +1,13 @@
-"""Writes the golden version of format 1. Run once for each version of the format; the files are never written
-again.
+"""Writes the golden versions of formats 1 and 2. Run once for each version of the format; the files are never
+written again.
 
 python tests/golden/make.py
 """
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,29 @@ def rows() -> list[Any]:
     ]
 
 
+def rows_2() -> list[Any]:
+    """A row of all that format 2 added, five times."""
+    return [
+        {
+            "age": None if i % 2 else i,
+            "ids": list(range(i)),
+            "scores": [None if n == 1 else n / 2 for n in range(i)],
+            "words": ["né" * n for n in range(i)],
+            "maybe": None if i % 3 else [i] * i,
+            "deep": [[n] * n for n in range(i)],
+            "boxes": [{"at": (n, n + 1.5), "label": None if n else b"x"} for n in range(i)],
+            "meta": None if i == 1 else {"x": np.full(2, i, "<f4")},
+            "naive": datetime.datetime(2024, 2, 29, 23, 59, i, 123456),
+            "aware": datetime.datetime(2024, 2, 29, i, tzinfo=datetime.timezone(datetime.timedelta(hours=2))),
+            "date": datetime.date(2024, 1, 1 + i),
+            "time": datetime.time(i, 0, 0, 1),
+            "took": datetime.timedelta(days=-i, microseconds=7),
+            "price": Decimal(125 * i).scaleb(-2),
+        }
+        for i in range(5)
+    ]
+
+
 if __name__ == "__main__":
     storage = yoga.Storage(Path(__file__).parent / "v1")
     if not storage.versions("golden"):
@@ -38,3 +63,7 @@ if __name__ == "__main__":
     for version, compression in (("hdf5", None), ("hdf5 gzip", "gzip"), ("hdf5 lzf", "lzf")):
         if version not in storage.versions("golden"):
             storage.submit(rows(), "golden", version, format="hdf5", compression=compression)
+    storage = yoga.Storage(Path(__file__).parent / "v2")
+    for format in ("lmdb", "hdf5"):
+        if format not in storage.versions("golden"):
+            storage.submit(rows_2(), "golden", format, format=format)

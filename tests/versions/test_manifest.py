@@ -175,6 +175,48 @@ def test_reading_with_a_forged_manifest_gives_rows_or_an_error_and_never_crashes
     assert refused > 1000
 
 
+TEXT_2 = (GOLDEN.parents[2] / "v2" / "golden" / "lmdb" / "manifest.json").read_bytes()
+
+
+def test_format_2_says_what_it_requires() -> None:
+    content = json.loads(TEXT_2)
+    assert content["torchyoga"] == 2
+    assert content["requires"] == ["decimals", "lists", "nullable", "times"]
+    assert Manifest.from_bytes(TEXT_2).to_bytes() == TEXT_2
+    assert "requires" not in json.loads(TEXT)
+
+
+@pytest.mark.parametrize(
+    "requires", [["lists", "nullable", "wings"], ["wings"], "lists", None, 7, [["lists"]]]
+)
+@pytest.mark.parametrize("text", [TEXT, TEXT_2])
+def test_what_is_required_and_unknown_is_refused(text: bytes, requires: object) -> None:
+    content = json.loads(text)
+    del content["checksum"]
+    content["requires"] = requires
+    with pytest.raises(CorruptError, match=r"it requires .*, unknown here; update torchyoga"):
+        Manifest.from_bytes(sealed(content))
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_a_tree_with_other_wrappers_is_refused(number: int) -> None:
+    content = json.loads(TEXT_2)
+    del content["checksum"]
+    wrappers = [node for node in _nodes(content["schema"]["tree"]) if isinstance(node, dict)]
+    node = wrappers[number % len(wrappers)]
+    ((kind, held),) = ((k, v) for k, v in node.items() if k != "type")
+    node.clear()
+    node[("nullable", "varying", "texts")[number % 3]] = [*held, "leaf"][number % 2 :]
+    if node != {kind: held}:
+        with pytest.raises(CorruptError):
+            Manifest.from_bytes(sealed(content))
+
+
+def _nodes(tree: Any) -> list[Any]:
+    held = [] if isinstance(tree, str) else next(iter(tree.values()))
+    return [tree, *(node for item in held for node in _nodes(item[1] if isinstance(item, list) else item))]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -108,6 +108,37 @@ def test_the_laws_hold_for_each_view(base: yoga.DataRef, name: str) -> None:
     check_view(make, base, of_list(ROWS), huge=Huge() if is_huge else None)
 
 
+HELD = [
+    {"id": n, "age": None if n % 3 else n, "ids": [None if k == 1 else k for k in range(n % 4)]}
+    for n in range(20)
+]
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+    return yoga.Storage(tmp_path_factory.mktemp("held")).submit(HELD, "held", "1", progress=False)
+
+
+def test_the_laws_hold_for_rows_with_none_and_lists(held: yoga.DataRef) -> None:
+    plain = [{**row, "age": row["age"] or -1, "ids": [k or 0 for k in row["ids"]]} for row in HELD]
+    plain[0]["age"] = 0
+    check_view(lambda ref: ref.filled({"age": -1, "ids": 0}), held, plain)
+    masks = [{**row, "age": row["age"] or 0, "age_is_valid": row["age"] is not None} for row in HELD]
+    check_view(lambda ref: ref.masked(["age"]), held, masks)
+    check_view(
+        lambda ref: (
+            yoga.concat([ref[::2].filled({"age": -1}), ref.filled({"age": -1})[5:]]).columns(["age"]).masked()
+        ),
+        held,
+        [{"age": row["age"]} for row in plain[::2] + plain[5:]],
+    )
+    check_view(
+        lambda ref: ref.where("age", lambda y: ~np.ma.getmaskarray(y)).map_batches(dict)[::-1],
+        held,
+        [row for row in HELD if row["age"] is not None][::-1],
+    )
+
+
 def test_the_laws_hold_with_workers(base: yoga.DataRef) -> None:
     check_view(lambda ref: ref.repeat(2).map_batches(noisy)[3:].map(augmented), base, workers=2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,13 @@ from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data
-from ..rows.node import Node
+from ..rows.node import WRAPPERS, Node, Path, outermost, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch
 
-__all__ = ["NumberedBatches", "as_numpy", "nested", "sample_of"]
+__all__ = ["NumberedBatches", "as_numpy", "nested", "refuse_wrapped", "sample_of", "with_arrays"]
 
+_NUMBERS = ("int", "float", "bool", "complex", "scalar")
 _ROWS_TO_LEARN = 64
 _ROWS_AT_ONCE = 8192  # computing an order costs half a millisecond, however few rows are asked for
 
@@ -37,6 +39,41 @@ def sample_of(source: RandomAccess) -> Block:
     if not len(source):
         raise ValueError("the dataset is empty, so no batch can be known; pass one with at least a row")
     return block_of(source.take(np.arange(min(_ROWS_TO_LEARN, len(source)))))
+
+
+def with_arrays(schema: Schema) -> Schema:
+    """The same columns, in which lists of numbers are arrays of one dimension."""
+    columns = {column.name: column for column in schema.columns}
+
+    def changed(node: Node, path: Path) -> Node:
+        if node.kind == "varying" and node.children[0].kind == "leaf":
+            column = columns[path_name(path)]
+            if column.ndim == 1 and column.kind in _NUMBERS:
+                columns[column.name] = replace(column, kind="ndarray")
+            if column.ndim == 1 and column.kind in (*_NUMBERS, "ndarray", "tensor"):
+                return node.children[0]
+        if node.kind in WRAPPERS:
+            return node
+        pairs = zip(node.children, node.steps, strict=True)
+        return replace(node, children=tuple(changed(child, (*path, *step)) for child, step in pairs))
+
+    return Schema(changed(schema.tree, ()), tuple(columns.values()))
+
+
+def refuse_wrapped(tree: Node, path: Path, where: str) -> None:
+    """Raises SchemaError, which says what to do, if some values may be None, or are lists of no numbers."""
+    for own, node in outermost(tree, path):
+        name = path_name(own)
+        if node.kind == "nullable":
+            raise SchemaError(
+                f"column {name!r} may be None, which {where} does not have; pass ref.filled({{{name!r}: ...}}) "
+                f"or ref.masked([{name!r}]) instead of ref"
+            )
+        if node.kind == "varying":
+            raise SchemaError(
+                f"column {name!r} holds lists of text, lists, dicts or None, which {where} does not have; make "
+                "arrays of them by ref.map(...), or leave the column out by ref.columns([...])"
+            )
 
 
 class NumberedBatches:
@@ -72,7 +109,15 @@ class NumberedBatches:
         self._padding = padding
         self._known: tuple[tuple[Place, int] | None, npt.NDArray[np.int64]] = None, np.empty(0, np.int64)
         self.schema: Schema = getattr(source, "schema", None) or sample_of(source).schema
+        self._rows_schema = self.schema
+        self.schema = with_arrays(self.schema)
         self._fields = _known(fields, self.schema)
+        tree = self.schema.tree
+        if self._fields is None:
+            refuse_wrapped(tree, (), "Keras")
+        for key, child in zip(tree.keys, tree.children, strict=False):
+            if self._fields is not None and key in self._fields:
+                refuse_wrapped(child, (key,), "Keras")
         for column, is_wanted in zip(self.schema.columns, self._wanted(), strict=True):
             if is_wanted:
                 _check(column, padding)
@@ -95,7 +140,7 @@ class NumberedBatches:
     def batch(self, start: Place, index: int) -> Batch:
         """Batch `index` of those from `start` on: a dict or a tuple, as rows nest; lists become tuples."""
         source = in_epoch(self._source, start.epoch, self._order.seed)
-        block = block_of(source.take(self._rows(start, index)), self.schema)
+        block = block_of(source.take(self._rows(start, index)), self._rows_schema)
         arrays = [
             _array(column, data, self._padding) if is_wanted else None
             for column, data, is_wanted in zip(self.schema.columns, block.data, self._wanted(), strict=True)
@@ -147,7 +192,8 @@ def _num_leaves(node: Node) -> int:
 
 def _check(column: Column, padding: float | None) -> None:
     if column.kind != "none" and (
-        column.kind.removeprefix("numpy.") in ("str", "bytes") or column.storage.kind in "SUMm"
+        column.kind.removeprefix("numpy.") in ("str", "bytes", "time", "decimal")
+        or column.storage.kind in "SUMm"
     ):
         raise SchemaError(
             f"column {column.name!r} is not an array of numbers but {column.kind} {column.dtype}; leave it "

@@ -37,7 +37,7 @@ from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row
 from ..sampling.trainers import epochs_without_length, is_keras_building
-from .numbered import as_numpy, nested, sample_of
+from .numbered import as_numpy, nested, refuse_wrapped, sample_of, with_arrays
 
 __all__ = ["TensorflowSource", "make_tf_dataset", "source_of"]
 
@@ -278,8 +278,10 @@ def make_tf_dataset(
         one_epoch: the dataset is the epoch under way or about to begin, or what is left of it, and no other.
 
     Columns become tensors of their shape and dtype. Of ragged columns those of one dimension are
-    `tf.RaggedTensor` in batches, and can be batched; rows of more are dense tensors of unknown shape. Text
-    and bytes are `tf.string`, bfloat16 stays bfloat16.
+    `tf.RaggedTensor` in batches, and can be batched, as are lists of numbers whose length varies; rows of
+    more are dense tensors of unknown shape. Text and bytes are `tf.string`, bfloat16 stays bfloat16. What may
+    be None is refused, unless `filled` or `masked` put something in its place; so are dates, times, decimals,
+    and lists of anything but numbers.
 
     An iteration counts as an epoch once its last batch was asked for. One that ends before, as `.take(5)`
     does, or Keras that looks at a batch to build a model, does not: the next one begins where it began.
@@ -386,7 +388,7 @@ class _Epochs:
             yield Task(partial(self._read, source, window.numbers), 1)
 
     def _read(self, source: RandomAccess, rows: npt.NDArray[np.int64]) -> tuple[int, tuple[Array, ...]]:
-        block = block_of(source.take(rows), self._export.schema)
+        block = block_of(source.take(rows), self._export.rows_schema)
         return len(rows), self._export.arrays(block)
 
     def _numbers(self, run: Iteration) -> Iterator[npt.NDArray[np.int64]]:
@@ -461,8 +463,10 @@ class _Export:
 
     def __init__(self, stream: Stream, by_row: bool) -> None:
         some = sample_of(stream.source)
-        self.schema = some.schema
-        self._ranks = [_rank(c, data) for c, data in zip(some.schema.columns, some.data, strict=True)]
+        self.rows_schema = some.schema
+        self.schema = with_arrays(some.schema)
+        refuse_wrapped(self.schema.tree, (), "TensorFlow")
+        self._ranks = [_rank(c, data) for c, data in zip(self.schema.columns, some.data, strict=True)]
         has_compounds = _has_compounds(self.schema.tree)
         self.by_row = by_row or has_compounds or any(rank is not None for rank in self._ranks)
         if self.by_row:
@@ -526,6 +530,11 @@ def _dtype(column: Column) -> tf.DType:
         return tf.string
     if column.kind == "tensor" and column.dtype == "bfloat16":
         return tf.bfloat16
+    if column.kind in ("date", "datetime", "time", "timedelta", "decimal"):
+        raise SchemaError(
+            f"column {column.name!r}: TensorFlow has no {column.kind}; make a number of it by ref.map(...), or "
+            "leave it out by ref.columns([...])"
+        )
     try:
         found = (
             None

@@ -176,8 +176,17 @@ class Rows(Sequence[Row]):
                 yield _marked(value) if marked else value
             return
         parts = [node_values(part, pieces, len(self)) for _, part in outermost(tree)]
+        if tree.kind == "dict" and parts and _is_flat(tree):
+            cls = RowDict if marked else dict
+            for values in zip(*parts, strict=True):
+                yield cls(zip(tree.keys, values, strict=True))
+            return
         for i in range(len(self)):
             yield _assemble(tree, (part[i] for part in parts), marked)
+
+
+def _is_flat(tree: Node) -> bool:
+    return all(child.kind == "leaf" or child.kind in WRAPPERS for child in tree.children)
 
 
 def _marked(value: Row) -> Row:

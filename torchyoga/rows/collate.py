@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from .collector import Collector
 from .column import Column
 from .data import Data
 from .encoding import split
-from .node import WRAPPERS, Node, Path, path_name
+from .node import WRAPPERS, Node, Path, outermost, path_name
 from .schema import Schema
 from .types import Array, Batch, Row
 from .values import leaf_values, node_values
@@ -32,6 +32,7 @@ __all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", 
 
 _TORCH_TYPES = {"|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8"}
 _TORCH_TYPES |= {"<f2", "<f4", "<f8", "<c8", "<c16"}
+_TEXT_KINDS = ("str", "bytes", "numpy.str", "numpy.bytes")
 _TENSOR_KINDS = ("ndarray", "scalar", "tensor", "int", "float", "bool")
 
 
@@ -40,7 +41,7 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
         return stacked([plain_row(row) for row in batch])
-    return _nested(batch.block, partial(_collate_column, num_rows=len(batch)), _collate_wrapped)
+    return _nested(batch.block, _Way(partial(_collate_column, num_rows=len(batch)), _stacked_lists))
 
 
 def stacked(batch: Batch, found: str = "the rows differ in shape") -> Batch:
@@ -67,14 +68,11 @@ _HINT = "pass collate_fn=torchyoga.padded() or torchyoga.jagged to the loader"
 _OF_TORCH = ("to be equal size", "be of equal size", "not resizable")
 
 
-_OfColumn: TypeAlias = Callable[[Column, Data, bool], Batch]
-
-
 class _Wrapped(NamedTuple):
     """A wrapper in the tree of a block, with its columns."""
 
     node: Node
-    name: str
+    path: Path
     pieces: list[tuple[Column, Data]]
     num_rows: int
 
@@ -84,50 +82,53 @@ class _Wrapped(NamedTuple):
         return node_values(self.node, iter(self.pieces), self.num_rows)
 
 
-def _nested(block: Block, leaf: _OfColumn, wrapped: Callable[[_Wrapped, bool, _OfColumn], Batch]) -> Batch:
-    """The nesting of the rows over `leaf(column, data, in_dict)` of each column; wrappers by `wrapped`."""
-    columns = iter(zip(block.schema.columns, block.data, strict=True))
+class _Way(NamedTuple):
+    """What becomes of columns, and of lists of varying length; the bool says whether they lie in a dict."""
 
-    def made(node: Node, in_dict: bool) -> Batch:
-        if node.kind == "leaf":
-            return leaf(*next(columns), in_dict)
-        pieces = list(islice(columns, node.num_leaves))
-        return wrapped(_Wrapped(node, pieces[0][0].name, pieces, block.num_rows), in_dict, leaf)
-
-    return _assembled(block.schema.tree, made)
+    of_column: Callable[[Column, Data, bool], Batch]
+    of_list: Callable[[_Wrapped, bool], Batch]
 
 
-def _collate_wrapped(found: _Wrapped, in_dict: bool, leaf: _OfColumn) -> Batch:
-    """What default_collate gives for values some of which may be None, and for lists."""
-    child = found.node.children[0]
-    if found.node.kind == "nullable":
-        valid = found.pieces[-1][1].values
-        is_text = found.pieces[0][0].kind in ("str", "bytes", "numpy.str", "numpy.bytes")
-        if not valid.all() and not (child.kind == "leaf" and is_text):
-            raise TypeError(
-                f"column {found.name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no"
-                f" tensor can hold; ref.filled({{{found.name!r}: 0}}) puts a value in its place, "
-                f"ref.masked([{found.name!r}]) gives a mask besides"
-            )
-        if child.kind == "leaf" and not is_text:
-            return leaf(*found.pieces[0], in_dict)
-        if child.kind not in ("leaf", "varying"):
-            pieces = iter(found.pieces)
-            return _assembled(child, lambda node, inside: _of_pieces(node, inside, pieces, found, leaf))
-    listed = found.values
-    # As in `_collate_column`.
-    if found.node.kind == "nullable":
-        return listed if in_dict else tuple(listed)
-    return stacked(listed if in_dict else tuple(listed), f"the lists in {found.name!r} differ in length")
+def _nested(block: Block, way: _Way) -> Batch:
+    """The nesting of the rows over what becomes of each column, or of what is in a wrapper."""
+    pieces = zip(block.schema.columns, block.data, strict=True)
+    return _of_pieces(block.schema.tree, (), pieces, block.num_rows, True, way)
 
 
 def _of_pieces(
-    node: Node, in_dict: bool, pieces: Iterator[tuple[Column, Data]], whole: _Wrapped, leaf: _OfColumn
+    tree: Node, path: Path, pieces: Iterator[tuple[Column, Data]], num_rows: int, in_dict: bool, way: _Way
 ) -> Batch:
-    if node.kind == "leaf":
-        return leaf(*next(pieces), in_dict)
-    own = list(islice(pieces, node.num_leaves))
-    return _collate_wrapped(_Wrapped(node, own[0][0].name, own, whole.num_rows), in_dict, leaf)
+    paths = (own for own, _ in outermost(tree, path))
+
+    def made(node: Node, in_dict: bool) -> Batch:
+        own = next(paths)
+        if node.kind == "leaf":
+            return way.of_column(*next(pieces), in_dict)
+        found = _Wrapped(node, own, list(islice(pieces, node.num_leaves)), num_rows)
+        return way.of_list(found, in_dict) if node.kind == "varying" else _of_nullable(found, in_dict, way)
+
+    return _assembled(tree, made, in_dict)
+
+
+def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
+    """What becomes of values some of which may be None."""
+    child, valid = found.node.children[0], found.pieces[-1][1].values
+    if child.kind == "leaf" and found.pieces[0][0].kind in _TEXT_KINDS:
+        return found.values if in_dict else tuple(found.values)  # as in `_collate_column`
+    if not valid.all():
+        name = path_name(found.path)
+        fill = f"ref.filled({{{name!r}: 0}}) puts a value in its place, " if child.kind == "leaf" else ""
+        raise TypeError(
+            f"column {name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no tensor can "
+            f"hold; {fill}ref.masked([{name!r}]) gives a mask besides"
+        )
+    return _of_pieces(child, found.path, iter(found.pieces), found.num_rows, in_dict, way)
+
+
+def _stacked_lists(found: _Wrapped, in_dict: bool) -> Batch:
+    """What default_collate gives for lists, which must have one length."""
+    listed = found.values if in_dict else tuple(found.values)  # as in `_collate_column`
+    return stacked(listed, f"the lists in {path_name(found.path)!r} differ in length")
 
 
 def _assembled(node: Node, made: Callable[[Node, bool], Batch], in_dict: bool = True) -> Batch:
@@ -325,16 +326,12 @@ def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) 
             return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
         return _collate_column(column, data, in_dict, block.num_rows)
 
-    def listed(found: _Wrapped, in_dict: bool, of_column: _OfColumn) -> Batch:
-        if found.node.kind == "varying" and found.node.children[0].kind == "leaf":
-            (column, data), *_ = found.pieces
-            if column.storage.str in _TORCH_TYPES and data.shapes is None:
-                return leaf(column, data)
-        if found.node.kind == "varying":
-            return found.values
-        return _collate_wrapped(found, in_dict, of_column)
+    def listed(found: _Wrapped, in_dict: bool) -> Batch:
+        (column, data), *_ = found.pieces
+        is_flat = found.node.children[0].kind == "leaf" and data.shapes is None
+        return leaf(column, data) if is_flat and column.storage.str in _TORCH_TYPES else found.values
 
-    return _nested(block, collated, listed)
+    return _nested(block, _Way(collated, listed))
 
 
 def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:

@@ -7,6 +7,8 @@ a whole block. Any row that is not as expected goes the long way, which converts
 
 from __future__ import annotations
 
+import contextlib
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -55,7 +57,8 @@ class Collector:
         self.nbytes = 0
         self._first = Learner()  # of the rows before there is a schema
         self._pool = BufferPool(_KEPT_BYTES)
-        self._columns = [_Values(column, self._pool) for column in schema.columns] if schema else []
+        self._fit = schema  # what the columns hold: until the first block, the schema of the rows so far
+        self._columns = self._columns_of(schema) if schema else []
         self._count = 0  # of rows in the columns; what they hold beyond that is of a row that did not fit
         self._row_type: type | None = None  # of rows that can be taken apart quickly
         self._puts: list[tuple[str | int, Put]] = []
@@ -72,18 +75,55 @@ class Collector:
         if type(row) is self._row_type and self._add_quickly(row):
             return
         try:
-            if self.schema is None:
-                self.nbytes += self._first.add(row)
+            if self._fit is None:
+                self._learn(row)
                 return
             found = [
                 _fitted(column, filled(column, leaf))
-                for column, leaf in zip(self.schema.columns, leaves_like(self.schema.tree, row), strict=True)
+                for column, leaf in zip(self._fit.columns, leaves_like(self._fit.tree, row), strict=True)
             ]
         except SchemaError as error:
+            if self.schema is None and self._fit is not None:  # it shows something new
+                self._unlearn()
+                self.add(row, number)
+                return
             raise SchemaError(f"row {number} does not fit: {error}") from None
         self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
         self._keep(found)
         self._prepare(row)
+
+    def _columns_of(self, schema: Schema) -> list[_Values]:
+        return [_Values(column, self._pool) for column in schema.columns]
+
+    def _learn(self, row: Row) -> None:
+        """Takes a row of which nothing is known; now and then, tries to know all of them."""
+        self.nbytes += self._first.add(row)
+        if len(self._first).bit_count() == 1:
+            with contextlib.suppress(SchemaError):  # as where all lists are empty so far
+                self._know()
+
+    def _know(self) -> None:
+        """From now on rows are taken as the schema of the rows so far says; SchemaError if they have none."""
+        tree, learned, first = self._first.learned()
+        schema = Schema(tree, learned)
+        columns = self._columns_of(schema)
+        for place, leaves in enumerate(first):
+            for values, leaf in zip(columns, leaves, strict=True):
+                values.keep(_fitted(values.column, leaf), place)
+        # In this order: until there is a schema, the rows are taken from the beginning again.
+        self._columns, self._count = columns, len(first)
+        self._fit = schema
+        self._first = Learner()
+
+    def _unlearn(self) -> None:
+        """The opposite of `_know`."""
+        first = Learner()
+        for row in Rows(self._joined()).exact():
+            first.add(row)
+        self._row_type = None
+        self._first = first
+        self._fit = None
+        self._columns, self._count = [], 0
 
     def _keep(self, leaves: Sequence[Leaf]) -> None:
         for values, leaf in zip(self._columns, leaves, strict=True):
@@ -92,8 +132,8 @@ class Collector:
 
     def _prepare(self, row: Row) -> None:
         """From now on rows of this row's type are taken quickly, unless they nest more deeply."""
-        assert self.schema is not None
-        tree = self.schema.tree
+        assert self._fit is not None
+        tree = self._fit.tree
         if self._row_type is not None or tree.kind not in ("dict", "list", "tuple", "namedtuple"):
             return
         keys: Sequence[str | int] = tree.keys if tree.kind == "dict" else range(len(tree.children))
@@ -132,26 +172,27 @@ class Collector:
 
     def take(self) -> Block:
         """The block of all rows added since the last call; at least one."""
+        if self._fit is None:
+            self._know()
         if self.schema is None:
-            tree, learned, first = self._first.learned()
-            if self._meanings is not None:
-                known = self._meanings()
-                learned = tuple(replace(one, meaning=known.get(one.name, one.meaning)) for one in learned)
-            schema = Schema(tree, learned)
-            columns = [_Values(column, self._pool) for column in schema.columns]
-            for place, leaves in enumerate(first):
-                for values, leaf in zip(columns, leaves, strict=True):
-                    values.keep(_fitted(values.column, leaf), place)
-            # In this order: until there is a schema, the rows are taken from the beginning again.
-            self._columns, self._count = columns, len(first)
-            self.schema = schema
-            self._first = Learner()
-        self._forget_rest()  # of a row at which the program was interrupted
-        block = Block(self.schema, self._count, tuple(values.joined() for values in self._columns))
+            self._fit = self.schema = self._meant()
+        block = self._joined()
         # First the count: interrupted between two columns, the collector still has rows that are whole.
         self._count = self.nbytes = 0
         self._forget_rest()
         return block
+
+    def _meant(self) -> Schema:
+        """What was learned, with what the values of columns stand for."""
+        assert self._fit is not None
+        known = {} if self._meanings is None else self._meanings()
+        columns = (replace(one, meaning=known.get(one.name, one.meaning)) for one in self._fit.columns)
+        return Schema(self._fit.tree, tuple(columns))
+
+    def _joined(self) -> Block:
+        assert self._fit is not None
+        self._forget_rest()  # of a row at which the program was interrupted
+        return Block(self._fit, self._count, tuple(values.joined() for values in self._columns))
 
 
 class _Values:
@@ -257,6 +298,49 @@ class _Values:
 
         return put_int if wanted is int else put
 
+    def putter_of_bools(self) -> Callable[[bool], None]:
+        """Keeps a bool, which is not looked at."""
+        return self._items.append
+
+    def putter_of_nullable(self, note: Callable[[bool], None]) -> Put | None:
+        """Keeps a number of Python's or None, and notes which; None for a column of anything else."""
+        if self.column.kind not in _PYTHON_TYPES or self.column.shape is None:
+            return None
+        items, wanted, nbytes = self._items, _PYTHON_TYPES[self.column.kind], self.column.row_bytes
+        zero = wanted()
+
+        def put(value: Row) -> int:
+            if value is None:
+                items.append(zero)
+                note(False)
+                return nbytes
+            if type(value) is not wanted or (wanted is int and not -(2**63) <= value < 2**63):
+                return -1
+            items.append(value)
+            note(True)
+            return nbytes
+
+        return put
+
+    def putter_of_lists(self) -> Put:
+        """Keeps a list of Python numbers."""
+        items, storage = self._items, self.column.storage
+        wanted = {_PYTHON_TYPES.get(self.column.kind)}
+        code = {"int": "q", "float": "d"}.get(self.column.kind) if storage.isnative else None
+
+        def put(value: Row) -> int:
+            if type(value) is not list or not wanted.issuperset(map(type, value)):
+                return -1
+            try:
+                # Much quicker than NumPy for a few numbers.
+                data = array(code, value).tobytes() if code else np.array(value, storage).tobytes()
+            except OverflowError:
+                return -1
+            items.append(data)
+            return len(data)
+
+        return put
+
     def _putter_of_arrays(self) -> Put:
         items, dtype, shape = self._items, self.column.storage, self.column.shape
 
@@ -318,44 +402,33 @@ def _put_of(node: Node, columns: Sequence[_Values]) -> Put | None:
     """Keeps what lies at a place of a row; None if that has no quick way."""
     if node.kind == "leaf":
         return columns[0].put
-    if node.kind == "nullable" and node.children[0].kind == "leaf":
-        return _put_nullable(*columns)
-    if node.kind == "varying" and node.children[0].kind == "leaf":
-        return _put_list(columns[0])
+    if node.kind == "nullable":
+        quick = columns[0].putter_of_nullable(columns[-1].putter_of_bools())
+        if node.children[0].kind == "leaf" and quick is not None:
+            return quick
+        put = _put_of(node.children[0], columns[:-1])
+        return None if put is None else _put_nullable(put, columns[:-1], columns[-1])
+    if node.kind == "varying" and node.children[0].kind == "leaf" and columns[0].column.ndim == 1:
+        return columns[0].putter_of_lists()
     return None
 
 
-def _put_nullable(values: _Values, valid: _Values) -> Put:
-    blank = filled(values.column, Blank())
+def _put_nullable(put: Put, columns: Sequence[_Values], valid: _Values) -> Put:
+    blanks = [filled(values.column, Blank()) for values in columns]
+    note = valid.putter_of_bools()
 
-    def put(value: Row) -> int:
-        if value is None:
+    def put_nullable(value: Row) -> int:
+        if value is not None:
+            found = put(value)
+            if found >= 0:
+                note(True)
+            return found
+        for values, blank in zip(columns, blanks, strict=True):
             values.keep(blank, len(values))
-            valid.put(False)
-            return blank.array.nbytes + 1
-        found = values.put(value)
-        if found >= 0:
-            valid.put(True)
-        return found + (found >= 0)
+        note(False)
+        return 0
 
-    return put
-
-
-def _put_list(values: _Values) -> Put:
-    """A list of Python numbers."""
-    wanted, storage = _PYTHON_TYPES.get(values.column.kind), values.column.storage
-
-    def put(value: Row) -> int:
-        if type(value) is not list or not set(map(type, value)) <= {wanted}:
-            return -1
-        try:
-            found = np.array(value, storage)
-        except OverflowError:
-            return -1
-        values.keep(Leaf(values.column.kind, values.column.dtype, found), len(values))
-        return found.nbytes
-
-    return put
+    return put_nullable
 
 
 def _fitted(column: Column, leaf: Leaf) -> Leaf:
@@ -383,8 +456,9 @@ def _check_fits(column: Column, leaf: Leaf) -> None:
     if (leaf.kind, leaf.dtype, leaf.meaning.timezone) != (column.kind, column.dtype, zone):
         expected = f"{column.kind} {column.dtype}" + (f" in {zone}" if zone else "")
         advice = ""
-        if leaf.kind == "none":
+        if "none" in (leaf.kind, column.kind):
             advice = f"; if it may be None, pass schema=Schema.of(row, nullable=[{column.name!r}])"
+            advice += "" if leaf.kind == "none" else " of a row that has a value there"
         elif leaf.kind == column.kind == "datetime":
             advice = "; bring all to one timezone, .astimezone(datetime.timezone.utc)"
         _refuse(column.name, expected, look_of(leaf) + advice)

@@ -66,6 +66,10 @@ class Data:
         self._dtype = dtype
         self._empty = empty or fresh
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Runs are addresses in memory of this process.
+        return Data, (self.values, self.offsets, self.shapes)
+
     @property
     def values(self) -> Array:
         """The values of all rows."""

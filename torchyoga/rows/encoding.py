@@ -12,7 +12,7 @@ from ..errors import SchemaError
 from . import leaf as leaves
 from .column import MAX_NAME, Column
 from .leaf import Leaf
-from .node import MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name
+from .node import ITEMS, MAX_COLUMNS, MAX_DEPTH, Node, Path, are_fields, path_name
 from .types import Array, Row
 
 __all__ = ["Blank", "filled", "leaves_like", "look_of", "split"]
@@ -136,7 +136,7 @@ def filled(column: Column, found: Found) -> Leaf:
 
 def _leaves_like(node: Node, value: Row, path: Path, found: list[Found]) -> None:
     if node.kind == "leaf":
-        found.append(_encoded(value, path))
+        found.append(_single(value, path))
     elif node.kind == "nullable":
         if value is None:
             found += [Blank()] * node.children[0].num_leaves
@@ -146,10 +146,17 @@ def _leaves_like(node: Node, value: Row, path: Path, found: list[Found]) -> None
     elif node.kind == "varying":
         if type(value) is not list:
             _nests_differently(node, value, path)
-        _items_like(node.children[0], value, path, found)
+        _items_like(node.children[0], value, (*path, ITEMS), found)
     else:
         for (key, item), child in zip(_parts(node, value, path), node.children, strict=True):
             _leaves_like(child, item, (*path, key), found)
+
+
+def _single(value: Row, path: Path) -> Leaf:
+    """The leaf of a value where no container is expected."""
+    if type(value) in (dict, list, tuple) or hasattr(type(value), "_fields"):
+        _nests_differently(Node("leaf"), value, path)
+    return _encoded(value, path)
 
 
 def _parts(node: Node, value: Row, path: Path) -> Iterator[tuple[str | int, Row]]:
@@ -175,14 +182,15 @@ def _parts(node: Node, value: Row, path: Path) -> Iterator[tuple[str | int, Row]
 
 def _nests_differently(node: Node, value: Row, path: Path) -> NoReturn:
     of: object = list(node.keys) if node.keys else len(node.children)
-    expected = "list" if node.kind == "varying" else f"{node.kind} of {of}"
+    expected = {"varying": "list", "leaf": "single value"}.get(node.kind, f"{node.kind} of {of}")
     found = type(value).__name__
     advice = ""
     if isinstance(value, dict):
         found += f" of {list(value)[:20]}"
     elif isinstance(value, (tuple, list)):
         found += f" of {len(value)}"
-        advice = f"; where its length varies, {_advice(path, 'ragged')}" if isinstance(value, list) else ""
+        if node.kind == "list":
+            advice = f"; where its length varies, {_advice(path, 'ragged')}"
     elif value is None:
         advice = f"; where it may be None, {_advice(path, 'nullable')}"
     raise SchemaError(f"at {path_name(path)!r}: expected a {expected}, found {found}{advice}")
@@ -212,7 +220,7 @@ def _items_like(node: Node, items: Sequence[Row], path: Path, found: list[Found]
                 _nests_differently(node, item, path)
         lengths = [0 if item is _MISSING else len(item) for item in items]
         flat = list(chain.from_iterable(item for item in items if item is not _MISSING))
-        _items_like(node.children[0], flat, path, found)
+        _items_like(node.children[0], flat, (*path, ITEMS), found)
         found.append(Leaf("int", "<i8", np.array(lengths, "<i8")))
     else:
         columns: list[list[Row]] = [[] for _ in node.children]
@@ -229,13 +237,18 @@ def _stacked(items: Sequence[Row], path: Path) -> Found:
     types = set(map(type, items))
     if len(types) == 1 and types <= _PYTHON_NUMBERS.keys():
         return _numbers(items, path)
-    found = [None if item is _MISSING else _encoded(item, path) for item in items]
+    found = [None if item is _MISSING else _single(item, path) for item in items]
     there = [leaf for leaf in found if leaf is not None]
     if not there:
         return Blank(len(items))
     first = there[0]
     for leaf in there:
         _check_alike(first, leaf, path)
+    if not first.array.size and len(items) > leaves.MOST_EMPTY:
+        raise SchemaError(
+            f"at {path_name(path)!r}: a list of {len(items)} items without values cannot be kept; keep its "
+            "length"
+        )
     blank = np.zeros_like(first.array)
     arrays = [blank if leaf is None else leaf.array for leaf in found]
     return Leaf(first.kind, first.dtype, np.stack(arrays), first.meaning)
@@ -257,7 +270,7 @@ def _texts(items: Sequence[Row], path: Path) -> list[Found]:
     lengths: list[int] = []
     found: list[Leaf] = []
     for item in items:
-        leaf = None if item is _MISSING else _encoded(item, path)
+        leaf = None if item is _MISSING else _single(item, path)
         if leaf is not None:
             if not leaves.is_ragged_kind(leaf.kind):
                 raise SchemaError(f"at {path_name(path)!r}: expected text or bytes, found {look_of(leaf)}")
@@ -287,5 +300,6 @@ def _check_alike(first: Leaf, leaf: Leaf, path: Path) -> None:
             f"at {path_name(path)!r}: a list holds arrays of shape {first.array.shape} and "
             f"{leaf.array.shape}; keep them as one, by numpy.concatenate, and their lengths as another"
         )
-    advice = f"; where it may be None, {_advice(path, 'nullable')}" if leaf.kind == "none" else ""
+    is_none = "none" in (first.kind, leaf.kind)
+    advice = f"; where it may be None, {_advice(path, 'nullable')}" if is_none else ""
     raise SchemaError(f"at {path_name(path)!r}: a list holds {what(first)} and {what(leaf)}{advice}")

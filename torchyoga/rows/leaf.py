@@ -18,6 +18,7 @@ from .types import Array, Row
 
 __all__ = [
     "MOST_DIMENSIONS",
+    "MOST_EMPTY",
     "Leaf",
     "decode",
     "encode",
@@ -27,6 +28,7 @@ __all__ = [
     "storage_dtype",
 ]
 
+MOST_EMPTY = 2**20  # items without elements in a list: no bytes bound how many a damaged file may claim
 # Of a row: NumPy allows 64 (32 before its version 2), and a block of rows has one more.
 MOST_DIMENSIONS = 31 if np.__version__.startswith("1.") else 63
 _LARGEST_ROW = 2**40  # bytes
@@ -255,7 +257,7 @@ def _advice(value: Row) -> str:
         plain = ".detach().as_subclass" if value.requires_grad else ".as_subclass"
         return f"tensor subclasses lose their type: use {plain}(torch.Tensor)"
     if isinstance(value, np.ndarray) and hasattr(value, "mask"):
-        return "array subclasses lose their meaning: keep .data and .mask as two arrays"
+        return "array subclasses lose their meaning: keep None in rows where it is masked, or .data and .mask"
     if isinstance(value, np.ndarray):
         return "array subclasses lose their meaning: use numpy.asarray"
     modules = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}

@@ -8,7 +8,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -18,7 +19,7 @@ from .column import Column, column_of
 from .encoding import Found, filled, leaves_like, look_of, split
 from .leaf import Leaf
 from .meaning import Meaning
-from .node import Node, Path, leaf_paths, path_name
+from .node import ITEMS, Node, Path, leaf_paths, path_name
 from .types import Row
 
 __all__ = ["Learner", "learned_like"]
@@ -94,10 +95,12 @@ class Learner:
         """
         assert self._look is not None
         unused = {*ragged} | {*nullable}
+        # What names the items of a list says that it is one of varying length.
+        ragged = {*ragged, *(name[: at.start()] for name in unused for at in re.finditer(ITEMS, name))}
         look = _declared(self._look, (), ragged, nullable, unused)
         if unused:
             names = [path_name(path) for path in leaf_paths(self._rows[0][0])]
-            option = "ragged" if unused & {*ragged} else "nullable"
+            option = "nullable" if unused <= {*nullable} else "ragged"
             raise SchemaError(
                 f"{option}={sorted(unused)} are not columns of the row; its columns are {names}"
             )
@@ -199,8 +202,7 @@ def _merged(one: _Look, other: _Look, path: Path) -> _Look:
     if kinds <= {"list", "varying"}:
         if kinds == {"list"} and len(one.children) == len(other.children):
             return _each(one, other, path)
-        items = (*one.children, *other.children)
-        return _Look("varying", (reduce(lambda a, b: _merged(a, b, path), items, _UNKNOWN),))
+        return _list_of((*one.children, *other.children), path)
     if kinds == {"dict"} and set(one.node.keys) == set(other.node.keys):
         by_key = dict(zip(other.node.keys, other.children, strict=True))
         other = replace(other, children=tuple(by_key[key] for key in one.node.keys))
@@ -213,23 +215,33 @@ def _merged(one: _Look, other: _Look, path: Path) -> _Look:
     raise SchemaError(f"at {path_name(path)!r}: expected a {_said(one)}, found {_said(other)}")
 
 
+def _list_of(items: Sequence[_Look], path: Path) -> _Look:
+    """A list of varying length of what these may look like."""
+    return _Look("varying", (reduce(lambda one, other: _merged(one, other, path), items, _UNKNOWN),))
+
+
 def _declared(
     look: _Look, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
 ) -> _Look:
     """What rows look like, as names of columns say it; takes away the names that it finds."""
     name = path_name(path)
     is_named = bool(path) or look.kind in ("leaf", "list", "varying")
-    keys = look.node.keys or range(len(look.children))
-    steps = keys if look.kind in ("dict", "list", "tuple", "namedtuple") else [None] * len(look.children)
-    children = tuple(
-        _declared(child, path if key is None else (*path, key), ragged, nullable, unused)
-        for key, child in zip(steps, look.children, strict=True)
-    )
-    look = replace(look, children=children)
-    if is_named and name in ragged and look.kind in ("leaf", "list", "varying", "nullable"):
+    if is_named and name in ragged and look.kind in ("leaf", "list", "varying"):
         unused.discard(name)
         if look.kind == "list":
-            look = _Look("varying", (reduce(lambda a, b: _merged(a, b, path), children, _UNKNOWN),))
+            look = _list_of(look.children, path)
+    if look.kind == "list" and path and ITEMS in path:  # lists in lists have a length each
+        look = _list_of(look.children, path)
+    keys: Iterable[str | int | None] = look.node.keys or range(len(look.children))
+    if look.kind in ("varying", "nullable"):
+        keys = [ITEMS if look.kind == "varying" else None]
+    children = tuple(
+        _declared(child, path if key is None else (*path, key), ragged, nullable, unused)
+        for key, child in zip(keys, look.children, strict=True)
+    )
+    look = replace(look, children=children)
+    if look.kind == "nullable" and children[0].kind == "nullable":  # both have the name
+        return children[0]
     if (is_named or look.kind == "nullable") and name in nullable:
         unused.discard(name)
         if look.is_none:
@@ -268,8 +280,7 @@ def _settled(look: _Look, path: Path, in_list: bool) -> Node:
         return Node("nullable", (), (_settled(look.children[0], path, in_list), Node("leaf")))
     if look.kind == "list" and in_list:
         # Lists in lists have a length each, as far as is known.
-        item = reduce(lambda a, b: _merged(a, b, path), look.children, _UNKNOWN)
-        return _settled(_Look("varying", (item,)), path, in_list)
+        return _settled(_list_of(look.children, path), path, in_list)
     if look.kind == "varying":
         item_node = _settled(look.children[0], path, True)
         if not item_node.num_leaves:

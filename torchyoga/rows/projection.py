@@ -54,7 +54,8 @@ class Projection:
         tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
         for name in left:
             raise unknown_column(schema, name)
-        assert tree is not None, "it holds a column"
+        if tree is None:  # all that is named is in lists, and empty
+            raise unknown_column(schema, names[0])
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
     @staticmethod
@@ -108,7 +109,7 @@ def _pruned(
     if node.kind in WRAPPERS:
         held = _pruned(node.children[0], (*path, *node.steps[0]), names, numbers, columns, is_in)
         own = [next(numbers) for _ in node.children[1:]]
-        if held is None:
+        if held is None or _holds_nothing(node, held):
             return None
         columns += own
         return replace(node, children=(held, *node.children[1:]))
@@ -116,10 +117,8 @@ def _pruned(
         (key, _pruned(child, (*path, key), names, numbers, columns, is_in)) for key, child in _children(node)
     ]
     kept = [(key, child) for key, child in found if child is not None]
-    if len(kept) == len(found):
-        return node if kept or is_in else None
     if not kept:
-        return None
+        return node if is_in and not found else None
     keys = tuple(key for key, _ in kept) if node.keys else ()
     return replace(node, keys=keys, children=tuple(child for _, child in kept))
 
@@ -137,9 +136,11 @@ def _at(node: Node, path: Path, name: str, first: int) -> tuple[Node, list[int]]
         return node, list(range(first, first + node.num_leaves))
     if node.kind in WRAPPERS:
         found = _at(node.children[0], (*path, *node.steps[0]), name, first)
-        if found is None:
+        if found is None or _holds_nothing(node, found[0]):
             return None
         inside, columns = found
+        if node.kind == inside.kind == "nullable":
+            return found  # which is None wherever what is around it is None
         own = range(first + node.children[0].num_leaves, first + node.num_leaves)
         return replace(node, children=(inside, *node.children[1:])), [*columns, *own]
     for key, child in _children(node):
@@ -148,6 +149,11 @@ def _at(node: Node, path: Path, name: str, first: int) -> tuple[Node, list[int]]
             return found
         first += child.num_leaves
     return None
+
+
+def _holds_nothing(node: Node, item: Node) -> bool:
+    """True for a list whose items have no leaves: no column would say how long it is."""
+    return node.kind == "varying" and not item.num_leaves
 
 
 def _children(node: Node) -> Iterator[tuple[str | int, Node]]:

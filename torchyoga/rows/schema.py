@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
 from .column import Column
+from .leaf import is_ragged_kind
 from .learning import learned_like
 from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .types import Json, Row
@@ -47,7 +48,8 @@ class Schema:
         if [column.name for column in self.columns] != names:
             raise ValueError(f"the columns {[c.name for c in self.columns]} are not the leaves {names}")
         if len(set(names)) != len(names):
-            raise ValueError("two columns have the same name")
+            # As where all of a row may be None, and also what a key `value` has.
+            raise SchemaError("two columns have the same name; call none of the keys 'value'")
         _check_wrappers(self.tree, iter(self.columns), 0)
         if self.tree.num_nodes > MAX_NODES:
             raise SchemaError(f"the row nests more than {MAX_NODES} containers; turn long lists into arrays")
@@ -60,7 +62,8 @@ class Schema:
             row: any nesting of dict, tuple, list and namedtuple over leaves.
             ragged: names of columns whose rows differ in shape, and of lists whose length varies; str and
                 bytes always do.
-            nullable: names of columns, dicts and lists that may be None in other rows; here they are not.
+            nullable: names of columns, dicts and lists that may be None in other rows; here they are not. The
+                items of a list `ids` are `ids{items}`, what is in them `boxes{items}/label`.
 
         Raises:
             SchemaError: the row holds something that cannot be kept, named with its path.
@@ -107,25 +110,41 @@ class Schema:
             raise CorruptError(f"the schema in the manifest is damaged: {error}") from error
 
 
-def _check_wrappers(node: Node, columns: Iterator[Column], depth: int) -> None:
-    """Raises ValueError unless columns below wrappers are such as they need; takes the columns of a node.
+def _check_wrappers(node: Node, columns: Iterator[Column], depth: int, is_text: bool = False) -> None:
+    """Raises ValueError unless columns are such as their places need; takes the columns of a node.
 
     Args:
         node: of the tree.
         columns: its columns, and those of what follows.
         depth: how many lists of varying length it is in.
+        is_text: whether it is the text of a list's items.
     """
     if node.kind == "leaf":
-        column = next(columns)
-        if depth and not column.is_ragged:
-            raise ValueError(f"column {column.name!r} is in a list of varying length, and is not ragged")
+        _check_place(next(columns), depth > 0, is_text)
         return
+    in_list = depth > 0
+    is_sound = node.kind != "varying" or (len(node.children) == 1 + in_list and node.children[0].num_leaves)
+    if not is_sound or (node.kind == "texts" and not in_list):
+        raise ValueError(f"a {node.kind} does not hold what it should where it is")
     kept = {"nullable": ("bool", "|b1"), "varying": ("int", "<i8"), "texts": ("int", "<i8")}.get(node.kind)
     for number, child in enumerate(node.children):
         if kept is None or not number:
-            _check_wrappers(child, columns, depth + (node.kind == "varying"))
+            _check_wrappers(child, columns, depth + (node.kind == "varying"), node.kind == "texts")
             continue
         column = next(columns)
-        ndim = 1 if depth else 0
-        if (column.kind, column.dtype, column.ndim) != (*kept, ndim) or column.is_ragged != bool(depth):
+        if (column.kind, column.dtype, column.ndim, column.is_ragged) != (*kept, int(in_list), in_list):
             raise ValueError(f"column {column.name!r} does not hold what a {node.kind} needs")
+
+
+def _check_place(column: Column, in_list: bool, is_text: bool) -> None:
+    """Raises ValueError unless a column can be read where it is."""
+    if in_list and not column.is_ragged:
+        raise ValueError(f"column {column.name!r} is in a list of varying length, and is not ragged")
+    if is_ragged_kind(column.kind):
+        sound = is_text == in_list and column.is_ragged and column.ndim == 1
+    elif column.kind in ("ndarray", "tensor", "none"):
+        sound = not is_text
+    else:  # a single value
+        sound = not is_text and (column.ndim == 1 if in_list else column.shape == ())
+    if not sound:
+        raise ValueError(f"column {column.name!r} of {column.kind} cannot have the shape {column.shape} here")

@@ -33,7 +33,14 @@ def array_of(column: Column, data: Data, i: int) -> Array:
     values = data.row(i)
     if data.shapes is None:
         return values
-    return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])
+    shape = [extent for extent in data.shapes[i].tolist() if extent >= 0]
+    try:
+        return values.reshape(shape)
+    except ValueError:
+        raise CorruptError(
+            f"column {column.name!r}: {len(values)} values do not have the shape {shape}; remove the version and "
+            "build it again"
+        ) from None
 
 
 def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
@@ -100,9 +107,12 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         found: list[Row] = [run[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]
         return [_text(column.kind, text) for text in found], counts
     if node.kind == "nullable":
-        found, counts = _items(node.children[0], pieces, num_rows)
+        child = node.children[0]
+        held = _items(child, pieces, num_rows) if child.num_leaves else None
         data = next(pieces)[1]
-        _check_counts(counts, np.diff(data.part("offsets")))
+        own = np.diff(data.part("offsets"))
+        found, counts = held or (node_values(child, iter(()), int(own.sum())), own)
+        _check_counts(counts, own)
         valid: list[bool] = data.values.tolist()
         return [value if there else None for value, there in zip(found, valid, strict=True)], counts
     if node.kind == "varying":
@@ -122,7 +132,7 @@ def _items(node: Node, pieces: Iterator[Piece], num_rows: int) -> tuple[list[Row
         parts.append((child, found))
     assert counts_of is not None, "a list of what has no leaves is refused"
     total = int(counts_of.sum())
-    made = [_nested(child, [], total) if found is None else found for child, found in parts]
+    made = [node_values(child, iter(()), total) if found is None else found for child, found in parts]
     return _nested(node, made, total), counts_of
 
 
@@ -134,6 +144,8 @@ def _leaf_items(column: Column, data: Data, num_rows: int) -> tuple[list[Row], C
         values = data.values
         return [_decoded(column, values[i, ...]) for i in range(len(values))], counts
     listed = [array_of(column, data, i) for i in range(num_rows)]
+    if any(row.ndim < 1 or (len(row) > leaves.MOST_EMPTY and not row.size) for row in listed):
+        raise CorruptError(f"column {column.name!r} holds no lists; remove the version and build it again")
     found = [_decoded(column, row[i, ...]) for row in listed for i in range(len(row))]
     return found, np.array([len(row) for row in listed], np.int64)
 

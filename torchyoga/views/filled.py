@@ -24,7 +24,6 @@ from ..rows.node import Node, Path, leaf_paths, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Array, Json, Row
-from .scan import is_text
 
 __all__ = ["FilledRef", "filled", "masked"]
 
@@ -143,18 +142,26 @@ class _Plan:
             )
         return name
 
+    def _in_list(self, first: int) -> bool:
+        """True if the bools of a value that may be None, whose column is this, are those of lists' items."""
+        return self._whole.columns[first + 1].is_ragged
+
     def _filled(self, node: Node, name: str, first: int) -> Node:
         """What may be None, when it has a value instead."""
         child = node.children[0]
         column = self._whole.columns[first]
+        if child.kind == "texts" or (child.kind == "leaf" and column.ndim != 1 and self._in_list(first)):
+            raise ValueError(f"{name!r} holds lists of text or arrays, whose items are not filled; use map")
         if child.kind != "leaf":
             raise ValueError(f"{name!r} is a {child.kind}, not a single value; use masked([{name!r}])")
-        self.parts.append(_Part(first, first + 1, _stored(column, name, self._values[name])))
+        self.parts.append(
+            _Part(first, first + 1, _stored(column, name, self._values[name], self._whole.columns[first + 1]))
+        )
         return child
 
 
-def _stored(column: Column, name: str, value: object) -> Data:
-    """A value as a row of a column; ValueError if it cannot be one."""
+def _stored(column: Column, name: str, value: object, valid: Column) -> Data:
+    """A value as a row of a column; ValueError if it cannot be one. `valid` says which rows, or items, are."""
     alone = replace(column, name="value")
     if column.shape is not None and column.kind in ("ndarray", "scalar", "tensor"):
         if column.storage.kind in "mM":
@@ -163,7 +170,7 @@ def _stored(column: Column, name: str, value: object) -> Data:
             kept = np.asarray(fill_value(replace(column, name=name), value))  # type: ignore[arg-type]
         return Data(np.broadcast_to(kept, (1, *column.shape)))
     tree = _LEAF
-    if column.is_ragged and not is_text(column):  # the items of lists
+    if valid.is_ragged:  # the items of lists
         tree, value = Node("varying", (), (_LEAF,)), [value]
     try:
         (found,) = block_of([value], Schema(tree, (alone,))).data
@@ -271,7 +278,7 @@ def _part(block: Block, part: _Part) -> Data:
         values = data.values.copy()
         values[~valid] = part.fill.values[0]
         return Data(values)
-    if len(valid) != block.num_rows:  # of the items of lists, one after the other
+    if block.data[part.valid].offsets is not None:  # of the items of lists, one after the other
         values = data.values.copy()
         values[~valid] = part.fill.values[0]
         return Data(values, data.offsets, data.shapes)
@@ -281,4 +288,6 @@ def _part(block: Block, part: _Part) -> Data:
     of_filled = np.repeat(~valid, lengths)
     values[of_filled] = np.tile(part.fill.values, int((~valid).sum()))
     values[~of_filled] = data.values  # what is None has no values
-    return Data(values, offsets, data.shapes)
+    if data.shapes is None or part.fill.shapes is None:
+        return Data(values, offsets)
+    return Data(values, offsets, np.where(valid[:, None], data.shapes, part.fill.shapes))

@@ -1,0 +1,160 @@
+"""Values, or masks, in place of None."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchyoga as yoga
+from torchyoga.rows.block import Rows, plain_row
+from torchyoga.rows.collector import block_of
+
+ROWS = [
+    {
+        "label": None if i % 2 else i,
+        "name": None if i % 3 else "né" * i,
+        "image": None if i % 2 else np.full((2, 2), i, "f4"),
+        "tokens": None if i % 2 else np.arange(i),
+        "tall": None if i % 2 else np.full((i, 2), i),
+        "when": None if i % 2 else datetime.date(2024, 1, 1 + i),
+        "price": None if i % 2 else Decimal(i).scaleb(-2),
+        "ids": [None if k == 1 else k for k in range(i % 4)],
+        "list": None if i % 2 else list(range(i)),
+        "box": None if i % 2 else {"x": i, "y": None},
+    }
+    for i in range(7)
+]
+VALUES = {
+    "label": -1,
+    "name": "?",
+    "tokens": np.array([7, 8]),
+    "tall": np.ones((1, 3), int),
+    "when": datetime.date(1970, 1, 1),
+    "price": Decimal("0.5"),
+    "ids": -2,
+}
+
+
+@pytest.fixture
+def ref(tmp_path: Path) -> yoga.DataRef:
+    schema = yoga.Schema.of(
+        {**ROWS[0], "name": "", "ids": [0], "list": [0], "box": {"x": 0, "y": 1.5}},
+        ragged=["tokens", "tall", "list"],
+        nullable=[
+            "label",
+            "name",
+            "image",
+            "tokens",
+            "tall",
+            "when",
+            "price",
+            "ids{items}",
+            "list",
+            "box",
+            "box/y",
+        ],
+    )
+    return yoga.Storage(tmp_path).submit(ROWS, "rows", "1", progress=False, schema=schema)
+
+
+def same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, np.ndarray):
+        return isinstance(found, np.ndarray) and np.array_equal(found, expected)
+    return type(found) is type(expected) and found == expected
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_is_where_none_was(ref: yoga.DataRef, tmp_path: Path, name: str) -> None:
+    view = ref.filled({name: VALUES[name]})
+    kept = yoga.Storage(tmp_path).submit(view, "kept", name, progress=False)
+    for found in (view, kept, pickle.loads(pickle.dumps(view))):
+        for row, before in zip(found, ROWS, strict=True):
+            value: Any = before[name]
+            if name == "ids":
+                expected: Any = [VALUES[name] if item is None else item for item in value]
+            else:
+                expected = VALUES[name] if value is None else value
+            assert same(row[name], expected)
+    assert ref[1]["label"] is None  # unchanged
+    assert view.fingerprint != ref.fingerprint
+
+
+def test_arrays_are_filled_with_a_number(ref: yoga.DataRef) -> None:
+    view = ref.filled({"image": 3}).columns(["image"])
+    (batch,) = yoga.DataLoader(view, len(view))
+    assert torch.equal(batch["image"][1], torch.full((2, 2), 3.0))
+    assert torch.equal(batch["image"][2], torch.full((2, 2), 2.0))
+
+
+def test_masks_say_what_was_there(ref: yoga.DataRef) -> None:
+    view = ref.masked()
+    for row, before in zip(view, ROWS, strict=True):
+        for name in ("label", "name", "image", "tokens", "tall", "when", "price", "list", "box"):
+            assert row[f"{name}_is_valid"] is (before[name] is not None)
+            assert row[name] is not None
+        assert row["box"]["y"] == 0
+        assert row["box"]["y_is_valid"] is False
+        assert row["list"] == (before["list"] or [])
+    (batch,) = yoga.DataLoader(view.columns(["label", "label_is_valid"]), 7)
+    assert batch["label"].tolist() == [0, 0, 2, 0, 4, 0, 6]
+    assert batch["label_is_valid"].tolist() == [True, False] * 3 + [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda ref: ref.filled({"labl": 0}), KeyError, "there is no column 'labl'; there are 'label'"),
+        (lambda ref: ref.filled({"label": "x"}), ValueError, "expected int <i8, found str"),
+        (lambda ref: ref.filled({"label": 1.5}), ValueError, "expected int <i8, found float"),
+        (lambda ref: ref.filled({"price": Decimal("0.001")}), ValueError, "digits behind the point"),
+        (lambda ref: ref.filled({"box": 1}), ValueError, r"not a single value; use masked\(\['box'\]\)"),
+        (lambda ref: ref.filled({"list": 1}), ValueError, r"not a single value; use masked\(\['list'\]\)"),
+        (lambda ref: ref.filled({}), TypeError, "takes a value for each"),
+        (lambda ref: ref.filled(3), TypeError, "takes a value for each"),
+        (lambda ref: ref.masked("label"), TypeError, r"masked\(\['label'\]\)"),
+        (lambda ref: ref.masked(["ids{items}"]), ValueError, "no name of its own"),
+        (lambda ref: ref.masked(["nothing"]), KeyError, "there is no column"),
+    ],
+)
+def test_what_cannot_be_filled_is_an_error(ref: yoga.DataRef, change: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        change(ref)
+
+
+def test_columns_that_are_never_none_stay_as_they_are() -> None:
+    plain = yoga.from_arrays({"x": np.arange(3)})
+    assert [row["x"] for row in plain.filled({"x": 9})] == [0, 1, 2]
+    assert [row["x"] for row in plain.masked()] == [0, 1, 2]
+
+
+def test_items_are_filled_in_as_many_rows_as_items() -> None:
+    rows = [{"ids": [None, 1]}, {"ids": []}, {"ids": [2]}]
+    assert list(_Kept(rows).filled({"ids": 0})["ids"]) == [[0, 1], [], [2]]
+
+
+class _Kept(yoga.DataRef):
+    def __init__(self, rows: list[Any]) -> None:
+        self.block = block_of(rows)
+
+    def __len__(self) -> int:
+        return self.block.num_rows
+
+    def take(self, rows: Any) -> Any:
+        return Rows(block_of([plain_row(Rows(self.block)[row]) for row in rows.tolist()], self.block.schema))
+
+    @property
+    def schema(self) -> yoga.Schema:
+        return self.block.schema
+
+
+@pytest.mark.parametrize("item", [np.zeros(2), "text"])
+def test_items_that_are_no_numbers_are_not_filled(item: Any) -> None:
+    with pytest.raises(ValueError, match="items are not filled; use map"):
+        _Kept([{"ids": [None, item]}, {"ids": []}]).filled({"ids": item})
