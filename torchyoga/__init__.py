@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from . import errors
 from .adapters.arrays import from_arrays
+from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
 from .caching.kept import kept_where
 from .loading.device import to_device
@@ -39,6 +40,7 @@ __all__ = [
     "from_arrays",
     "from_hdf5",
     "from_lmdb",
+    "image_folder",
     "jagged",
     "padded",
     "prove",

@@ -37,7 +37,7 @@ class Watched(RowSource):
         assert source.seekable
         assert source.length is not None
         self.length = source.length
-        self.name = source.name
+        self.name, self.schema, self.content = source.name, source.schema, source.content
         self.source = source
         self._read: dict[int, tuple[Node, list[Leaf]]] = {}
         self._seconds = 0.0  # what reading took, and all that was done with the rows meanwhile
