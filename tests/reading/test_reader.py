@@ -29,8 +29,9 @@ from torchyoga.formats.contract import FORMATS, Extent, format_named
 from torchyoga.mapped import pages
 from torchyoga.mapped.items import Numbering
 from torchyoga.reading.reader import Reader
-from torchyoga.rows.block import Block, Data, Rows, joined
+from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import Collector
+from torchyoga.rows.data import Data
 from torchyoga.rows.schema import Schema
 from torchyoga.versions.location import Folder
 from torchyoga.versions.manifest import FileEntry

@@ -31,8 +31,9 @@ from torchyoga.building.sources import BlockSource, RowSource
 from torchyoga.errors import SchemaError
 from torchyoga.formats.contract import FORMATS, format_named
 from torchyoga.reading.version_ref import VersionRef
-from torchyoga.rows.block import Block, Data, Rows, joined
+from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import block_of
+from torchyoga.rows.data import Data
 from torchyoga.rows.schema import Schema
 from torchyoga.stores.local import Store
 from torchyoga.testing import assert_rows_equal

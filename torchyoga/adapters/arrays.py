@@ -18,8 +18,8 @@ from ..mapped.items import Mapped
 from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
-from ..rows.block import Data
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.schema import Schema
 from ..rows.types import Array, Row
 

@@ -27,8 +27,8 @@ from ..mapped.pages import Watch
 from ..process.buffers import BufferPool
 from ..reading.columns_ref import ColumnsRef
 from ..reading.dataref import DataRef
-from ..rows.block import Data
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array

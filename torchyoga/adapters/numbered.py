@@ -13,10 +13,11 @@ from ..order.by_file import AnyOrder
 from ..order.place import Place, positions
 from ..order.shard import Shard
 from ..reading.in_epoch import RandomAccess, in_epoch
-from ..rows.block import Block, Data
+from ..rows.block import Block
 from ..rows.collate import fill_value
 from ..rows.collector import block_of
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.node import Node
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch

@@ -29,9 +29,10 @@ from ..process.background import Ahead, Task
 from ..reading.dataref import DataRef
 from ..reading.in_epoch import RandomAccess, in_epoch
 from ..reading.stream import Stream, windows_of
-from ..rows.block import Block, Data, joined
+from ..rows.block import Block, joined
 from ..rows.collector import block_of
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.node import Node, path_name
 from ..rows.schema import Schema
 from ..rows.types import Array, Batch, Row

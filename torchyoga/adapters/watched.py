@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..building.sources import RowSource
 from ..errors import SchemaError
 from ..process.seeding import generators_put_back
-from ..rows.encoding import leaves_like, split
+from ..rows.encoding import split
 from ..rows.leaf import Leaf
-from ..rows.node import Node
+from ..rows.node import Node, leaf_paths
 from ..rows.types import Row
 
 __all__ = ["Watched"]
@@ -76,11 +77,24 @@ class Watched(RowSource):
             return False
         tree, before = self._read[number]
         try:
-            now = leaves_like(tree, row)
+            now_tree, now = split(row)
         except SchemaError:
             return True
+        if _sorted_keys(tree) != _sorted_keys(now_tree):
+            return True
+        places = {path: leaf for path, leaf in zip(leaf_paths(now_tree), now, strict=True)}
+        now = [places[path] for path in leaf_paths(tree)]
         return any(
             (one.kind, one.dtype, one.array.shape, one.array.tobytes())
             != (other.kind, other.dtype, other.array.shape, other.array.tobytes())
             for one, other in zip(before, now, strict=True)
         )
+
+
+def _sorted_keys(node: Node) -> Node:
+    """A tree with the keys of its dicts in one order."""
+    children = [_sorted_keys(child) for child in node.children]
+    if node.kind != "dict":
+        return replace(node, children=tuple(children))
+    pairs = sorted(zip(node.keys, children, strict=True), key=lambda pair: repr(pair[0]))
+    return replace(node, keys=tuple(key for key, _ in pairs), children=tuple(child for _, child in pairs))

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.lazy import cached_property
-from ..rows.block import Block, Data, Rows
+from ..rows.block import Block, Rows
+from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Row

@@ -119,6 +119,10 @@ class _Views(Protocol):
 
     def map_batches(self, ref: DataRef, function: Callable[..., object], threads: bool) -> DataRef: ...
 
+    def filled(self, ref: DataRef, values: Mapping[str, object]) -> DataRef: ...
+
+    def masked(self, ref: DataRef, names: Sequence[str] | None) -> DataRef: ...
+
     def windows(
         self,
         ref: DataRef,
@@ -412,6 +416,40 @@ class DataRef(ABC, Generic[RowT]):
             '<f8'
         """
         return _views().map_batches(self, function, threads)
+
+    def filled(self, values: Mapping[str, object]) -> DataRef:
+        """The same rows with values in place of None, so that the columns become tensors in batches.
+
+        Args:
+            values: by name of the column; each of the column's own type.
+
+        Raises:
+            KeyError: there is no such column.
+            ValueError: a column cannot hold its value.
+
+        Example:
+            >>> ref = storage.submit([{"age": 40}, {"age": None}], "ages", "1")
+            >>> [row["age"] for row in ref.filled({"age": -1})]
+            [40, -1]
+        """
+        return _views().filled(self, values)
+
+    def masked(self, names: Sequence[str] | None = None) -> DataRef:
+        """The same rows with 0, or nothing, in place of None, and a bool besides that says where a value is.
+
+        Args:
+            names: of columns in dicts, all that may be None by default; the bool of "age" is "age_is_valid".
+
+        Raises:
+            KeyError: there is no such column.
+            ValueError: there is a column of that name already.
+
+        Example:
+            >>> ref = storage.submit([{"age": 40}, {"age": None}], "more-ages", "1")
+            >>> list(ref.masked())
+            [{'age': 40, 'age_is_valid': True}, {'age': 0, 'age_is_valid': False}]
+        """
+        return _views().masked(self, names)
 
     def windows(
         self,

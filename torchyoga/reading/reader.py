@@ -20,8 +20,9 @@ from ..mapped.pages import Thermometer, Watch, num_to_spare, usage
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.forks import renew_in_children
-from ..rows.block import Block, Data
+from ..rows.block import Block
 from ..rows.column import Column
+from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array

@@ -1,166 +1,25 @@
-"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets.
-
-Note 26. Ragged values stay where they lie until somebody wants them.
-Byte strings, packed and padded batches are then made by one copy.
-"""
+"""Rows <-> Block: many rows as one array a column, N rows first; ragged columns as values and offsets."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ..process.buffers import fresh
-from . import leaf as leaves
-from .column import Column
-from .node import Node
+from .data import Data
+from .node import WRAPPERS, Node, outermost
 from .schema import Schema
 from .types import Array, Row
+from .values import array_of, node_values
 
-__all__ = ["Block", "Data", "Rows", "interleaved", "joined"]
-
-
-class Runs(Protocol):
-    """Runs of bytes that lie somewhere, one a row."""
-
-    nbytes: npt.NDArray[np.int64]
-
-    def slice(self, start: int, stop: int) -> Runs:
-        """The runs start..stop-1."""
-
-    def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
-        """Writes each into `out` where `starts` says; one after the other by default."""
-
-    def texts(self) -> list[bytes]:
-        """Each run as bytes."""
-
-
-class Data:
-    """The rows of one column.
-
-    Fixed: `values` has shape (N, *row). Ragged: row i is `values[offsets[i]:offsets[i + 1]]`, reshaped to the
-    entries of `shapes[i]` (N, ndim) that are not -1, where the column keeps shapes.
-
-    Args:
-        values: all values; or None, if they still lie in `runs` and are copied when they are wanted.
-        runs: the values of each row of a ragged column.
-        dtype: dtype of the values in the runs.
-        empty: makes memory for the copies.
-    """
-
-    __slots__ = ("_dtype", "_empty", "_values", "offsets", "runs", "shapes")
-
-    def __init__(
-        self,
-        values: Array | None,
-        offsets: Array | None = None,
-        shapes: Array | None = None,
-        *,
-        runs: Runs | None = None,
-        dtype: np.dtype[np.generic] | None = None,
-        empty: Callable[[int], Array] | None = None,
-    ) -> None:
-        self.offsets = offsets
-        self.shapes = shapes
-        self.runs = runs
-        self._values = values
-        self._dtype = dtype
-        self._empty = empty or fresh
-
-    @property
-    def values(self) -> Array:
-        """The values of all rows."""
-        if self._values is None:
-            assert self.runs is not None
-            assert self.offsets is not None
-            assert self._dtype is not None
-            out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
-            self.runs.copy(out)
-            self._values = out.view(self._dtype)
-        return self._values
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """The dtype of the values."""
-        dtype = self._dtype if self._values is None else self._values.dtype
-        assert dtype is not None
-        return dtype
-
-    def padded(self, width: int, fill: object) -> Array:
-        """(N, width) the values of each row of a ragged column, cut or filled up."""
-        assert self.offsets is not None
-        num_rows = len(self.offsets) - 1
-        dtype = self.dtype
-        out = self._empty(num_rows * width * dtype.itemsize).view(dtype).reshape(num_rows, width)
-        lengths = np.diff(self.offsets)
-        if self.runs is not None and int(lengths.max(initial=0)) <= width:
-            step = width * dtype.itemsize
-            out[...] = fill
-            self.runs.copy(out.reshape(-1).view(np.uint8), range(0, num_rows * step, max(1, step)))
-            return out
-        out[...] = fill
-        for i, (start, length) in enumerate(zip(self.offsets.tolist(), lengths.tolist())):  # noqa: B905
-            length = min(length, width)
-            out[i, :length] = self.values[start : start + length]
-        return out
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all parts."""
-        values = self._values.nbytes if self._values is not None else int(self.runs.nbytes.sum())  # type: ignore[union-attr]
-        return values + sum(part.nbytes for part in (self.offsets, self.shapes) if part is not None)
-
-    def slice(self, start: int, stop: int) -> Data:
-        """The rows start..stop-1, over the same memory."""
-        if self.offsets is None:
-            return Data(self.values[start:stop])
-        offsets = self.offsets[start : stop + 1]
-        shapes = None if self.shapes is None else self.shapes[start:stop]
-        runs = None if self.runs is None else self.runs.slice(start, stop)
-        values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
-        return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
-
-    def row(self, i: int) -> Array:
-        """The values of one row of a ragged column; the others are not copied for it."""
-        assert self.offsets is not None
-        if self._values is None:
-            return self.slice(i, i + 1).values
-        return self._values[self.offsets[i] : self.offsets[i + 1]]
-
-    def copy(self, out: Array, starts: Iterable[int]) -> None:
-        """Writes the bytes of each row of a ragged column into `out` (uint8) where `starts` says."""
-        if self.runs is not None:
-            self.runs.copy(out, starts)
-            return
-        assert self.offsets is not None
-        data = self.values.reshape(-1).view(np.uint8)
-        ends = itertools.pairwise((self.offsets * self.values.itemsize).tolist())
-        for to, (start, stop) in zip(starts, ends, strict=True):
-            out[to : to + stop - start] = data[start:stop]
-
-    def texts(self) -> list[bytes]:
-        """The bytes of each row of a ragged column."""
-        if self.runs is not None:
-            return self.runs.texts()
-        assert self.offsets is not None
-        data, ends = (
-            self.values.reshape(-1).view(np.uint8).data,
-            (self.offsets * self.values.itemsize).tolist(),
-        )
-        return [bytes(data[start:stop]) for start, stop in itertools.pairwise(ends)]
-
-    def part(self, name: str) -> Array:
-        """One of `Column.parts`."""
-        found = getattr(self, name)
-        assert isinstance(found, np.ndarray)
-        return found
+__all__ = ["Block", "Rows", "interleaved", "joined"]
 
 
 @dataclass(frozen=True)
@@ -187,27 +46,6 @@ class Block:
     def slice(self, start: int, stop: int) -> Block:
         """The rows start..stop-1, over the same memory."""
         return Block(self.schema, stop - start, tuple(data.slice(start, stop) for data in self.data))
-
-
-def array_of(column: Column, data: Data, i: int) -> Array:
-    """Row `i` of a column as an array over the block's memory."""
-    if data.offsets is None:
-        return data.values[i, ...]  # unlike [i] an array even without dimensions, of the same dtype
-    values = data.row(i)
-    if data.shapes is None:
-        return values
-    return values.reshape([extent for extent in data.shapes[i].tolist() if extent >= 0])
-
-
-def leaf_values(column: Column, data: Data, num_rows: int) -> list[Row]:
-    """All rows of a column, as the values that went in."""
-    if column.kind in ("int", "float", "bool", "complex"):
-        listed: list[Row] = data.values.tolist()
-        return listed
-    if column.kind in ("bytes", "str"):  # straight from where they lie
-        texts = data.texts()
-        return texts if column.kind == "bytes" else list(map(leaves.as_text, texts))
-    return [leaves.decode(column.kind, column.dtype, array_of(column, data, i)) for i in range(num_rows)]
 
 
 class RowTuple(tuple):  # type: ignore[type-arg]
@@ -319,9 +157,7 @@ class Rows(Sequence[Row]):
                 return Rows(self.block.slice(start, max(start, stop)))
             return [self[i] for i in range(start, stop, step)]
         i = range(len(self))[index]
-        columns = zip(self.block.schema.columns, self.block.data, strict=True)
-        values = (leaves.decode(c.kind, c.dtype, array_of(c, data, i)) for c, data in columns)
-        return _assemble(self.block.schema.tree, values, marked=True)
+        return next(Rows(self.block.slice(i, i + 1))._rows(marked=True))
 
     def __iter__(self) -> Iterator[Row]:
         return self._rows(marked=True)
@@ -334,24 +170,30 @@ class Rows(Sequence[Row]):
         return list(self._rows(marked=False))
 
     def _rows(self, marked: bool) -> Iterator[Row]:
-        block = self.block
-        columns = [
-            leaf_values(c, data, len(self)) for c, data in zip(block.schema.columns, block.data, strict=True)
-        ]
+        tree, pieces = self.block.schema.tree, zip(self.block.schema.columns, self.block.data, strict=True)
+        if tree.kind in WRAPPERS:
+            for value in node_values(tree, pieces, len(self)):
+                yield _marked(value) if marked else value
+            return
+        parts = [node_values(part, pieces, len(self)) for _, part in outermost(tree)]
         for i in range(len(self)):
-            yield _assemble(block.schema.tree, (column[i] for column in columns), marked)
+            yield _assemble(tree, (part[i] for part in parts), marked)
+
+
+def _marked(value: Row) -> Row:
+    if type(value) is np.ndarray:
+        return value.view(RowArray)
+    if type(value) is torch.Tensor:
+        return value.as_subclass(RowTensor)
+    if type(value) is list:
+        return RowList(value)
+    return _MARKED.get(type(value), lambda unmarked: unmarked)(value)
 
 
 def _assemble(node: Node, values: Iterator[Row], marked: bool = False) -> Row:
-    if node.kind == "leaf":
+    if node.kind == "leaf" or node.kind in WRAPPERS:
         value = next(values)
-        if not marked:
-            return value
-        if type(value) is np.ndarray:
-            return value.view(RowArray)
-        if type(value) is torch.Tensor:
-            return value.as_subclass(RowTensor)
-        return _MARKED.get(type(value), lambda unmarked: unmarked)(value)
+        return _marked(value) if marked else value
     children = [_assemble(child, values) for child in node.children]
     if node.kind == "dict":
         pairs = zip(node.keys, children, strict=True)

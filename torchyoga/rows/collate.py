@@ -7,21 +7,26 @@ It does so by torch's own table of collate functions; a collate function of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from .block import ROW_TYPES, Block, Data, Rows, leaf_values, plain_row
+from ..errors import SchemaError
+from .block import ROW_TYPES, Block, Rows, plain_row
 from .collector import Collector
 from .column import Column
+from .data import Data
 from .encoding import split
-from .node import Node
+from .node import WRAPPERS, Node, Path, path_name
 from .schema import Schema
 from .types import Array, Batch, Row
+from .values import leaf_values, node_values
 
 __all__ = ["Collation", "Jagged", "Padded", "Padding", "fill_value", "is_ours", "jagged", "padded", "stacked"]
 
@@ -35,7 +40,7 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
         return stacked([plain_row(row) for row in batch])
-    return _nested(batch.block, partial(_collate_column, num_rows=len(batch)))
+    return _nested(batch.block, partial(_collate_column, num_rows=len(batch)), _collate_wrapped)
 
 
 def stacked(batch: Batch, found: str = "the rows differ in shape") -> Batch:
@@ -62,16 +67,74 @@ _HINT = "pass collate_fn=torchyoga.padded() or torchyoga.jagged to the loader"
 _OF_TORCH = ("to be equal size", "be of equal size", "not resizable")
 
 
-def _nested(block: Block, leaf: Callable[[Column, Data, bool], Batch]) -> Batch:
-    """The nesting of the rows over `leaf(column, data, in_dict)` of each column."""
+_OfColumn: TypeAlias = Callable[[Column, Data, bool], Batch]
+
+
+class _Wrapped(NamedTuple):
+    """A wrapper in the tree of a block, with its columns."""
+
+    node: Node
+    name: str
+    pieces: list[tuple[Column, Data]]
+    num_rows: int
+
+    @property
+    def values(self) -> list[Row]:
+        """What went in."""
+        return node_values(self.node, iter(self.pieces), self.num_rows)
+
+
+def _nested(block: Block, leaf: _OfColumn, wrapped: Callable[[_Wrapped, bool, _OfColumn], Batch]) -> Batch:
+    """The nesting of the rows over `leaf(column, data, in_dict)` of each column; wrappers by `wrapped`."""
     columns = iter(zip(block.schema.columns, block.data, strict=True))
-    return _assembled(block.schema.tree, lambda in_dict: leaf(*next(columns), in_dict))
+
+    def made(node: Node, in_dict: bool) -> Batch:
+        if node.kind == "leaf":
+            return leaf(*next(columns), in_dict)
+        pieces = list(islice(columns, node.num_leaves))
+        return wrapped(_Wrapped(node, pieces[0][0].name, pieces, block.num_rows), in_dict, leaf)
+
+    return _assembled(block.schema.tree, made)
 
 
-def _assembled(node: Node, leaf: Callable[[bool], Batch], in_dict: bool = True) -> Batch:
+def _collate_wrapped(found: _Wrapped, in_dict: bool, leaf: _OfColumn) -> Batch:
+    """What default_collate gives for values some of which may be None, and for lists."""
+    child = found.node.children[0]
+    if found.node.kind == "nullable":
+        valid = found.pieces[-1][1].values
+        is_text = found.pieces[0][0].kind in ("str", "bytes", "numpy.str", "numpy.bytes")
+        if not valid.all() and not (child.kind == "leaf" and is_text):
+            raise TypeError(
+                f"column {found.name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no"
+                f" tensor can hold; ref.filled({{{found.name!r}: 0}}) puts a value in its place, "
+                f"ref.masked([{found.name!r}]) gives a mask besides"
+            )
+        if child.kind == "leaf" and not is_text:
+            return leaf(*found.pieces[0], in_dict)
+        if child.kind not in ("leaf", "varying"):
+            pieces = iter(found.pieces)
+            return _assembled(child, lambda node, inside: _of_pieces(node, inside, pieces, found, leaf))
+    listed = found.values
+    # As in `_collate_column`.
+    if found.node.kind == "nullable":
+        return listed if in_dict else tuple(listed)
+    return stacked(listed if in_dict else tuple(listed), f"the lists in {found.name!r} differ in length")
+
+
+def _of_pieces(
+    node: Node, in_dict: bool, pieces: Iterator[tuple[Column, Data]], whole: _Wrapped, leaf: _OfColumn
+) -> Batch:
     if node.kind == "leaf":
-        return leaf(in_dict)
-    children = [_assembled(child, leaf, node.kind == "dict") for child in node.children]
+        return leaf(*next(pieces), in_dict)
+    own = list(islice(pieces, node.num_leaves))
+    return _collate_wrapped(_Wrapped(node, own[0][0].name, own, whole.num_rows), in_dict, leaf)
+
+
+def _assembled(node: Node, made: Callable[[Node, bool], Batch], in_dict: bool = True) -> Batch:
+    """The containers of a tree over what `made` gives for the outermost leaves and wrappers."""
+    if node.kind == "leaf" or node.kind in WRAPPERS:
+        return made(node, in_dict)
+    children = [_assembled(child, made, node.kind == "dict") for child in node.children]
     if node.kind == "dict":
         return dict(zip(node.keys, children, strict=True))
     return tuple.__new__(node.row_type, children) if node.kind == "namedtuple" else children
@@ -87,6 +150,12 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     if not ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
         values = data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
         return _tensor(values, _bits_dtype(column))
+    if column.shape == () and column.kind != "ndarray" and column.storage.str[:3] in ("<M8", "<m8"):
+        return torch.from_numpy(data.values.view(np.int64))  # torch has no times: counts of their unit
+    if column.shape == () and column.kind in ("time", "decimal"):
+        return torch.from_numpy(
+            data.values / 10 ** (column.meaning.scale or 0) if column.meaning else data.values
+        )
     listed = leaf_values(column, data, num_rows)
     # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
@@ -117,7 +186,7 @@ class Collation:
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._is_simple = all(
+        self._is_simple = schema.tree.is_plain and all(
             not column.is_ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES
             for column in schema.columns
         )
@@ -146,7 +215,7 @@ class Collation:
 
 
 def _over(tree: Node, leaves: Iterator[torch.Tensor]) -> Batch:
-    return _assembled(tree, lambda _: next(leaves))
+    return _assembled(tree, lambda *_: next(leaves))
 
 
 class Jagged(NamedTuple):
@@ -256,7 +325,16 @@ def _collate_ragged(rows: Sequence[Row], leaf: Callable[[Column, Data], Batch]) 
             return leaf(column, data) if data.shapes is None else _listed(column, data, block.num_rows)
         return _collate_column(column, data, in_dict, block.num_rows)
 
-    return _nested(block, collated)
+    def listed(found: _Wrapped, in_dict: bool, of_column: _OfColumn) -> Batch:
+        if found.node.kind == "varying" and found.node.children[0].kind == "leaf":
+            (column, data), *_ = found.pieces
+            if column.storage.str in _TORCH_TYPES and data.shapes is None:
+                return leaf(column, data)
+        if found.node.kind == "varying":
+            return found.values
+        return _collate_wrapped(found, in_dict, of_column)
+
+    return _nested(block, collated, listed)
 
 
 def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
@@ -264,19 +342,44 @@ def _listed(column: Column, data: Data, num_rows: int) -> list[torch.Tensor]:
 
 
 def _block_of(rows: Sequence[Row]) -> Block:
-    """Rows of any dataset as a block; those of one dimension are ragged, even if all are equally long."""
+    """Rows of any dataset as a block.
+
+    Arrays of one dimension are ragged, even if all are equally long, and so are lists of numbers in dicts.
+    """
     if not rows:
         raise ValueError("a batch of no rows cannot be collated")
     plain = [plain_row(row) for row in rows]
-    found = [split(row)[1] for row in plain]
-    first = Schema.of(plain[0])
-    names = [
-        column.name
-        for column, leaves in zip(first.columns, zip(*found, strict=True), strict=True)
-        if column.kind in ("ndarray", "tensor")
-        and (column.ndim == 1 or any(leaf.array.shape != column.shape for leaf in leaves))
-    ]
-    collector = Collector(Schema.of(plain[0], ragged=names))
-    for number, row in enumerate(plain):
+    lists = list(_lists_of_numbers(split(plain[0])[0], plain[0], ()))
+    collector = Collector(Schema.of(plain[0], ragged=lists) if lists else None)
+    try:
+        found = _collected(collector, plain)
+    except SchemaError:  # some rows have something else there
+        if not lists:
+            raise
+        found = _collected(Collector(), plain)
+    columns = tuple(
+        replace(column, shape=None)
+        if column.kind in ("ndarray", "tensor") and column.shape is not None and column.ndim == 1
+        else column
+        for column in found.schema.columns
+    )
+    if columns == found.schema.columns:
+        return found
+    return _collected(Collector(Schema(found.schema.tree, columns)), plain)
+
+
+def _collected(collector: Collector, rows: Sequence[Row]) -> Block:
+    for number, row in enumerate(rows):
         collector.add(row, number)
     return collector.take()
+
+
+def _lists_of_numbers(tree: Node, row: Row, path: Path) -> Iterator[str]:
+    """The names of the lists of numbers in a row that are values of dicts."""
+    if tree.kind != "dict":
+        return
+    for key, child in zip(tree.keys, tree.children, strict=True):
+        value = row[key]
+        if child.kind == "list" and value and {*map(type, value)} <= {int, float}:
+            yield path_name((*path, key))
+        yield from _lists_of_numbers(child, value, (*path, key))

@@ -1,9 +1,5 @@
 """Rows, one after the other, into a block: their schema is learned from the first ones.
 
-Note 6. A column that varies within the first block is ragged.
-If it varies only in a later block, that is an error which says how to pass a schema; guessing again would
-mean writing everything again.
-
 Note 81. Values of the types that a schema says are taken by functions made for it.
 Each value is compared with what its column holds, and kept as a number or as bytes; arrays are made once, of
 a whole block. Any row that is not as expected goes the long way, which converts it or says what is wrong.
@@ -19,11 +15,13 @@ import torch
 
 from ..errors import SchemaError
 from ..process.buffers import BufferPool
-from .block import Block, Data, Rows
-from .column import Column, column_of
-from .encoding import leaves_like, split
+from .block import Block, Rows
+from .column import Column
+from .data import Data
+from .encoding import Blank, filled, leaves_like, look_of
 from .leaf import Leaf, encode
-from .node import Node, leaf_paths, path_name
+from .learning import Learner
+from .node import Node
 from .schema import Schema
 from .types import Array, Row
 
@@ -48,8 +46,7 @@ class Collector:
     def __init__(self, schema: Schema | None = None) -> None:
         self.schema = schema
         self.nbytes = 0
-        self._tree = schema.tree if schema else None
-        self._first: list[list[Leaf]] = []  # the rows before there is a schema
+        self._first = Learner()  # of the rows before there is a schema
         self._pool = BufferPool(_KEPT_BYTES)
         self._columns = [_Values(column, self._pool) for column in schema.columns] if schema else []
         self._count = 0  # of rows in the columns; what they hold beyond that is of a row that did not fit
@@ -68,24 +65,16 @@ class Collector:
         if type(row) is self._row_type and self._add_quickly(row):
             return
         try:
-            if self._tree is None:
-                self._tree, found = split(row)
-            else:
-                found = leaves_like(self._tree, row)
-            if self.schema is not None:
-                for column, leaf in zip(self.schema.columns, found, strict=True):
-                    _check_fits(column, leaf)
-            elif self._first:
-                for index, (expected, leaf) in enumerate(zip(self._first[0], found, strict=True)):
-                    if (expected.kind, expected.dtype) != (leaf.kind, leaf.dtype):
-                        name = path_name([*leaf_paths(self._tree)][index])
-                        _refuse(name, f"{expected.kind} {expected.dtype}", f"{leaf.kind} {leaf.dtype}")
+            if self.schema is None:
+                self.nbytes += self._first.add(row)
+                return
+            found = [
+                _fitted(column, filled(column, leaf))
+                for column, leaf in zip(self.schema.columns, leaves_like(self.schema.tree, row), strict=True)
+            ]
         except SchemaError as error:
             raise SchemaError(f"row {number} does not fit: {error}") from None
         self.nbytes += sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
-        if self.schema is None:
-            self._first.append(found)
-            return
         self._keep(found)
         self._prepare(row)
 
@@ -96,12 +85,19 @@ class Collector:
 
     def _prepare(self, row: Row) -> None:
         """From now on rows of this row's type are taken quickly, unless they nest more deeply."""
-        tree = self._tree
-        assert tree is not None
-        if self._row_type is None and tree.children and all(child.kind == "leaf" for child in tree.children):
-            keys: Sequence[str | int] = tree.keys if tree.kind == "dict" else range(len(tree.children))
-            self._puts = [(key, values.put) for key, values in zip(keys, self._columns, strict=True)]
-            self._row_type = type(row)
+        assert self.schema is not None
+        tree = self.schema.tree
+        if self._row_type is not None or tree.kind not in ("dict", "list", "tuple", "namedtuple"):
+            return
+        keys: Sequence[str | int] = tree.keys if tree.kind == "dict" else range(len(tree.children))
+        puts, columns = [], iter(self._columns)
+        for key, child in zip(keys, tree.children, strict=True):
+            put = _put_of(child, [next(columns) for _ in range(child.num_leaves)])
+            if put is None:
+                return
+            puts.append((key, put))
+        if puts:
+            self._puts, self._row_type = puts, type(row)
 
     def _add_quickly(self, row: Row) -> bool:
         """Takes a row if all its values are as expected."""
@@ -130,16 +126,16 @@ class Collector:
     def take(self) -> Block:
         """The block of all rows added since the last call; at least one."""
         if self.schema is None:
-            assert self._tree is not None
-            schema = _learn(self._tree, self._first)
+            tree, learned, first = self._first.learned()
+            schema = Schema(tree, learned)
             columns = [_Values(column, self._pool) for column in schema.columns]
-            for place, leaves in enumerate(self._first):
+            for place, leaves in enumerate(first):
                 for values, leaf in zip(columns, leaves, strict=True):
-                    values.keep(leaf, place)
+                    values.keep(_fitted(values.column, leaf), place)
             # In this order: until there is a schema, the rows are taken from the beginning again.
-            self._columns, self._count = columns, len(self._first)
+            self._columns, self._count = columns, len(first)
             self.schema = schema
-            self._first = []
+            self._first = Learner()
         self._forget_rest()  # of a row at which the program was interrupted
         block = Block(self.schema, self._count, tuple(values.joined() for values in self._columns))
         # First the count: interrupted between two columns, the collector still has rows that are whole.
@@ -164,6 +160,9 @@ class _Values:
         if column.shape is None and column.ndim != 1:
             self._shapes = []
         self.put = self._putter()
+
+    def __len__(self) -> int:
+        return len(self._items)
 
     def keep(self, leaf: Leaf, place: int) -> None:
         """Puts a leaf that fits into this place, the next one."""
@@ -293,8 +292,7 @@ class _Values:
     def _put_slowly(self, value: Row) -> int:
         """Keeps a value by its leaf; none that cannot be kept, or that does not fit."""
         try:
-            leaf = encode(value)
-            _check_fits(self.column, leaf)
+            leaf = _fitted(self.column, encode(value))
         except SchemaError:
             return -1
         self.keep(leaf, len(self._items))
@@ -306,25 +304,80 @@ def _bytes_of(array: Array) -> bytes | memoryview:
     return array.tobytes() if array.nbytes < _WORTH_NO_COPY else array.reshape(-1).view(np.uint8).data
 
 
-def _learn(tree: Node, rows: list[list[Leaf]]) -> Schema:
-    columns = []
-    for path, leaves_ in zip(leaf_paths(tree), zip(*rows, strict=True), strict=True):
-        first = leaves_[0]
-        column = column_of(
-            path_name(path), first, any(leaf.array.shape != first.array.shape for leaf in leaves_)
+def _put_of(node: Node, columns: Sequence[_Values]) -> Put | None:
+    """Keeps what lies at a place of a row; None if that has no quick way."""
+    if node.kind == "leaf":
+        return columns[0].put
+    if node.kind == "nullable" and node.children[0].kind == "leaf":
+        return _put_nullable(*columns)
+    if node.kind == "varying" and node.children[0].kind == "leaf":
+        return _put_list(columns[0])
+    return None
+
+
+def _put_nullable(values: _Values, valid: _Values) -> Put:
+    blank = filled(values.column, Blank())
+
+    def put(value: Row) -> int:
+        if value is None:
+            values.keep(blank, len(values))
+            valid.put(False)
+            return blank.array.nbytes + 1
+        found = values.put(value)
+        if found >= 0:
+            valid.put(True)
+        return found + (found >= 0)
+
+    return put
+
+
+def _put_list(values: _Values) -> Put:
+    """A list of Python numbers."""
+    wanted, storage = _PYTHON_TYPES.get(values.column.kind), values.column.storage
+
+    def put(value: Row) -> int:
+        if type(value) is not list or not set(map(type, value)) <= {wanted}:
+            return -1
+        try:
+            found = np.array(value, storage)
+        except OverflowError:
+            return -1
+        values.keep(Leaf(values.column.kind, values.column.dtype, found), len(values))
+        return found.nbytes
+
+    return put
+
+
+def _fitted(column: Column, leaf: Leaf) -> Leaf:
+    """The leaf as its column holds it; SchemaError if it does not."""
+    _check_fits(column, leaf)
+    if leaf.meaning == column.meaning or leaf.kind != "decimal":
+        return leaf
+    scale, own = column.meaning.scale or 0, leaf.meaning.scale or 0
+    if own > scale:
+        raise SchemaError(
+            f"column {column.name!r}: expected at most {scale} digits behind the point, found {own}; pass a "
+            "schema of a row that has them"
         )
-        if column.is_ragged:
-            dims = {leaf.array.ndim for leaf in leaves_}
-            ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
-            column = Column(column.name, column.kind, column.dtype, None, ndim)
-        columns.append(column)
-    return Schema(tree, tuple(columns))
+    if leaf.array.size and int(np.abs(leaf.array).max()) * 10 ** (scale - own) >= 2**63:
+        raise SchemaError(
+            f"column {column.name!r}: with {scale} digits behind the point a decimal has too many; keep it "
+            "as str"
+        )
+    return leaf._replace(array=leaf.array * 10 ** (scale - own))
 
 
 def _check_fits(column: Column, leaf: Leaf) -> None:
     shape, ndim = leaf.array.shape, leaf.array.ndim
-    if (leaf.kind, leaf.dtype) != (column.kind, column.dtype):
-        _refuse(column.name, f"{column.kind} {column.dtype}", f"{leaf.kind} {leaf.dtype}")
+    zone = column.meaning.timezone
+    if (leaf.kind, leaf.dtype, leaf.meaning.timezone) != (column.kind, column.dtype, zone):
+        expected = f"{column.kind} {column.dtype}" + (f" in {zone}" if zone else "")
+        advice = ""
+        if leaf.kind == "none":
+            advice = f"; if it may be None, pass schema=Schema.of(row, nullable=[{column.name!r}])"
+        elif leaf.kind == column.kind == "datetime":
+            advice = "; bring all to one timezone, .astimezone(datetime.timezone.utc)"
+        _refuse(column.name, expected, look_of(leaf) + advice)
     if column.shape is not None and shape != column.shape:
         advice = (
             ""

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import SchemaError
 from ..process.lazy import cached_property
 from . import leaf as leaves
+from . import times
 from .leaf import Leaf
 from .meaning import PLAIN, Meaning, exactly
 from .types import Json
@@ -54,6 +55,12 @@ class Column:
         most = leaves.MOST_DIMENSIONS + self.is_ragged  # ragged rows never lie side by side
         if leaves.is_too_large(self.storage.itemsize, self.shape or ()) or not 0 <= self.ndim <= most:
             raise ValueError(f"column {self.name!r}: rows of shape {self.shape} are too large")
+        if (self.kind == "decimal") != (self.meaning.scale is not None) or not 0 <= (
+            self.meaning.scale or 0
+        ) <= times.MOST_DIGITS:
+            raise ValueError(f"column {self.name!r}: decimals need a scale of 0 to {times.MOST_DIGITS}")
+        if self.meaning.words is not None and self.storage.kind not in "iu":
+            raise ValueError(f"column {self.name!r}: only integers are codes of words")
         if self.shape is None and self.ndim == 0:
             raise ValueError(f"column {self.name!r}: a ragged column needs at least 1 dimension")
 
@@ -116,5 +123,5 @@ def column_of(name: str, leaf: Leaf, ragged: bool) -> Column:
     """The column that holds leaves like this one."""
     if ragged or leaves.is_ragged_kind(leaf.kind):
         # A length does not describe a 0-d row, so such a column keeps shapes.
-        return Column(name, leaf.kind, leaf.dtype, None, leaf.array.ndim or 2)
-    return Column(name, leaf.kind, leaf.dtype, leaf.array.shape, leaf.array.ndim)
+        return Column(name, leaf.kind, leaf.dtype, None, leaf.array.ndim or 2, leaf.meaning)
+    return Column(name, leaf.kind, leaf.dtype, leaf.array.shape, leaf.array.ndim, leaf.meaning)

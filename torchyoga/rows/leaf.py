@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import is_dataclass
+from enum import Enum
 from math import prod
 from typing import NamedTuple
 
@@ -10,6 +12,8 @@ import numpy as np
 import torch
 
 from ..errors import CorruptError, SchemaError
+from . import times
+from .meaning import PLAIN, Meaning
 from .types import Array, Row
 
 __all__ = [
@@ -52,17 +56,33 @@ _TORCH_DTYPES = {
     "complex128": "<c16",
     **_BIT_DTYPES,
 }
-_PYTHON_DTYPES = {"bool": "|b1", "int": "<i8", "float": "<f8", "complex": "<c16", "none": "|u1"}
+_PYTHON_DTYPES = {
+    "bool": "|b1",
+    "int": "<i8",
+    "float": "<f8",
+    "complex": "<c16",
+    "none": "|u1",
+    "datetime": "<M8[us]",
+    "date": "<M8[D]",
+    "time": "<i8",  # microseconds since midnight
+    "timedelta": "<m8[us]",
+    "decimal": "<i8",  # without its point
+}
 _UNBIND = "keep a list of its tensors, .unbind(), or each as a row of its own: rows may differ in shape"
 _TEXT_KINDS = {"str", "bytes", "numpy.str", "numpy.bytes"}
 
 
 class Leaf(NamedTuple):
-    """A value on its way into a column."""
+    """A value on its way into a column.
+
+    Attributes:
+        meaning: the timezone of a time, the digits behind the point of a decimal.
+    """
 
     kind: str  # what it was: "ndarray", "tensor", "scalar", "int", "str", ...
     dtype: str  # a NumPy dtype string, or a torch dtype name for tensors
     array: Array  # its own copy of the data, of storage_dtype(kind, dtype)
+    meaning: Meaning = PLAIN
 
 
 def storage_dtype(kind: str, dtype: str) -> np.dtype[np.generic]:
@@ -135,6 +155,8 @@ def encode(value: Row) -> Leaf:
         return Leaf("numpy.bytes", "|u1", np.frombuffer(bytes(value), "|u1"))
     if isinstance(value, np.generic):
         return _encode_array("scalar", np.asarray(value))
+    if cls in times.ENCODE:
+        return Leaf(*times.ENCODE[cls](value))
     raise SchemaError(f"a value of type {_type_name(cls)} cannot be kept; {_advice(value)}")
 
 
@@ -191,7 +213,7 @@ def _tensor_advice(value: torch.Tensor) -> str:
     return f"use .to({near}), or .view(torch.uint8) for its bits"
 
 
-def decode(kind: str, dtype: str, array: Array) -> Row:
+def decode(kind: str, dtype: str, array: Array, meaning: Meaning = PLAIN) -> Row:
     """The value that `encode` was given, over the memory of `array` where it is an array or a tensor."""
     if kind == "ndarray":
         return array
@@ -204,6 +226,8 @@ def decode(kind: str, dtype: str, array: Array) -> Row:
         return array[()]
     if kind == "none":
         return None
+    if kind in times.DECODE:
+        return times.DECODE[kind](array[()], meaning)
     data = array.tobytes()
     if kind == "bytes":
         return data
@@ -236,4 +260,18 @@ def _advice(value: Row) -> str:
         return "array subclasses lose their meaning: use numpy.asarray"
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return "turn it into an array with numpy.asarray"
-    return "rows are made of dict, tuple, list, namedtuple, arrays, tensors, numbers, str, bytes and None"
+    modules = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
+    if "PIL" in modules:
+        return "keep it encoded, codecs={'<its column>': yoga.png()}, or its pixels, numpy.asarray(image)"
+    if hasattr(value, "__fspath__"):
+        return "keep the path as text, str(path), or what the file holds, path.read_bytes()"
+    if is_dataclass(value):
+        return "turn it into a dict, dataclasses.asdict(row), or vars(row) where nothing is nested"
+    if isinstance(value, Enum):
+        return "keep its .name or its .value"
+    if isinstance(value, (set, frozenset)):
+        return "turn it into a list, sorted(value)"
+    return (
+        "rows are made of dict, tuple, list, namedtuple, arrays, tensors, numbers, str, bytes, None, dates, "
+        "times and decimals"
+    )

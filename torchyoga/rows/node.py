@@ -26,7 +26,18 @@ from ..process.lazy import cached_property
 from .meaning import exactly
 from .types import Row
 
-__all__ = ["ITEMS", "LENGTHS", "VALID", "WRAPPERS", "Node", "Path", "leaf_names", "leaf_paths", "path_name"]
+__all__ = [
+    "ITEMS",
+    "LENGTHS",
+    "VALID",
+    "WRAPPERS",
+    "Node",
+    "Path",
+    "leaf_names",
+    "leaf_paths",
+    "outermost",
+    "path_name",
+]
 
 MAX_COLUMNS = 4096
 MAX_DEPTH = 64
@@ -86,6 +97,11 @@ class Node:
         return made
 
     @cached_property
+    def num_leaves(self) -> int:
+        """Leaves of this node and of all below it."""
+        return sum(child.num_leaves for child in self.children) if self.kind != "leaf" else 1
+
+    @cached_property
     def num_nodes(self) -> int:
         """This node and all below it."""
         return 1 + sum(child.num_nodes for child in self.children)
@@ -108,7 +124,7 @@ class Node:
         if self.kind == "texts":
             return (), (LENGTHS,)
         if self.kind == "varying":
-            is_alone = len(self.children) == 1 and self.children[0].kind in ("leaf", "texts")
+            is_alone = len(self.children) == 1 and self.children[0].kind in ("leaf", "texts", "varying")
             return ((() if is_alone else (ITEMS,)), (LENGTHS,))[: len(self.children)]
         return tuple((key,) for key in self.keys or range(len(self.children)))
 
@@ -199,17 +215,30 @@ def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> A
 
 def path_name(path: Path) -> str:
     """The name of the column at this path; `value` for a row that is a leaf itself."""
-    return "/".join(map(_key_name, path)) or "value"
+    found = ""
+    for step in path:
+        # Not after a slash: in HDF5, where columns are datasets, none may lie in another.
+        found = f"{found or 'value'}{step}" if type(step) is Mark else f"{found}/{_key_name(step)}"
+    return found.removeprefix("/") or "value"
 
 
 def _key_name(key: str | int) -> str:
-    if type(key) is int or type(key) is Mark:
+    if type(key) is int:
         return str(key)
     name = quote(str(key), safe=" !#$&'()*+,:;=?@[]~", errors="surrogatepass")
     if name.lstrip("-").isdigit() or name in ("", ".", ".."):
         # Kept apart from int keys, and from the names that mean something to a file system or HDF5.
         name = "%" + (f"{ord(name[0]):02X}" + name[1:] if name else "")
     return name
+
+
+def outermost(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """The outermost leaves and wrappers of a tree, in order: the values that a row is made of."""
+    if node.kind == "leaf" or node.kind in WRAPPERS:
+        yield path, node
+        return
+    for step, child in zip(node.steps, node.children, strict=True):
+        yield from outermost(child, (*path, *step))
 
 
 def leaf_names(tree: Node) -> list[str]:

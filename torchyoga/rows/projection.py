@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .block import Block
-from .node import Node, leaf_paths, path_name
+from .node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from .schema import Schema
 
-__all__ = ["Projection"]
+__all__ = ["Projection", "unknown_column"]
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -53,7 +53,7 @@ class Projection:
         left = set(names)
         tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
         for name in left:
-            raise _unknown(schema, name)
+            raise unknown_column(schema, name)
         assert tree is not None, "it holds a column"
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
@@ -64,13 +64,10 @@ class Projection:
         Raises:
             KeyError: there is no such place.
         """
-        first = itertools.count()
-        tree = _at(schema.tree, (), name, first)
-        if tree is None:
-            raise _unknown(schema, name)
-        count = sum(1 for _ in leaf_paths(tree))
-        start = next(first)
-        columns = range(start, start + count)
+        found = _at(schema.tree, (), name, 0)
+        if found is None:
+            raise unknown_column(schema, name)
+        tree, columns = found
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
     def then(self, further: Projection) -> Projection:
@@ -100,7 +97,7 @@ def _pruned(
     node: Node, path: Path, names: set[str], numbers: Iterator[int], columns: list[int], is_in: bool
 ) -> Node | None:
     """What is left of a node; takes away the names that it finds, adds the numbers of the columns kept."""
-    if path or node.kind == "leaf":
+    if path or node.kind == "leaf" or node.kind in WRAPPERS:
         is_in |= path_name(path) in names
         names.discard(path_name(path))
     if node.kind == "leaf":
@@ -108,6 +105,13 @@ def _pruned(
         if is_in:
             columns.append(number)
         return node if is_in else None
+    if node.kind in WRAPPERS:
+        held = _pruned(node.children[0], (*path, *node.steps[0]), names, numbers, columns, is_in)
+        own = [next(numbers) for _ in node.children[1:]]
+        if held is None:
+            return None
+        columns += own
+        return replace(node, children=(held, *node.children[1:]))
     found = [
         (key, _pruned(child, (*path, key), names, numbers, columns, is_in)) for key, child in _children(node)
     ]
@@ -120,16 +124,29 @@ def _pruned(
     return replace(node, keys=keys, children=tuple(child for _, child in kept))
 
 
-def _at(node: Node, path: Path, name: str, numbers: Iterator[int]) -> Node | None:
-    """The node of this name below a node; then the next number is that of its first column."""
-    if (path or node.kind == "leaf") and path_name(path) == name:
-        return node
-    if node.kind == "leaf":
-        next(numbers)
+def _at(node: Node, path: Path, name: str, first: int) -> tuple[Node, list[int]] | None:
+    """The node of this name below a node, in the wrappers that are around it, and its columns.
+
+    Args:
+        node: where to look.
+        path: its path.
+        name: what to look for.
+        first: the number of the node's first column.
+    """
+    if (path or node.kind == "leaf" or node.kind in WRAPPERS) and path_name(path) == name:
+        return node, list(range(first, first + node.num_leaves))
+    if node.kind in WRAPPERS:
+        found = _at(node.children[0], (*path, *node.steps[0]), name, first)
+        if found is None:
+            return None
+        inside, columns = found
+        own = range(first + node.children[0].num_leaves, first + node.num_leaves)
+        return replace(node, children=(inside, *node.children[1:])), [*columns, *own]
     for key, child in _children(node):
-        found = _at(child, (*path, key), name, numbers)
+        found = _at(child, (*path, key), name, first)
         if found is not None:
             return found
+        first += child.num_leaves
     return None
 
 
@@ -137,8 +154,11 @@ def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
     return zip(node.keys or range(len(node.children)), node.children, strict=True)
 
 
-def _unknown(schema: Schema, name: str) -> KeyError:
-    names = [column.name for column in schema.columns]
+def unknown_column(schema: Schema, name: str) -> KeyError:
+    """An error that says which columns there are, those with a similar name first."""
+    values = [path_name(path) for path, _ in outermost(schema.tree)]
+    inside = [column.name for column in schema.columns if "{" not in column.name]  # not of wrappers alone
+    names = list(dict.fromkeys([*values, *inside]))
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     others = [known for known in names if known not in near][: 20 - len(near)]
     more = len(names) - len(near) - len(others)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
-from .column import Column, column_of
-from .encoding import split
+from .column import Column
+from .learning import learned_like
 from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .types import Json, Row
 
@@ -53,25 +53,25 @@ class Schema:
             raise SchemaError(f"the row nests more than {MAX_NODES} containers; turn long lists into arrays")
 
     @staticmethod
-    def of(row: Row, ragged: Collection[str] = ()) -> Schema:
+    def of(row: Row, ragged: Collection[str] = (), nullable: Collection[str] = ()) -> Schema:
         """The schema of rows like this one.
 
         Args:
             row: any nesting of dict, tuple, list and namedtuple over leaves.
-            ragged: names of columns whose rows differ in shape; str and bytes always do.
+            ragged: names of columns whose rows differ in shape, and of lists whose length varies; str and
+                bytes always do.
+            nullable: names of columns, dicts and lists that may be None in other rows; here they are not.
 
         Raises:
             SchemaError: the row holds something that cannot be kept, named with its path.
+
+        Example:
+            >>> print(Schema.of({"ids": [1, 2], "age": 40}, ragged=["ids"], nullable=["age"]))
+            ids: int <i8 [ragged, 1-d]
+            age: int <i8 [scalar]
+            age/{valid}: bool |b1 [scalar]
         """
-        tree, found = split(row)
-        names = leaf_names(tree)
-        unknown = set(ragged) - set(names)
-        if unknown:
-            raise SchemaError(f"ragged={sorted(unknown)} are not columns of the row; its columns are {names}")
-        return Schema(
-            tree,
-            tuple(column_of(name, leaf, name in ragged) for name, leaf in zip(names, found, strict=True)),
-        )
+        return Schema(*learned_like(row, ragged, nullable))
 
     @cached_property
     def requires(self) -> tuple[str, ...]:

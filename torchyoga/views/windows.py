@@ -17,8 +17,9 @@ from ..process.seeding import seeds_within
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, Edge
 from ..reading.readahead import Prefetch, ReadAhead
-from ..rows.block import Block, Data, Rows
+from ..rows.block import Block, Rows
 from ..rows.collector import block_of
+from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Json, Row

@@ -1,0 +1,155 @@
+"""The rows of one column of a block.
+
+Note 26. Ragged values stay where they lie until somebody wants them.
+Byte strings, packed and padded batches are then made by one copy.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.buffers import fresh
+from .types import Array
+
+__all__ = ["Data", "Runs"]
+
+
+class Runs(Protocol):
+    """Runs of bytes that lie somewhere, one a row."""
+
+    nbytes: npt.NDArray[np.int64]
+
+    def slice(self, start: int, stop: int) -> Runs:
+        """The runs start..stop-1."""
+
+    def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
+        """Writes each into `out` where `starts` says; one after the other by default."""
+
+    def texts(self) -> list[bytes]:
+        """Each run as bytes."""
+
+
+class Data:
+    """The rows of one column.
+
+    Fixed: `values` has shape (N, *row). Ragged: row i is `values[offsets[i]:offsets[i + 1]]`, reshaped to the
+    entries of `shapes[i]` (N, ndim) that are not -1, where the column keeps shapes.
+
+    Args:
+        values: all values; or None, if they still lie in `runs` and are copied when they are wanted.
+        runs: the values of each row of a ragged column.
+        dtype: dtype of the values in the runs.
+        empty: makes memory for the copies.
+    """
+
+    __slots__ = ("_dtype", "_empty", "_values", "offsets", "runs", "shapes")
+
+    def __init__(
+        self,
+        values: Array | None,
+        offsets: Array | None = None,
+        shapes: Array | None = None,
+        *,
+        runs: Runs | None = None,
+        dtype: np.dtype[np.generic] | None = None,
+        empty: Callable[[int], Array] | None = None,
+    ) -> None:
+        self.offsets = offsets
+        self.shapes = shapes
+        self.runs = runs
+        self._values = values
+        self._dtype = dtype
+        self._empty = empty or fresh
+
+    @property
+    def values(self) -> Array:
+        """The values of all rows."""
+        if self._values is None:
+            assert self.runs is not None
+            assert self.offsets is not None
+            assert self._dtype is not None
+            out = self._empty(int(self.offsets[-1]) * self._dtype.itemsize)
+            self.runs.copy(out)
+            self._values = out.view(self._dtype)
+        return self._values
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The dtype of the values."""
+        dtype = self._dtype if self._values is None else self._values.dtype
+        assert dtype is not None
+        return dtype
+
+    def padded(self, width: int, fill: object) -> Array:
+        """(N, width) the values of each row of a ragged column, cut or filled up."""
+        assert self.offsets is not None
+        num_rows = len(self.offsets) - 1
+        dtype = self.dtype
+        out = self._empty(num_rows * width * dtype.itemsize).view(dtype).reshape(num_rows, width)
+        lengths = np.diff(self.offsets)
+        if self.runs is not None and int(lengths.max(initial=0)) <= width:
+            step = width * dtype.itemsize
+            out[...] = fill
+            self.runs.copy(out.reshape(-1).view(np.uint8), range(0, num_rows * step, max(1, step)))
+            return out
+        out[...] = fill
+        for i, (start, length) in enumerate(zip(self.offsets.tolist(), lengths.tolist())):  # noqa: B905
+            length = min(length, width)
+            out[i, :length] = self.values[start : start + length]
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts."""
+        values = self._values.nbytes if self._values is not None else int(self.runs.nbytes.sum())  # type: ignore[union-attr]
+        return values + sum(part.nbytes for part in (self.offsets, self.shapes) if part is not None)
+
+    def slice(self, start: int, stop: int) -> Data:
+        """The rows start..stop-1, over the same memory."""
+        if self.offsets is None:
+            return Data(self.values[start:stop])
+        offsets = self.offsets[start : stop + 1]
+        shapes = None if self.shapes is None else self.shapes[start:stop]
+        runs = None if self.runs is None else self.runs.slice(start, stop)
+        values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
+        return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
+
+    def row(self, i: int) -> Array:
+        """The values of one row of a ragged column; the others are not copied for it."""
+        assert self.offsets is not None
+        if self._values is None:
+            return self.slice(i, i + 1).values
+        return self._values[self.offsets[i] : self.offsets[i + 1]]
+
+    def copy(self, out: Array, starts: Iterable[int]) -> None:
+        """Writes the bytes of each row of a ragged column into `out` (uint8) where `starts` says."""
+        if self.runs is not None:
+            self.runs.copy(out, starts)
+            return
+        assert self.offsets is not None
+        data = self.values.reshape(-1).view(np.uint8)
+        ends = itertools.pairwise((self.offsets * self.values.itemsize).tolist())
+        for to, (start, stop) in zip(starts, ends, strict=True):
+            out[to : to + stop - start] = data[start:stop]
+
+    def texts(self) -> list[bytes]:
+        """The bytes of each row of a ragged column."""
+        if self.runs is not None:
+            return self.runs.texts()
+        assert self.offsets is not None
+        data, ends = (
+            self.values.reshape(-1).view(np.uint8).data,
+            (self.offsets * self.values.itemsize).tolist(),
+        )
+        return [bytes(data[start:stop]) for start, stop in itertools.pairwise(ends)]
+
+    def part(self, name: str) -> Array:
+        """One of `Column.parts`."""
+        found = getattr(self, name)
+        assert isinstance(found, np.ndarray)
+        return found

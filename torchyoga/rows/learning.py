@@ -1,0 +1,282 @@
+"""The first rows -> their schema.
+
+Note 6. A column that varies within the first block is ragged.
+So is a list of varying length, and what is None in some of its rows may be None. If a column varies only in a
+later block, that is an error which says how to pass a schema; guessing again would mean writing everything
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from ..errors import SchemaError
+from . import leaf as leaves
+from .column import Column, column_of
+from .encoding import Found, filled, leaves_like, look_of, split
+from .leaf import Leaf
+from .meaning import Meaning
+from .node import Node, Path, leaf_paths, path_name
+from .types import Row
+
+__all__ = ["Learner", "learned_like"]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How a row nests, and what its leaves are.
+
+    Attributes:
+        kind: that of a node; "leaf", or "unknown" for the items of lists that are all empty.
+        leaf: what a leaf is.
+    """
+
+    kind: str
+    children: tuple[_Look, ...] = ()
+    leaf: str = ""
+    node: Node = Node("leaf")  # noqa: RUF009  # immutable
+
+    @property
+    def is_none(self) -> bool:
+        """True for None."""
+        return self.leaf.startswith("none ")
+
+
+_UNKNOWN = _Look("unknown")
+
+
+class Learner:
+    """Copies of the first rows, until it is known what all of them look like."""
+
+    def __init__(self) -> None:
+        self._look: _Look | None = None
+        self._rows: list[tuple[Node, list[Leaf]]] = []
+        self._known: list[tuple[Node, list[str], _Look]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, row: Row) -> int:
+        """Takes a copy of a row; returns how many bytes it has.
+
+        Raises:
+            SchemaError: no schema fits this row and those before it.
+        """
+        tree, found = split(row)
+        look = self._look_of(tree, found)
+        if self._look is None:
+            self._look = look
+        elif self._look is not look:
+            self._look = _merged(self._look, look, ())
+        self._rows.append((tree, found))
+        return sum(leaf.array.nbytes for leaf in found) + 8 * len(found)
+
+    def _look_of(self, tree: Node, found: Sequence[Leaf]) -> _Look:
+        """The same object as long as rows look the same."""
+        names = list(map(look_of, found))
+        for one, texts, look in self._known:
+            if texts == names and one == tree:
+                return look
+        look = _looked(tree, iter(names))
+        self._known = [(tree, names, look), *self._known[:3]]
+        return look
+
+    def learned(
+        self, ragged: Collection[str] = (), nullable: Collection[str] = ()
+    ) -> tuple[Node, tuple[Column, ...], list[list[Leaf]]]:
+        """How the rows, at least one, nest; their columns; and the leaves of each.
+
+        Args:
+            ragged: as in `Schema.of`.
+            nullable: as in `Schema.of`.
+        """
+        assert self._look is not None
+        unused = {*ragged} | {*nullable}
+        look = _declared(self._look, (), ragged, nullable, unused)
+        if unused:
+            names = [path_name(path) for path in leaf_paths(self._rows[0][0])]
+            option = "ragged" if unused & {*ragged} else "nullable"
+            raise SchemaError(
+                f"{option}={sorted(unused)} are not columns of the row; its columns are {names}"
+            )
+        tree = _settled(look, (), in_list=False)
+        found: list[Sequence[Found]] = [
+            leaves if own == tree else leaves_like(tree, _row_of(own, iter(leaves)))
+            for own, leaves in self._rows
+        ]
+        columns = [
+            _column(path_name(path), column, in_list or path_name(path) in ragged)
+            for (path, in_list), column in zip(_places(tree), zip(*found, strict=True), strict=True)
+        ]
+        return (
+            tree,
+            tuple(columns),
+            [[filled(column, leaf) for column, leaf in zip(columns, row, strict=True)] for row in found],
+        )
+
+
+def learned_like(
+    row: Row, ragged: Collection[str], nullable: Collection[str]
+) -> tuple[Node, tuple[Column, ...]]:
+    """How rows like this one nest, and their columns; see `Schema.of`."""
+    learner = Learner()
+    learner.add(row)
+    tree, columns, _ = learner.learned(ragged, nullable)
+    return tree, columns
+
+
+def _places(tree: Node) -> Iterator[tuple[Path, bool]]:
+    """The path of each leaf, and whether it is in a list of varying length."""
+    yield from zip(leaf_paths(tree), _in_lists(tree, False), strict=True)
+
+
+def _in_lists(node: Node, in_list: bool) -> Iterator[bool]:
+    if node.kind == "leaf":
+        yield in_list
+    for child in node.children:
+        yield from _in_lists(child, in_list or node.kind == "varying")
+
+
+def _column(name: str, found: Sequence[Found], in_list: bool) -> Column:
+    there = [leaf for leaf in found if isinstance(leaf, Leaf)]
+    if not there:
+        raise SchemaError(
+            f"at {name!r}: all lists are empty, or hold only None, so their type is unknown; pass schema="
+            "Schema.of(row) of a row that has a value there"
+        )
+    first = there[0]
+    varies = in_list or any(leaf.array.shape != first.array.shape for leaf in there)
+    column = column_of(name, first, varies)
+    if column.is_ragged:
+        dims = {leaf.array.ndim for leaf in there}
+        ndim = dims.pop() if dims == {1} else max(2, *dims, 2)
+        column = replace(column, shape=None, ndim=ndim)
+    if first.kind == "decimal":
+        column = replace(column, meaning=Meaning(scale=max(leaf.meaning.scale or 0 for leaf in there)))
+    return column
+
+
+def _row_of(tree: Node, found: Iterator[Leaf]) -> Row:
+    """The row of its leaves, as it was split."""
+    if tree.kind == "leaf":
+        leaf = next(found)
+        return leaves.decode(leaf.kind, leaf.dtype, leaf.array, leaf.meaning)
+    if tree.kind == "varying":
+        listed: Row = next(found).array.tolist()
+        return listed
+    children = [_row_of(child, found) for child in tree.children]
+    if tree.kind == "dict":
+        return dict(zip(tree.keys, children, strict=True))
+    if tree.kind == "list":
+        return children
+    return tuple.__new__(tree.row_type if tree.kind == "namedtuple" else tuple, children)
+
+
+# -- what rows look like, together
+
+
+def _looked(tree: Node, names: Iterator[str]) -> _Look:
+    if tree.kind == "leaf":
+        return _Look("leaf", (), next(names))
+    return _Look(tree.kind, tuple(_looked(child, names) for child in tree.children), "", tree)
+
+
+def _merged(one: _Look, other: _Look, path: Path) -> _Look:
+    """What both may look like; SchemaError if nothing does."""
+    if one == other or other.kind == "unknown":
+        return one
+    if one.kind == "unknown":
+        return other
+    if one.is_none or other.is_none:
+        value = other if one.is_none else one
+        return value if value.kind == "nullable" else _Look("nullable", (value,))
+    if "nullable" in (one.kind, other.kind):
+        held = [look.children[0] if look.kind == "nullable" else look for look in (one, other)]
+        return _Look("nullable", (_merged(held[0], held[1], path),))
+    kinds = {one.kind, other.kind}
+    if kinds <= {"list", "varying"}:
+        if kinds == {"list"} and len(one.children) == len(other.children):
+            return _each(one, other, path)
+        items = (*one.children, *other.children)
+        return _Look("varying", (reduce(lambda a, b: _merged(a, b, path), items, _UNKNOWN),))
+    if kinds == {"dict"} and set(one.node.keys) == set(other.node.keys):
+        by_key = dict(zip(other.node.keys, other.children, strict=True))
+        other = replace(other, children=tuple(by_key[key] for key in one.node.keys))
+        return _each(one, other, path)
+    is_tuple = kinds in ({"tuple"}, {"namedtuple"}) and len(one.children) == len(other.children)
+    if is_tuple and (one.node.keys, one.node.type_name) == (other.node.keys, other.node.type_name):
+        return _each(one, other, path)
+    if one.kind == other.kind == "leaf":
+        raise SchemaError(f"column {path_name(path)!r}: expected {one.leaf}, found {other.leaf}")
+    raise SchemaError(f"at {path_name(path)!r}: expected a {_said(one)}, found {_said(other)}")
+
+
+def _declared(
+    look: _Look, path: Path, ragged: Collection[str], nullable: Collection[str], unused: set[str]
+) -> _Look:
+    """What rows look like, as names of columns say it; takes away the names that it finds."""
+    name = path_name(path)
+    is_named = bool(path) or look.kind in ("leaf", "list", "varying")
+    keys = look.node.keys or range(len(look.children))
+    steps = keys if look.kind in ("dict", "list", "tuple", "namedtuple") else [None] * len(look.children)
+    children = tuple(
+        _declared(child, path if key is None else (*path, key), ragged, nullable, unused)
+        for key, child in zip(steps, look.children, strict=True)
+    )
+    look = replace(look, children=children)
+    if is_named and name in ragged and look.kind in ("leaf", "list", "varying", "nullable"):
+        unused.discard(name)
+        if look.kind == "list":
+            look = _Look("varying", (reduce(lambda a, b: _merged(a, b, path), children, _UNKNOWN),))
+    if (is_named or look.kind == "nullable") and name in nullable:
+        unused.discard(name)
+        if look.is_none:
+            raise SchemaError(f"column {name!r} is None in this row; pass a row that has a value there")
+        if look.kind != "nullable":
+            look = _Look("nullable", (look,))
+    return look
+
+
+def _each(one: _Look, other: _Look, path: Path) -> _Look:
+    keys = one.node.keys or range(len(one.children))
+    pairs = zip(keys, one.children, other.children, strict=True)
+    return replace(one, children=tuple(_merged(a, b, (*path, key)) for key, a, b in pairs))
+
+
+def _said(look: _Look) -> str:
+    if look.kind == "leaf":
+        return look.leaf
+    if look.kind == "varying":
+        return "list"
+    of = list(look.node.keys) if look.node.keys else len(look.children)
+    return f"{look.kind} of {of}"
+
+
+def _settled(look: _Look, path: Path, in_list: bool) -> Node:
+    """The nodes of what all rows look like."""
+    if look.kind == "unknown":
+        raise SchemaError(
+            f"at {path_name(path)!r}: all lists in it are empty, so what they hold is unknown; pass schema="
+            "Schema.of(row) of a row that has a value there"
+        )
+    if look.kind == "leaf":
+        is_text = in_list and leaves.is_ragged_kind(look.leaf.partition(" ")[0])
+        return Node("texts", (), (Node("leaf"), Node("leaf"))) if is_text else Node("leaf")
+    if look.kind == "nullable":
+        return Node("nullable", (), (_settled(look.children[0], path, in_list), Node("leaf")))
+    if look.kind == "list" and in_list:
+        # Lists in lists have a length each, as far as is known.
+        item = reduce(lambda a, b: _merged(a, b, path), look.children, _UNKNOWN)
+        return _settled(_Look("varying", (item,)), path, in_list)
+    if look.kind == "varying":
+        item_node = _settled(look.children[0], path, True)
+        if not item_node.num_leaves:
+            raise SchemaError(f"at {path_name(path)!r}: lists of what holds nothing cannot be kept")
+        return Node("varying", (), (item_node, Node("leaf")) if in_list else (item_node,))
+    keys = look.node.keys or range(len(look.children))
+    children = tuple(
+        _settled(child, (*path, key), in_list) for key, child in zip(keys, look.children, strict=True)
+    )
+    return replace(look.node, children=children)
