@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 from . import errors
 from .adapters.arrays import from_arrays
+from .adapters.flat_map import flat_map
 from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
+from .adapters.webdataset import webdataset
 from .caching.kept import kept_where
 from .loading.device import to_device
 from .loading.loader import DataLoader
@@ -37,6 +39,7 @@ __all__ = [
     "Stream",
     "concat",
     "errors",
+    "flat_map",
     "from_arrays",
     "from_hdf5",
     "from_lmdb",
@@ -46,6 +49,7 @@ __all__ = [
     "prove",
     "shuffle_quality",
     "to_device",
+    "webdataset",
 ]
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..errors import CorruptError, NotFoundError
 from ..files.regular import open_regular
 from ..process.buffers import BufferPool
-from ..rows.block import Data
+from ..rows.data import Data
 from ..rows.types import Array
 
 __all__ = ["FileParts", "Names", "Threads"]
@@ -201,8 +201,8 @@ class FileParts:
     def _has_changed(self, file: int) -> None:
         path = os.path.join(self.root, self.names[file])
         raise CorruptError(
-            f"{path} does not have {self.sizes[file]} bytes any more, as it had when this was opened; open it "
-            "again"
+            f"{path} does not have {self.sizes[file]} bytes any more, as it had when this was opened; "
+            "open it again"
         )
 
 

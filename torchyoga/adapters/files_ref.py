@@ -15,7 +15,8 @@ from ..building.sources import RowSource
 from ..order.by_file import equal_runs
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
-from ..rows.block import Block, Data, Rows
+from ..rows.block import Block, Rows
+from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Json, Row

@@ -80,8 +80,8 @@ def members(read: Read, size: int | None = None) -> Iterator[Member]:
         has_body = kind not in b"123456"
         if has_body and size is not None and nbytes > size - body:
             raise CorruptError(
-                f"it is cut, or its member {name!r:.200} is: that should have {nbytes} bytes from byte {body} "
-                f"on, but the file has {size}"
+                f"it is cut, or its member {name!r:.200} is: that should have {nbytes} bytes from byte "
+                f"{body} on, but the file has {size}"
             )
         if not has_body and kind != _FOLDER and nbytes:
             raise CorruptError(f"its member {name!r:.200} is a link or a device of {nbytes} bytes")
