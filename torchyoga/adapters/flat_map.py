@@ -133,8 +133,8 @@ def _made(function: Callable[[Row], Iterable[Row]], row: Row, number: int, name:
         found = function(row)
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
             raise TypeError(
-                f"flat_map: {name_of(function)} returned a {type(found).__name__} for row {number} of {name}; "
-                "it must return or yield rows, as in `yield row`"
+                f"flat_map: {name_of(function)} returned a {type(found).__name__} for row {number} of "
+                f"{name}; it must return or yield rows, as in `yield row`"
             )
         yield from found
     except GeneratorExit:

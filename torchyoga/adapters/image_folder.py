@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import NotFoundError, SchemaError
+from ..reading.file_parts import FileParts, Names, Threads
+from ..reading.files_ref import FilesRef, Held, content_of
+from ..reading.left_out import LeftOut, check_share, refuse_many, told_of, warn_of
 from ..rows.column import Column
 from ..rows.meaning import PLAIN, Codec, Meaning
 from ..rows.node import Node
 from ..rows.schema import Schema
 from ..rows.types import Json
-from .file_parts import FileParts, Names, Threads
-from .files_ref import FilesRef, Held, content_of
-from .left_out import LeftOut, check_share, refuse_many, told_of, warn_of
 
 __all__ = ["IMAGES", "image_folder"]
 

@@ -12,7 +12,7 @@ from ..building.sources import BlockSource, RowSource, Source
 from ..reading.dataref import DataRef
 from ..rows.schema import Schema
 from ..views.flattened import flattened
-from . import files_ref, flat_map, python, ref, torch, webdataset
+from . import files, flat_map, python, ref, torch, webdataset
 from .arrays import from_arrays, is_arrays
 
 __all__ = ["dataset_and_source", "source_of"]
@@ -72,7 +72,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     if is_arrays(data):
         data = from_arrays(data)
     source = (
-        files_ref.source_of(data, schema)
+        files.source_of(data, schema)
         or webdataset.source_of(data)
         or flat_map.source_of(data, lambda inner: dataset_and_source(inner, num_workers)[1])
         or _of_framework(data, num_workers)

@@ -12,15 +12,15 @@ import numpy.typing as npt
 from ..building.sources import RowSource
 from ..files.regular import open_regular
 from ..reading.dataref import DataRef
+from ..reading.file_parts import Threads
+from ..reading.files_ref import FilesRef
+from ..reading.left_out import LeftOut, check_share, refuse_many, warn_of
 from ..rows.block import Rows
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from .file_parts import Threads
-from .files_ref import FilesRef
-from .left_out import LeftOut, check_share, refuse_many, warn_of
-from .shard_index import index_of, indexed
-from .shard_names import is_remote, shard_names
-from .shard_stream import ShardRows, Shards, parsed
+from ..shards.index import index_of, indexed
+from ..shards.names import is_remote, shard_names
+from ..shards.stream import ShardRows, Shards, parsed
 
 __all__ = ["source_of", "webdataset"]
 

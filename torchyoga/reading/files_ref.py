@@ -1,33 +1,29 @@
-"""Rows whose bytes lie in many files: a DataRef that reads them by threads, and a source that reads ahead."""
+"""Rows whose bytes lie in many files: a DataRef that reads them when they are wanted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ..building.sources import RowSource
 from ..order.by_file import equal_runs
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef
 from ..rows.block import Block, Rows
 from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Json, Row
+from .dataref import DataRef
 from .file_parts import FileParts, Names
 from .left_out import LeftOut
 
-__all__ = ["FilesRef", "FilesSource", "Held", "content_of", "source_of"]
+__all__ = ["FilesRef", "Held", "content_of"]
 
 Ints = npt.NDArray[np.int64]
-_PIECE_BYTES, _PIECE_ROWS = 4 * 2**20, 1024  # read at once while a version is built
-_PIECES_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -142,42 +138,3 @@ def content_of(schema: Schema, *parts: Array | Names | str) -> str:
             data = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
             found.update(data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
     return found.hexdigest()
-
-
-def source_of(data: object, schema: Schema | None = None) -> FilesSource | None:
-    """Rows that lie in files as a source; None for anything else.
-
-    Also None if the rows are to have another schema: then each is looked at, as in any other dataset.
-    """
-    if not isinstance(data, FilesRef) or schema not in (None, data.schema):
-        return None
-    return FilesSource(data)
-
-
-class FilesSource(RowSource):
-    """The rows of a FilesRef, in order; the next files are read while the last ones are written."""
-
-    seekable = True
-
-    def __init__(self, ref: FilesRef) -> None:
-        self.length = len(ref)
-        self.name = ref.held.name
-        self.schema = ref.schema
-        self.content = ref.fingerprint
-        self._ref = ref
-
-    def rows(self, start: int) -> Iterator[Row]:
-        """The rows from `start` on."""
-        assert self.length is not None
-        step = max(1, min(_PIECE_ROWS, _PIECE_BYTES // max(1, self._ref.row_bytes)))
-        begun: deque[Callable[[], Rows]] = deque()
-        for first in range(start, self.length, step):
-            begun.append(self._ref.begin(np.arange(first, min(first + step, self.length))))
-            if len(begun) > _PIECES_AHEAD:
-                yield from begun.popleft()().exact()
-        while begun:
-            yield from begun.popleft()().exact()
-
-    def row(self, number: int) -> Row:
-        """One row."""
-        return self._ref[number]

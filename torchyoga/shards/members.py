@@ -113,9 +113,9 @@ class _Header(NamedTuple):
 
 
 def _header(block: bytes, at: int) -> _Header:
-    total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
-    signed = total - 256 * sum(byte > 127 for byte in block[:148] + block[156:])  # as some old programs sum
-    if _number(block[148:156], at) not in (total, signed):
+    noted, total = _number(block[148:156], at), sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    # Some old programs summed signed bytes.
+    if noted != total and noted != total - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
         where = "it is not a tar archive" if at == 0 else f"it is damaged at byte {at}"
         raise CorruptError(f"{where}: a header there does not fit its checksum")
     name = _text(block[:100])
