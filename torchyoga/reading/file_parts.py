@@ -10,8 +10,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -139,7 +140,10 @@ class FileParts:
         out = self._pool.empty(int(ends[-1]))
         order = np.lexsort((self.offsets[rows], self.files[rows])) if len(rows) > 1 else np.zeros(1, np.int64)
         places = order[self.nbytes[rows][order] > 0]
-        places = self._read_while_quick(rows, places, ends, out)
+        try:
+            places = self._read_while_quick(rows, places, ends, out)
+        except Exception as error:  # comes when the rows are wanted: those before them may be good
+            return partial(_raised, error)
         if not len(places):
             return lambda: Data(out, ends)
         cuts = np.linspace(0, len(places), min(self.threads.count, len(places)) + 1).astype(np.int64)
@@ -210,6 +214,10 @@ def _offsets(lengths: Ints) -> Ints:
     found = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=found[1:])
     return found
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error
 
 
 def _awaited(begun: Sequence[Future[None]], data: Data) -> Data:
