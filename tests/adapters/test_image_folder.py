@@ -42,7 +42,7 @@ def write(root: Path, files: dict[str, bytes]) -> Path:
 
 def pets(root: Path, count: int = 30, padding: int = 0) -> Path:
     """A folder of three classes, some of the files deeper; with bytes behind each image."""
-    names = [f"{'cat dog eel'.split()[i % 3]}/{'deep/er/' * (i % 4 == 0)}{i:03}.jpg" for i in range(count)]
+    names = [f"{['cat', 'dog', 'eel'][i % 3]}/{'deep/er/' * (i % 4 == 0)}{i:03}.jpg" for i in range(count)]
     return write(root, {name: image(i) + bytes(padding) for i, name in enumerate(names)})
 
 
@@ -172,7 +172,7 @@ def test_bad_files_are_left_out_and_named(folder: Path) -> None:
     expected = {"cat/deep/er/000.jpg": "is empty", "dog/001.jpg": "does not begin as an image does"}
     if os.name != "nt":
         expected |= {"eel/zz.jpg": "is not a file", "eel/zzz.jpg": "is a link to nothing"}
-    with pytest.raises(CorruptError, match=r"4 of 32 files are bad.*'cat/deep/er/000\.jpg' is empty.*max_bad"):
+    with pytest.raises(CorruptError, match=r"4 of 32 files are bad.*'cat/deep/er/000\.jpg' is empty"):
         yoga.image_folder(folder)
     with pytest.warns(UserWarning, match=r"4 of 32 files are bad and left out"):
         ref = yoga.image_folder(folder, max_bad=0.2)

@@ -6,12 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..building.sources import BlockSource, PlacedSource, RowSource, Source
-from ..reading.dataref import DataRef
+from ..building.sources import PlacedSource, RowSource, Source
 from ..rows.block import Rows
 from ..rows.types import Json, Row
 from ..views.functions import name_of
-from .map_style import MapSource
 
 __all__ = ["FlatMapped", "flat_map", "source_of"]
 
@@ -59,13 +57,11 @@ def source_of(data: object, sources: Callable[[object], Source]) -> RowSource | 
 
     Args:
         data: anything.
-        sources: makes a source of any data.
+        sources: makes a source of any data, whose rows can begin anywhere if that is possible.
     """
     if not isinstance(data, FlatMapped):
         return None
     found = sources(data.data)
-    if isinstance(data.data, DataRef) and isinstance(found, BlockSource):
-        found = MapSource(data.data)  # whose rows can begin anywhere
     if isinstance(found, RowSource) and found.seekable and found.length is not None:
         return _Continued(found, data.function)
     return _Once(found, data.function)

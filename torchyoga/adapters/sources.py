@@ -74,7 +74,7 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
     source = (
         files.source_of(data, schema)
         or webdataset.source_of(data)
-        or flat_map.source_of(data, lambda inner: dataset_and_source(inner, num_workers)[1])
+        or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
         or _of_framework(data, num_workers)
     )
     if source is not None:
@@ -86,6 +86,14 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
         return source
     _refuse_no_dataset(data)
     return torch.source_of(data, num_workers) or python.source_of(data)
+
+
+def _by_number(data: object, num_workers: int) -> Source:
+    """A source of any data, whose rows can begin anywhere if the data has rows by number."""
+    _, source = dataset_and_source(data, num_workers)
+    if isinstance(source, ref.RefSource) and not source.ref.is_random:
+        return torch.source_of(source.ref, num_workers) or source
+    return source
 
 
 def _of_framework(data: object, num_workers: int) -> Source | None:

@@ -113,7 +113,11 @@ class _Header(NamedTuple):
 
 
 def _header(block: bytes, at: int) -> _Header:
-    noted, total = _number(block[148:156], at), sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    try:
+        noted = _number(block[148:156], at)
+    except CorruptError:
+        noted = -1
     # Some old programs summed signed bytes.
     if noted != total and noted != total - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
         where = "it is not a tar archive" if at == 0 else f"it is damaged at byte {at}"
