@@ -29,7 +29,7 @@ from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Json, Row
 from .readahead import ReadAhead, Translated
 from .stream import Stream
 
@@ -87,6 +87,10 @@ class _Told:
 # Columns, as arrays of many rows, to a bool for each row.
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
+_ARRAY_KINDS = frozenset(
+    {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
+)
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
@@ -320,6 +324,8 @@ class DataRef(ABC, Generic[RowT]):
 
     def order_by(self, name: str, descending: bool = False) -> DataRef[RowT]:
         """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
+
+        With `descending` the largest value comes first.
 
         The row numbers are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
 
@@ -559,6 +565,28 @@ class DataRef(ABC, Generic[RowT]):
         if np.ndim(index) == 0:
             return _exact(self.take(row_numbers([index], len(self))))[0]
         return _exact(self.take(row_numbers(index, len(self))))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """(N, ...) all rows, read thousands at once: `np.asarray(ref["label"])`, for numbers and times.
+
+        Rows of anything else become an array (N,) of objects.
+        """
+        if copy is False:
+            raise ValueError("the rows of a DataRef are not an array: they cannot be had without a copy")
+        schema, parts = self.schema, []
+        column = schema.columns[0] if schema is not None and schema.tree.kind == "leaf" else None
+        if column is None or column.shape is None or column.kind not in _ARRAY_KINDS or self.is_random:
+            found = np.empty(len(self), object)
+            for number, row in enumerate(self):
+                found[number] = row
+            return found if dtype is None else found.astype(dtype)
+        step = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, column.row_bytes)))
+        for start in range(0, len(self), step):
+            rows = self.take(np.arange(start, min(start + step, len(self))))
+            parts.append(np.array(block_of(rows, schema).data[0].values))  # whose memory is used again
+        parts = parts or [np.empty((0, *column.shape), column.storage)]
+        whole: Array = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def __getitems__(self, indices: Sequence[int] | _Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""
