@@ -38,7 +38,9 @@ def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def test_every_line_for_a_kind_of_data_is_run() -> None:
     """The table in docs/data.md: each line is in a block that runs, there or in the page that it links to."""
-    table = re.findall(r"^\| (?!your|anything)[^|]+ \| `([^`]+)`(.*) \|$", DATA_PAGE.read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| (?!your|anything)[^|]+ \| `([^`]+)`(.*) \|$", DATA_PAGE.read_text(), re.MULTILINE
+    )
     assert len(table) > 12
     for line, more in table:
         pages = [DATA_PAGE.parent / name for name in re.findall(r"\((\w+\.md)#", more)] or [DATA_PAGE]

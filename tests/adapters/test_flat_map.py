@@ -198,6 +198,49 @@ def test_a_build_of_other_rows_starts_over(
     assert "starting over, the interrupted build cannot be continued" in caplog.text
 
 
+def test_an_interruption_after_starting_over_continues(
+    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    files_of(3)
+    storage, stop, plus = yoga.Storage(tmp_path), 33, 0
+
+    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for number, chunk in enumerate(chunks(document)):
+            if document["id"] == stop and number == 1:
+                raise ConnectionError("offline")
+            yield {**chunk, "start": chunk["start"] + plus * (chunk["id"] > 20)}
+
+    for stop, plus in ((33, 0), (23, 1), (37, 1)):  # noqa: B007  # what `broken` sees
+        with pytest.raises(ConnectionError):
+            storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1")
+    stop = -1
+    expected = [chunk for document in DOCUMENTS for chunk in broken(document)]
+    assert list(storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1")) == expected
+    for stop in (23, 37):
+        done = sum(chunk["id"] < stop for chunk in CHUNKS) + 1
+        assert f"continuing an interrupted build at row {done}" in caplog.text
+
+
+def test_a_row_that_gives_fewer_rows_now_takes_none_of_the_next(tmp_path: Path) -> None:
+    storage, is_broken = yoga.Storage(tmp_path), True
+
+    def broken(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for number, chunk in enumerate(chunks(document)):
+            if document["id"] == 15 and number == 2:
+                if is_broken:
+                    raise ConnectionError("offline")
+                return
+            if is_broken or document["id"] != 15:
+                yield chunk
+
+    with pytest.raises(ConnectionError):
+        storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1")
+    is_broken = False
+    found = list(storage.submit(yoga.flat_map(DOCUMENTS, broken), "x", "1"))
+    assert found == [chunk for chunk in CHUNKS if chunk["id"] != 15 or chunk["start"] < 8]
+
+
 def test_shorter_data_starts_over(tmp_path: Path, files_of: Callable[[int], None]) -> None:
     files_of(1)
     storage, documents = yoga.Storage(tmp_path), [{**document} for document in DOCUMENTS]

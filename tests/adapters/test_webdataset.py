@@ -165,7 +165,7 @@ def test_missing_members_are_none(tmp_path: Path) -> None:
     assert built.schema == ref.schema
     with pytest.raises(SchemaError, match=r"no sample has 'png'; the samples have jpg, cls, seg\.json"):
         yoga.webdataset(tmp_path, columns=["png"])
-    assert list(yoga.webdataset(tmp_path, columns=["cls"])[3]) == ["__key__", "cls"]
+    assert list(yoga.webdataset(tmp_path, columns=["cls", "__key__"])[3]) == ["__key__", "cls"]
 
 
 def test_values_are_parsed_by_choice(shards: Path, tmp_path: Path) -> None:
@@ -258,26 +258,45 @@ def test_builds_of_compressed_shards_continue(
 
 
 def test_a_build_in_the_middle_of_a_shard_continues(
-    shards: Path, tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "torchyoga")
     files_of(3)
-    compressed(shards)
-    broken = True
+    for shard in range(3):
+        members = [(f"{shard}/{n:03}.cls", b"%d" % (100 * shard + n)) for n in range(20)]
+        (tmp_path / f"{shard}.tar.gz").write_bytes(tar(members, mode="w:gz"))
+    ref = yoga.webdataset(tmp_path, parse={"cls": lambda data: read(data)})
+    broken, done = b"", 0
 
     def read(data: bytes) -> int:
-        if broken and calls.append(data) is None and len(calls) > 33:  # type: ignore[func-returns-value]
+        if data == broken:
             raise ValueError("today not")
         return int(data)
 
-    calls: list[bytes] = []
     storage = yoga.Storage(tmp_path / "storage")
-    ref = yoga.webdataset(shards, parse={"cls": read})
-    with pytest.raises(CorruptError, match="'train/01013', on b'13': ValueError"):
-        storage.submit(ref, "x", "1")
-    broken = False
-    assert list(storage.submit(ref, "x", "1")) == [{**row, "cls": int(row["cls"])} for row in ROWS]  # type: ignore[call-overload]
-    assert "continuing an interrupted build at row 33" in caplog.text
+    for broken, done in ((b"113", 33), (b"117", 37), (b"201", 41)):  # noqa: B007  # what `read` sees
+        with pytest.raises(CorruptError, match=rf"on b'{broken.decode()}': ValueError"):
+            storage.submit(ref, "x", "1")
+    broken = b""
+    assert [row["cls"] for row in storage.submit(ref, "x", "1")] == [
+        100 * shard + n for shard in range(3) for n in range(20)
+    ]
+    assert "starting over" not in caplog.text
+    for done in (33, 37, 41):
+        assert f"continuing an interrupted build at row {done}" in caplog.text
+    # Other rows than those of the files: from the beginning, and its own interruption continues again.
+    broken = b"117"
+    with pytest.raises(CorruptError):
+        storage.submit(ref, "x", "2")
+    plus, broken = 1, b"119"
+    changed = yoga.webdataset(tmp_path, parse={"cls": lambda data: read(data) + plus})
+    with pytest.raises(CorruptError):
+        storage.submit(changed, "x", "2")
+    assert "starting over" in caplog.text
+    broken = b""
+    found = [row["cls"] for row in storage.submit(changed, "x", "2")]
+    assert found == [100 * shard + n + 1 for shard in range(3) for n in range(20)]
+    assert "continuing an interrupted build at row 39" in caplog.text
 
 
 def test_samples_with_more_members_than_the_first(tmp_path: Path) -> None:
@@ -419,6 +438,10 @@ FORGED = {
     "a record of length 0": (
         WHOLE + tar([(member("p", 12, type=b"x"), b"0 path=xyz\n\n")]),
         "not a record of a PAX header",
+    ),
+    "something far behind it": (
+        tar([("0.x", b"0"), ("a.x", b"1")]) + bytes(2**18) + b"1",
+        "perhaps another archive",
     ),
     "another archive behind it": (
         tar([("0.x", b"0"), ("a.x", b"1")]) + tar([("b.x", b"1")]),

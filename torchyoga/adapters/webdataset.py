@@ -20,6 +20,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..shards.index import index_of, indexed
 from ..shards.names import is_remote, shard_names
+from ..shards.samples import KEY
 from ..shards.stream import ShardRows, Shards, parsed
 
 __all__ = ["source_of", "webdataset"]
@@ -82,9 +83,8 @@ def webdataset(
     if isinstance(columns, str):
         raise ValueError(f"columns={columns!r} must be a list of extensions")
     names = shard_names(urls, options)
-    shards = Shards(
-        names, None if columns is None else (*columns,), dict(parse or {}), share, threads, options
-    )
+    wanted = None if columns is None else tuple(name for name in columns if name != KEY)
+    shards = Shards(names, wanted, dict(parse or {}), share, threads, options)
     if any(is_remote(name) or _is_compressed(name) for name in names):
         return _Streamed(shards)
     indices = pool.map(index_of, names)
