@@ -42,11 +42,16 @@ class RefSource(BlockSource):
         self.length = len(ref)
         self.schema = schema
         self.name = type(ref).__name__
-        self.ref = ref
+        self._ref = ref
+
+    @property
+    def ref(self) -> DataRef:
+        """The DataRef."""
+        return self._ref
 
     def blocks(self, nbytes: int) -> Iterator[Block]:
         """All rows; some of them show how many make a block."""
-        length = len(self.ref)
+        length = len(self._ref)
         if not length:
             return
         some = np.unique(np.linspace(0, length - 1, min(_SAMPLE, length)).astype(np.int64))
@@ -57,11 +62,11 @@ class RefSource(BlockSource):
 
     def differ(self) -> bool:
         """True if rows would be others in the next epoch, as the first, middle and last one show."""
-        if not self.ref.is_random or not len(self.ref):
+        if not self._ref.is_random or not len(self._ref):
             return False
-        numbers = distinct(np.array([0, len(self.ref) // 2, len(self.ref) - 1]))
-        one, other = (block_of(in_epoch(self.ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
+        numbers = distinct(np.array([0, len(self._ref) // 2, len(self._ref) - 1]))
+        one, other = (block_of(in_epoch(self._ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
         return not equal_blocks(one, other, range(len(numbers)))
 
     def _block(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
-        return block_of(in_epoch(self.ref, 0, 0).take(numbers), self.schema)
+        return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)
