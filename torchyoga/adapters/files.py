@@ -38,7 +38,7 @@ class FilesSource(RowSource):
         self.length = len(ref)
         self.name = ref.held.name
         self.schema = ref.schema
-        self.content = ref.fingerprint
+        self.fingerprint = ref.fingerprint
         self._ref = ref
 
     def rows(self, start: int) -> Iterator[Row]:

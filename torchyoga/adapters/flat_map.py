@@ -90,7 +90,7 @@ class _Continued(PlacedSource):
 
     def __init__(self, source: RowSource, function: Callable[[Row], Iterable[Row]]) -> None:
         self.name = f"{name_of(function)} of {source.length} rows of {source.name}"
-        self.content = source.content
+        self.fingerprint = source.fingerprint
         self._source, self._function = source, function
         self._begun: list[tuple[int, int]] = []  # the first row that was made of each row, and the row
 

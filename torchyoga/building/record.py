@@ -64,8 +64,8 @@ class Record:
         """A record beside the files of `staging`; `options`, plain data, must be the same to continue."""
         self._staging, self._source = staging, source
         self._signature = [source.name, source.length, *options, function.code if function else None]
-        if source.content is not None:
-            self._signature.append(source.content)
+        if source.fingerprint is not None:
+            self._signature.append(source.fingerprint)
         self._function, self._differing = function, differing
         self._noted: Json | None = None
         self._places: dict[str, Json] = {}  # where the source goes on behind a file, by the file's name
@@ -130,7 +130,7 @@ class Record:
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        self._compare(reader, asked)
+        self._compare(reader, self._source, asked)
         place = self._places[files[-1].name] if placed and files else None
         return Kept(found["token"], reader, bool(found["learned"]), place)
 
@@ -146,12 +146,12 @@ class Record:
             if names:
                 raise ValueError(f"it was made with another {' and another '.join(names)}")
 
-    def _compare(self, reader: Reader, asked: _Asked) -> None:
+    def _compare(self, reader: Reader, source: RowSource, asked: _Asked) -> None:
         """Raises ValueError if some of the kept rows differ from what the source gives now."""
-        row, numbers = self._source.row, sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
-        if isinstance(self._source, PlacedSource):  # whose rows can only be read where a file begins
+        row, numbers = source.row, sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
+        if isinstance(source, PlacedSource):  # whose rows can only be read where a file begins
             places = self._starts(reader.files)
-            row, numbers = partial(_row_at, self._source, places), _some(list(places))
+            row, numbers = partial(_row_at, source, places), _some(list(places))
 
         def read(numbers: list[int]) -> Block:
             collector = Collector(reader.schema)

@@ -20,14 +20,14 @@ class RowSource(ABC):
         seekable: True if `rows(start)` can begin anywhere at no cost, so that a build can be continued.
         name: what the source is, for messages.
         schema: what every row looks like, where the source says it; else the first rows show it.
-        content: a name for what the rows hold, where there is one: a build of other content is not continued.
+        fingerprint: a name for the content, where there is one; a build of other content is not continued.
     """
 
     length: int | None = None
     seekable: bool = False
     name: str = "the source"
     schema: Schema | None = None
-    content: str | None = None
+    fingerprint: str | None = None
 
     @abstractmethod
     def rows(self, start: int) -> Iterator[Row]:

@@ -69,7 +69,7 @@ class ShardRows(PlacedSource):
     def __init__(self, shards: Shards) -> None:
         self.name = shards.title
         about = repr((*shards.names, shards.columns, sorted(shards.parse)))
-        self.content = hashlib.blake2b(about.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self.fingerprint = hashlib.blake2b(about.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self._shards = shards
         self._begun: list[tuple[int, Json]] = []  # the first row of each shard, and what was known there
 
