@@ -32,7 +32,6 @@ HOUSE = [
     "views",
     "stores",
     "building",
-    "shards",
     "sampling",
     "loading",
     "adapters",
@@ -57,7 +56,6 @@ NEVER = {
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
-    "shards": {"torch"},
     "reading.file_parts": {"torch", "mmap"},
     "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.mirror"},
     "storage": {"torch", "numpy"},
@@ -81,6 +79,7 @@ PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
     # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
+    ("adapters.webdataset", "adapters.shard_stream"),
 }
 MOST_ENTRIES = 25  # in a folder
 MOST_ANY = 10  # in annotations, of 1,000 lines of code

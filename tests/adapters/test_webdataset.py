@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader as TorchLoader
 
 import torchyoga as yoga
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
-from torchyoga.shards.members import members
+from torchyoga.files.tar_members import members
 from torchyoga.testing import check_dataref, check_resume, check_source, check_view
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from ..building.sources import RowSource
 from ..files.regular import open_regular
+from ..files.shard_names import is_remote, shard_names
+from ..files.tar_samples import KEY
 from ..reading.dataref import DataRef
 from ..reading.file_parts import Threads
 from ..reading.files_ref import FilesRef
 from ..reading.left_out import LeftOut, check_share, refuse_many, warn_of
+from ..reading.shard_index import index_of, indexed
 from ..rows.block import Rows
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
-from ..shards.index import index_of, indexed
-from ..shards.names import is_remote, shard_names
-from ..shards.samples import KEY
-from ..shards.stream import ShardRows, Shards, parsed
+from .shard_stream import ShardRows, Shards, parsed
 
 __all__ = ["source_of", "webdataset"]
 

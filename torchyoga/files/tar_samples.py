@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import CorruptError
-from .members import Member
+from .tar_members import Member
 
 __all__ = ["KEY", "Sample", "divided", "samples"]
 

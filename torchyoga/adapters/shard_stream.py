@@ -17,11 +17,11 @@ from typing import IO, Any, NamedTuple
 from ..building.sources import PlacedSource
 from ..errors import CorruptError, SchemaError
 from ..files.regular import open_regular
+from ..files.shard_names import is_remote
+from ..files.tar_members import Member, members
+from ..files.tar_samples import KEY, Sample, divided, samples
 from ..reading.left_out import LeftOut, refuse_many, warn_of
 from ..rows.types import Json, Row
-from .members import Member, members
-from .names import is_remote
-from .samples import KEY, Sample, divided, samples
 
 __all__ = ["ShardRows", "Shards"]
 

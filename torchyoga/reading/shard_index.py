@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from ..errors import CorruptError, SchemaError
 from ..files.regular import open_regular
-from ..reading.file_parts import FileParts, Names, Threads
-from ..reading.files_ref import FilesRef, Held, content_of
-from ..reading.left_out import LeftOut, told_of
+from ..files.tar_members import Member, members
+from ..files.tar_samples import KEY, samples
 from ..rows.column import Column
 from ..rows.meaning import PLAIN, Codec, Meaning
 from ..rows.node import Node, leaf_names
 from ..rows.schema import Schema
 from ..rows.types import Array
-from .members import Member, members
-from .samples import KEY, samples
+from .file_parts import FileParts, Names, Threads
+from .files_ref import FilesRef, Held, content_of
+from .left_out import LeftOut, told_of
 
 __all__ = ["FORMATS", "Index", "index_of", "indexed"]
 
