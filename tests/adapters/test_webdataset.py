@@ -142,6 +142,21 @@ def test_formats_and_long_names(tmp_path: Path, format: str) -> None:
     assert [row["txt"] for row in ref] == list(data.values())
 
 
+def test_headers_for_all_members_that_only_comment(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", pax_headers={"comment": "of git archive"}) as archive:
+        archive.addfile(member("a.x", 3), io.BytesIO(b"abc"))
+    assert list(yoga.webdataset(tmp_path)) == [{"__key__": "a", "x": b"abc"}]
+
+
+def test_large_sizes_as_gnu_writes_them(tmp_path: Path) -> None:
+    data = bytearray(tar([("a.x", b"abc"), ("b.x", b"de")], "gnu"))
+    data[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    (tmp_path / "x.tar").write_bytes(data)
+    assert [row["x"] for row in yoga.webdataset(tmp_path)] == [b"abc", b"de"]
+
+
 def test_what_belongs_to_no_sample_is_ignored(tmp_path: Path) -> None:
     folder = member("train", type=tarfile.DIRTYPE)
     files: list[Any] = [(folder, b""), ("README", b"x"), ("train/.hidden", b"x"), ("__meta__.json", b"x")]

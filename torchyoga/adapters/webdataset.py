@@ -41,7 +41,8 @@ def webdataset(
     """The samples of tar shards as a DataRef, or as something to submit to a storage.
 
     Members in sequence that differ only in their extension are a sample: `0017.jpg` and `0017.cls` become the
-    row `{"__key__": "0017", "jpg": bytes, "cls": bytes}`. A member that some samples lack is None there.
+    row `{"__key__": "0017", "jpg": bytes, "cls": bytes}`. A member that some samples lack is None there. The
+    schema says for decoders what the extensions of images say.
 
     Shards of this machine that are not compressed are indexed when they are opened, by reading their headers,
     and then are a dataset like any other: rows by number, shuffled, sharded, resumed. Shards behind URLs, and
