@@ -244,6 +244,44 @@ def test_shards_behind_urls(shards: Path, tmp_path: Path) -> None:
         memory.rm("/wds", recursive=True)
 
 
+class Unsteady(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Files of this machine, whose last shard breaks off as a connection does."""
+
+    protocol = "unsteady"
+    breaks = True
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        data = Path(path).read_bytes()
+        return Breaking(data) if self.breaks and "002" in path else io.BytesIO(data)
+
+
+class Breaking(io.BytesIO):
+    """Bytes, half of which come."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() > len(self.getvalue()) // 2:
+            raise EOFError("0 bytes read, more expected")
+        return super().read(100)
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_connection_that_breaks_off_is_no_cut_shard(
+    shards: Path, tmp_path: Path, is_compressed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    if is_compressed:
+        compressed(shards)
+    fsspec.register_implementation("unsteady", Unsteady, clobber=True)
+    storage, names = yoga.Storage(tmp_path / "storage"), sorted(shards.iterdir())
+    ref = yoga.webdataset([f"unsteady://{name}" for name in names], max_bad=1)
+    Unsteady.breaks = True
+    with pytest.raises(OSError, match="the connection has ended early: 0 bytes read"):
+        storage.submit(ref, "x", "1")
+    Unsteady.breaks = False
+    assert list(storage.submit(ref, "x", "1")) == ROWS
+    assert "continuing an interrupted build at row" in caplog.text
+
+
 @pytest.mark.parametrize("rows_per_file", [7, 1000])
 def test_builds_of_compressed_shards_continue(
     shards: Path,

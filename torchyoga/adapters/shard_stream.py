@@ -27,7 +27,7 @@ __all__ = ["ShardRows", "Shards"]
 
 _PIECE_BYTES, _PIECE_SAMPLES, _PIECES = 2**21, 256, 4  # read ahead of a shard: four pieces of 2 MiB
 _SKIPPED = 2**20  # bytes at once
-_LARGEST = 2**31  # bytes of a member that is read as a stream
+_LARGEST = 2**30  # bytes of a member that is read as a stream
 _SURE = 1000  # samples, before which a share of bad ones says little
 _PATIENCE = 1.0  # seconds between two checks that the other thread is alive
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -141,7 +141,7 @@ def parsed(row: Row, parse: Mapping[str, Callable[[bytes], object]], shard: str)
         if value is None:
             continue
         try:
-            row[name] = value.decode() if function is str else function(value)
+            row[name] = function(value, "utf-8") if function is str and name != KEY else function(value)
         except Exception as error:
             raise CorruptError(
                 f"{shard}: parse[{name!r}] failed for the sample {row[KEY]!r:.100}, on {value[:40]!r}: "
@@ -279,13 +279,11 @@ class _Forward:
     """A file that is read once, from its beginning to its end; decompressed if it is gzip's."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._head = b""
-        self._file: IO[bytes] | gzip.GzipFile = file
         self._at = 0
-        self._head = file.read(2)
-        if self._head == b"\x1f\x8b":
-            whole = io.BufferedReader(_Joined(self._head, file), _SKIPPED)
-            self._file, self._head = gzip.GzipFile(fileobj=whole, mode="rb"), b""
+        head = file.read(2)
+        self._file: io.RawIOBase | gzip.GzipFile = _Joined(head, file)
+        if head == b"\x1f\x8b":
+            self._file = gzip.GzipFile(fileobj=io.BufferedReader(self._file, _SKIPPED), mode="rb")
 
     def samples(self, columns: Sequence[str] | None) -> Iterator[Sample[bytes]]:
         """The samples, with the bytes of these columns."""
@@ -317,9 +315,7 @@ class _Forward:
         return b"".join(parts)
 
     def _some(self, count: int) -> bytes:
-        found = self._head[:count]
-        self._head = self._head[count:]
-        found = found or self._file.read(min(count, _SKIPPED))
+        found = self._file.read(min(count, _SKIPPED)) or b""
         self._at += len(found)
         return found
 
@@ -336,6 +332,9 @@ class _Joined(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = len(buffer)
         found, self._head = self._head[:count], self._head[count:]
-        found = found or self._file.read(count)
+        try:
+            found = found or self._file.read(count)
+        except EOFError as error:  # of a connection; of gzip, it says that the file is cut
+            raise OSError(f"the connection has ended early: {error}") from error
         buffer[: len(found)] = found
         return len(found)
