@@ -9,6 +9,10 @@ from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
 from .adapters.webdataset import webdataset
 from .caching.kept import kept_where
+from .coding.decoded import decoded
+from .coding.decoders import audio, image, text
+from .coding.encoders import flac, jpeg, png, zstd
+from .coding.libraries import codecs
 from .loading.device import to_device
 from .loading.loader import DataLoader
 from .order.proof import prove
@@ -37,23 +41,31 @@ __all__ = [
     "ShuffleQuality",
     "Storage",
     "Stream",
+    "audio",
+    "codecs",
     "concat",
     "errors",
+    "flac",
     "flat_map",
     "from_arrays",
     "from_hdf5",
     "from_lmdb",
+    "image",
     "image_folder",
     "jagged",
+    "jpeg",
     "padded",
+    "png",
     "prove",
     "shuffle_quality",
+    "text",
     "to_device",
     "webdataset",
+    "zstd",
 ]
 
 
-provide_views(Makers(kept_where))
+provide_views(Makers(kept_where, decoded))
 
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec
 
@@ -19,6 +20,8 @@ from .caching.cacheable import Cacheable
 from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
+from .coding.encoders import Encoder
+from .coding.encoding import EncodedSource, check_codecs
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
@@ -137,6 +140,7 @@ class Storage:
         format: str | None = None,
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
+        codecs: Mapping[str, Encoder] | None = None,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -159,6 +163,8 @@ class Storage:
             info: JSON data to keep with the rows, up to 1 MiB, which comes back as `DataRef.info`. Unless it
                 has the same names, the source's `classes`, `class_to_idx` and `features` are added, or all
                 of the `info` of a DataRef.
+            codecs: by name of a column, how its values are encoded: `yoga.jpeg()`, `png()`, `zstd()` or
+                `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -179,7 +185,7 @@ class Storage:
         """
         if not overwrite:
             self._store.refuse_existing(id, version)
-        options = self._options(schema, max_rows, progress, format, compression, info)
+        options = self._options(schema, max_rows, progress, format, compression, info, codecs)
         with self._lock(id, version):
             if not overwrite:
                 self._store.refuse_existing(id, version)
@@ -229,6 +235,7 @@ class Storage:
         format: str | None = None,
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
+        codecs: Mapping[str, Encoder] | None = None,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
@@ -250,6 +257,7 @@ class Storage:
             format: as in `submit`.
             compression: as in `submit`.
             info: as in `submit`; one dict for all versions, copied when the function is decorated.
+            codecs: as in `submit`.
 
         Raises:
             ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
@@ -269,7 +277,7 @@ class Storage:
             Traceback (most recent call last):
             torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
-        options = self._options(schema, max_rows, progress, format, compression, info)
+        options = self._options(schema, max_rows, progress, format, compression, info, codecs)
         cacheable = Cacheable(self._store, self._lock, options, num_workers, stale)
 
         def decorate(function: Callable[P, object]) -> Callable[P, DataRef]:
@@ -429,10 +437,11 @@ class Storage:
         format: str | None,
         compression: str | None,
         info: Mapping[str, object] | None = None,
+        codecs: Mapping[str, Encoder] | None = None,
     ) -> BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
         format_named(format, compression)
-        return BuildOptions(
-            format, compression, schema, max_rows, progress, info={} if info is None else plain(info)
-        )
+        encode = partial(EncodedSource, codecs=check_codecs(codecs)) if codecs else None
+        kept = {} if info is None else plain(info)
+        return BuildOptions(format, compression, schema, max_rows, progress, info=kept, encode=encode)

@@ -56,6 +56,7 @@ class BuildOptions:
             continued.
         differing: takes the recorded function of an interrupted build, and returns the arguments that
             differed; if there are any, the build is not continued. None if there are no arguments.
+        encode: makes a source whose values are encoded of a source; None to keep values as they are.
         before_publishing: called when all rows have been read; an exception from it ends the build.
     """
 
@@ -69,6 +70,7 @@ class BuildOptions:
     info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
+    encode: Callable[[Source], RowSource] | None = None
     before_publishing: Callable[[], None] | None = None
 
 
@@ -143,9 +145,11 @@ class _Build:
         self._given = options.schema or (source.schema if isinstance(source, RowSource) else None)
         if isinstance(source, RowSource) and (source.seekable or isinstance(source, PlacedSource)):
             schema = self._given.to_json() if self._given else None
-            like = [options.format, options.compression, schema]
+            like: list[object] = [options.format, options.compression, schema]
+            like += [] if source.pin is None else [source.pin]
             self._record = Record(staging, source, like, options.function, options.differing)
-        self._collector = Collector(self._given)
+        self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
+        self._collector = Collector(self._given, self._meanings)
         self._output: Output | None = None
         self._learned = True
         self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
@@ -256,7 +260,7 @@ class _Build:
             files, self.token = list(kept.reader.files), kept.token
             self._collector = Collector(kept.reader.schema)
         else:
-            collector = Collector(self._given)
+            collector = Collector(self._given, self._meanings)
             for number, row in enumerate(Rows(kept.reader.take(np.arange(kept.reader.num_rows))).exact()):
                 collector.add(row, number)
             self._collector = collector

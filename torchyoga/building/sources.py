@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..rows.block import Block
+from ..rows.meaning import Meaning
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 
@@ -28,6 +29,16 @@ class RowSource(ABC):
     name: str = "the source"
     schema: Schema | None = None
     fingerprint: str | None = None
+
+    @property
+    def meanings(self) -> Mapping[str, Meaning]:
+        """What the values of columns stand for, by name; asked for after the first rows were given."""
+        return {}
+
+    @property
+    def pin(self) -> object:
+        """Plain data that must be the same for a build to be continued; None if there is nothing."""
+        return None
 
     @abstractmethod
     def rows(self, start: int) -> Iterator[Row]:

@@ -53,6 +53,8 @@ def submitted(
         source = Watched(source)
     if isinstance(source, (Watched, BlockSource)):
         options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
+    if options.encode is not None:
+        source = options.encode(source)
     return ref_of(store, build(source, store, id, version, options, replaces))
 
 

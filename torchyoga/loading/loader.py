@@ -19,6 +19,7 @@ from ..order.saved import Saved
 from ..order.shard import Remainder
 from ..process.seeding import ROW_SEEDS_VERSION
 from ..process.warned import warn_user
+from ..reading.dataref import DataRef
 from ..rows.collate import is_ours
 from ..rows.types import Collate, Index, MapStyle, Row
 from ..sampling.indices import Indices
@@ -190,6 +191,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
             indices.cursor.needs_seed = True
             if not indices.may_repeat:
                 indices.cursor.extra["row_seeds"] = ROW_SEEDS_VERSION
+        if isinstance(dataset, DataRef) and dataset.libraries:
+            indices.cursor.extra["libraries"] = ", ".join(sorted(dataset.libraries))
         shown = choice.batch_sampler_to_show(indices, is_seeded)
         if shown is not None:
             self.__dict__["batch_sampler"] = shown
@@ -284,6 +287,12 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
                 `strict=False` takes its epoch and position nevertheless.
         """
         super().load_state_dict(state, strict)
+        own, other = self._indices.cursor.extra.get("libraries"), state.get("libraries")
+        if own is not None and other is not None and own != other:
+            warn_user(
+                f"the state is of rows that were decoded by {other!s:.200}, here it is {own!s:.200}: decoded "
+                "values may differ in the last bits"
+            )
         if "row_seeds" in self._indices.cursor.extra and not self._has_warned:
             found = state.get("row_seeds", 1 if state["version"] == 1 else ROW_SEEDS_VERSION)
             if found != ROW_SEEDS_VERSION:

@@ -127,6 +127,10 @@ class _Views(Protocol):
 
     def masked(self, ref: DataRef, names: Sequence[str] | None) -> DataRef: ...
 
+    def decoded(
+        self, ref: DataRef, decoders: Mapping[str, Any] | None, threads: int | None, /
+    ) -> DataRef: ...
+
     def windows(
         self,
         ref: DataRef,
@@ -236,6 +240,14 @@ class DataRef(ABC, Generic[RowT]):
             seed_all(seed)
             found += _exact(self.take(np.array([row])))
         return found
+
+    @property
+    def libraries(self) -> list[str]:
+        """What rows are decoded by, and its version, where another may give other values."""
+        below = getattr(self, "sources", [getattr(self, "whole", None)])
+        return list(
+            dict.fromkeys(name for one in below if isinstance(one, DataRef) for name in one.libraries)
+        )
 
     def in_epoch(self, epoch: int) -> DataRef[RowT]:
         """The dataset as it is in an epoch: itself, unless what its rows hold depends on the epoch.
@@ -456,6 +468,31 @@ class DataRef(ABC, Generic[RowT]):
             [{'age': 40, 'age_is_valid': True}, {'age': 0, 'age_is_valid': False}]
         """
         return _views().masked(self, names)
+
+    def decoded(self, decoders: Mapping[str, Any] | None = None, threads: int | None = None) -> DataRef:
+        """The same rows with encoded columns decoded, whenever they are read.
+
+        Args:
+            decoders: by name of a column of bytes, `yoga.image(...)`, `yoga.text()` or `yoga.audio()`. By
+                default all columns that were encoded by `codecs=` come back as they were: images in their
+                own size, as arrays (H, W, 3).
+            threads: how many decode; by default one for each core, and one in a loader's worker processes.
+
+        Random parts and mirrors follow from (seed, epoch, row), as `draw` in `map_batches`.
+
+        Raises:
+            KeyError: there is no such column.
+            SchemaError: a column does not hold bytes.
+            CorruptError: when read: a value cannot be decoded; says which row and column.
+
+        Example:
+            >>> images = [{"image": np.full((40, 60, 3), n, np.uint8)} for n in range(4)]
+            >>> ref = storage.submit(images, "photos-kept", "1", codecs={"image": yoga.jpeg(quality=90)})
+            >>> small = ref.decoded({"image": yoga.image(size=32, crop="random", layout="chw")})
+            >>> next(iter(yoga.DataLoader(small, 4)))["image"].shape
+            torch.Size([4, 3, 32, 32])
+        """
+        return _views().decoded(self, decoders, threads)
 
     def windows(
         self,

@@ -7,7 +7,8 @@ a whole block. Any row that is not as expected goes the long way, which converts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from .data import Data
 from .encoding import Blank, filled, leaves_like, look_of
 from .leaf import Leaf, encode
 from .learning import Learner
+from .meaning import Meaning
 from .node import Node
 from .schema import Schema
 from .types import Array, Row
@@ -39,12 +41,17 @@ _PYTHON_TYPES = {"int": int, "float": float, "bool": bool, "complex": complex}
 class Collector:
     """Gathers rows into a block; learns the schema from the first rows unless it is given.
 
+    `meanings` says, when it is learned, what the values of columns stand for.
+
     A column is ragged if the rows of the first block differ in shape. Whoever is interrupted in a call, as by
     Ctrl-C, may still take the rows that are whole, and add no more.
     """
 
-    def __init__(self, schema: Schema | None = None) -> None:
+    def __init__(
+        self, schema: Schema | None = None, meanings: Callable[[], Mapping[str, Meaning]] | None = None
+    ) -> None:
         self.schema = schema
+        self._meanings = meanings
         self.nbytes = 0
         self._first = Learner()  # of the rows before there is a schema
         self._pool = BufferPool(_KEPT_BYTES)
@@ -127,6 +134,9 @@ class Collector:
         """The block of all rows added since the last call; at least one."""
         if self.schema is None:
             tree, learned, first = self._first.learned()
+            if self._meanings is not None:
+                known = self._meanings()
+                learned = tuple(replace(one, meaning=known.get(one.name, one.meaning)) for one in learned)
             schema = Schema(tree, learned)
             columns = [_Values(column, self._pool) for column in schema.columns]
             for place, leaves in enumerate(first):

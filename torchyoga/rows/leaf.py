@@ -258,11 +258,11 @@ def _advice(value: Row) -> str:
         return "array subclasses lose their meaning: keep .data and .mask as two arrays"
     if isinstance(value, np.ndarray):
         return "array subclasses lose their meaning: use numpy.asarray"
-    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        return "turn it into an array with numpy.asarray"
     modules = {cls.__module__.partition(".")[0] for cls in type(value).__mro__}
     if "PIL" in modules:
         return "keep it encoded, codecs={'<its column>': yoga.png()}, or its pixels, numpy.asarray(image)"
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return "turn it into an array with numpy.asarray"
     if hasattr(value, "__fspath__"):
         return "keep the path as text, str(path), or what the file holds, path.read_bytes()"
     if is_dataclass(value):

@@ -25,6 +25,9 @@ class Codec:
     name: str
     parameters: tuple[tuple[str, str | int | float | bool], ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", tuple(sorted(self.parameters)))  # as they are read back
+
     def to_json(self) -> Json:
         """Plain data for a manifest."""
         return {"name": self.name, **({"parameters": dict(self.parameters)} if self.parameters else {})}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..reading.dataref import Condition, DataRef, RowView, WhenStale
 from ..rows.schema import Schema
@@ -18,6 +19,7 @@ from .windows import windows
 
 __all__ = ["Makers"]
 
+_Decode = Callable[[DataRef, Mapping[str, Any] | None, int | None], DataRef]
 _Keep = Callable[[DataRef, str | Sequence[str], Condition, str, WhenStale], RowView]
 
 
@@ -27,10 +29,12 @@ class Makers:
     Args:
         kept_where: as `where`, with a name under which the selection is kept; it needs the stores, which are
             in a room above.
+        decoded: the view of decoded columns, which is a room of its own, too.
     """
 
-    def __init__(self, kept_where: _Keep) -> None:
+    def __init__(self, kept_where: _Keep, decoded: _Decode) -> None:
         self.kept_where = kept_where
+        self.decoded = decoded
 
     where = staticmethod(where)
     select = staticmethod(select)

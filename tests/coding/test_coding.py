@@ -1,0 +1,549 @@
+"""Values are encoded on the way in, and come back as any decoder gives them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+import zlib
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+import torchyoga as yoga
+from torchyoga.coding import libraries, pictures
+from torchyoga.coding.boxes import middle, random_parts
+from torchyoga.errors import CorruptError, SchemaError
+from torchyoga.testing import assert_rows_equal
+from torchyoga.views.draw import Draw
+
+CHINA: npt.NDArray[np.uint8] = np.array(load_sample_image("china.jpg"))[:120, :161]  # of odd width
+
+
+def file_of(image: Any, format: str = "JPEG", **options: Any) -> bytes:
+    image = image if isinstance(image, Image.Image) else Image.fromarray(image)
+    out = io.BytesIO()
+    image.save(out, format, **options)
+    return out.getvalue()
+
+
+def seen(data: bytes, mode: str = "RGB") -> npt.NDArray[Any]:
+    return np.array(Image.open(io.BytesIO(data)).convert(mode))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+    rows = [{"image": file_of(np.roll(CHINA, 9 * n, 1)[: 80 + n]), "label": n} for n in range(24)]
+    return yoga.Storage(tmp_path_factory.mktemp("photos")).submit(
+        rows, "photos", "1", codecs={"image": yoga.jpeg()}
+    )
+
+
+# -- images
+
+
+def test_files_are_kept_as_they_are(photos: yoga.DataRef) -> None:
+    assert photos[3]["image"] == file_of(np.roll(CHINA, 27, 1)[:83])
+    assert photos.schema is not None
+    assert photos.schema.requires == ()  # whoever knows no codec reads bytes
+    codec = photos.schema.columns[0].meaning.codec
+    assert codec is not None
+    assert (codec.name, dict(codec.parameters)) == ("jpeg", {"quality": 90})
+
+
+@pytest.mark.parametrize("library", ["simplejpeg", "cv2", "imagecodecs", "PIL"])
+def test_jpegs_come_out_as_pillow_decodes_them(
+    photos: yoga.DataRef, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = [found for found in libraries._KNOWN["jpeg"] if found[0] == library]
+    monkeypatch.setitem(libraries._KNOWN, "jpeg", tuple(known))
+    libraries._found.cache_clear()
+    try:
+        assert libraries.used_for("jpeg").startswith(library)
+        for row, found in zip(photos, photos.decoded(), strict=True):
+            assert np.array_equal(found["image"], seen(row["image"]))
+    finally:
+        libraries._found.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "format", "options"),
+    [
+        ("grey jpeg", Image.fromarray(CHINA).convert("L"), "JPEG", {}),
+        ("cmyk jpeg", Image.fromarray(CHINA).convert("CMYK"), "JPEG", {}),
+        ("progressive", CHINA, "JPEG", {"progressive": True}),
+        ("444", CHINA, "JPEG", {"subsampling": 0}),
+        ("png", CHINA, "PNG", {}),
+        ("transparent", Image.fromarray(CHINA).convert("RGBA"), "PNG", {}),
+        ("palette", Image.fromarray(CHINA).convert("P"), "PNG", {}),
+        ("bits", Image.fromarray(CHINA).convert("1"), "PNG", {}),
+        ("webp", CHINA, "WEBP", {"lossless": True}),
+        ("tiff", CHINA, "TIFF", {}),
+        ("bmp", CHINA, "BMP", {}),
+        ("gif", CHINA, "GIF", {}),
+        ("animated", CHINA, "GIF", {"save_all": True, "append_images": [Image.fromarray(255 - CHINA)]}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_all_kinds_of_images(
+    name: str, image: Any, format: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    data = file_of(image, format, **options)
+    ref = yoga.Storage(tmp_path).submit([{"image": data}], "a", "1")
+    assert np.array_equal(ref.decoded({"image": yoga.image()})[0]["image"], seen(data))
+    chw = ref.decoded({"image": yoga.image(layout="chw", mode="gray")})[0]["image"]
+    if format != "JPEG" or "cmyk" in name:  # a JPEG is grey before it has colors
+        assert np.array_equal(chw[0], seen(data, "L"))
+    assert chw.shape == (1, *CHINA.shape[:2])
+
+
+def test_sixteen_bits_give_their_upper_eight(tmp_path: Path) -> None:
+    depth = np.arange(0, 65536, 257, dtype=np.uint16).reshape(16, 16)
+    ref = yoga.Storage(tmp_path).submit([{"depth": depth}], "a", "1", codecs={"depth": yoga.png()})
+    found = ref.decoded({"depth": yoga.image(mode="gray")})[0]["depth"]
+    assert np.array_equal(found[:, :, 0], depth >> 8)
+    assert np.array_equal(np.array(Image.open(io.BytesIO(ref[0]["depth"]))), depth)
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_images_are_turned_as_cameras_noted_it(turn: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    data = file_of(CHINA, exif=exif)
+    ref = yoga.Storage(tmp_path).submit([{"image": data}], "a", "1")
+    from PIL import ImageOps
+
+    expected = np.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    assert np.array_equal(ref.decoded({"image": yoga.image()})[0]["image"], expected)
+    assert ref.decoded({"image": yoga.image(orient=False)})[0]["image"].shape == CHINA.shape
+    small = ref.decoded({"image": yoga.image(size=(expected.shape[0], expected.shape[1]))})
+    assert np.array_equal(small[0]["image"], expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        CHINA,
+        torch.from_numpy(CHINA),
+        torch.from_numpy(CHINA).permute(2, 0, 1),
+        Image.fromarray(CHINA),
+        file_of(CHINA, "PNG"),
+        CHINA[:, :, 0],
+        Image.fromarray(CHINA).convert("P"),
+    ],
+    ids=["array", "tensor", "chw", "pillow", "bytes", "grey", "palette"],
+)
+def test_what_can_be_encoded(value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "image.png"
+    path.write_bytes(file_of(CHINA, "PNG"))
+    for image in (value, path):
+        for name, encoder in (("png", yoga.png()), ("jpeg", yoga.jpeg(quality=100))):
+            ref = yoga.Storage(tmp_path).submit([image], name, "1", overwrite=True, codecs={"value": encoder})
+            data = ref[0]
+            assert pictures.format_of(data) == name
+            if name == "png" and value is not None and not isinstance(value, Image.Image):
+                shape = CHINA.shape[:2]
+                assert ref.decoded()[0].shape[:2] == shape
+
+
+def test_a_short_side(tmp_path: Path) -> None:
+    rows = [{"image": file_of(CHINA)}, {"image": file_of(CHINA[:40])}]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"image": yoga.jpeg(short_side=60)})
+    assert ref.decoded()[0]["image"].shape == (60, 80, 3)
+    assert ref[1]["image"] == rows[1]["image"]  # small enough
+
+
+# -- sizes, parts, mirrors
+
+
+def test_parts_are_the_same_for_any_batches(photos: yoga.DataRef) -> None:
+    decoder = yoga.image(size=32, crop="random", flip=True, layout="chw")
+    view = photos.decoded({"image": decoder})
+
+    def epochs(batch_size: int, workers: int, **options: Any) -> list[torch.Tensor]:
+        loader = yoga.DataLoader(view, batch_size, shuffle=True, seed=7, num_workers=workers, **options)
+        return [torch.cat([batch["image"] for batch in loader]) for _ in range(2)]
+
+    first, second = epochs(8, 0)
+    assert first.shape == (24, 3, 32, 32)
+    assert not torch.equal(first, second)
+    for found in (epochs(5, 2), epochs(24, 1, multiprocessing_context="spawn")):
+        assert torch.equal(found[0], first)
+        assert torch.equal(found[1], second)
+    one = photos.decoded({"image": decoder}, threads=1)
+    rows, seeds = np.arange(24), np.arange(24, dtype=np.uint64)
+    assert_rows_equal(list(one.take_seeded(rows, seeds)), list(view.take_seeded(rows, seeds)))
+
+
+def test_a_resumed_epoch_has_the_same_parts(photos: yoga.DataRef) -> None:
+    view = photos.decoded({"image": yoga.image(size=16, crop="random")})
+    whole = [batch["image"] for batch in yoga.DataLoader(view, 6, shuffle=True, seed=7)]
+    loader = yoga.DataLoader(view, 6, shuffle=True, seed=7)
+    batches = iter(loader)
+    next(batches), next(batches)
+    again = yoga.DataLoader(view, 4, shuffle=True, seed=7)
+    again.load_state_dict(loader.state_dict())
+    assert torch.equal(torch.cat([batch["image"] for batch in again]), torch.cat(whole[2:]))
+
+
+def test_other_libraries_on_resume_are_warned_of(photos: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(photos.decoded({"image": yoga.image(size=16)})[3:], 6, seed=7)
+    state = loader.state_dict()
+    assert "simplejpeg" in str(state["libraries"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader.load_state_dict(state)
+    with pytest.warns(UserWarning, match=r"decoded by old 0\.1, here it is"):
+        loader.load_state_dict({**state, "libraries": "old 0.1"})
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=1, max_size=8),
+    seed=st.integers(0, 2**63 - 1),
+)
+def test_random_parts_lie_in_their_images(sizes: list[tuple[int, int]], seed: int) -> None:
+    given_, seeds = np.array(sizes), np.arange(len(sizes), dtype=np.uint64) + np.uint64(seed)
+    found = random_parts(given_, Draw(seeds), (0.08, 1.0), (3 / 4, 4 / 3))
+    for part in (found, middle(given_, 32, 48)):
+        assert (part[:, :2] >= 0).all()
+        assert (part[:, 2:] >= 1).all()
+        assert (part[:, :2] + part[:, 2:] <= given_).all()
+    alone = random_parts(given_[-1:], Draw(seeds[-1:]), (0.08, 1.0), (3 / 4, 4 / 3))
+    assert np.array_equal(alone[0], found[-1])
+
+
+def test_parts_have_all_areas_and_shapes() -> None:
+    count = 4000
+    sizes = np.full((count, 2), 1000)
+    found = random_parts(sizes, Draw(np.arange(count, dtype=np.uint64)), (0.08, 1.0), (3 / 4, 4 / 3))
+    area, aspect = found[:, 2] * found[:, 3] / 1e6, found[:, 3] / found[:, 2]
+    assert 0.079 < area.min() < 0.09
+    assert area.max() > 0.93
+    assert 0.45 < area.mean() < 0.55
+    assert 0.749 < aspect.min() < 0.76
+    assert 1.3 < aspect.max() < 1.34
+
+
+def test_a_scaled_decode_is_nearly_the_same(tmp_path: Path) -> None:
+    large = np.array(Image.fromarray(CHINA).resize((1288, 960)))
+    ref = yoga.Storage(tmp_path).submit([{"image": file_of(large)}], "a", "1")
+    for crop in (None, "center"):
+        exact, quick = (
+            ref.decoded({"image": yoga.image(size=64, crop=crop, exact=exact)})[0]["image"].astype(int)  # type: ignore[arg-type]
+            for exact in (True, False)
+        )
+        assert 0 < np.abs(exact - quick).mean() < 3
+
+
+def test_columns_that_are_left_out_are_not_decoded(tmp_path: Path) -> None:
+    rows = [{"image": b"no image", "mask": file_of(CHINA, "PNG"), "n": n} for n in range(3)]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
+    view = ref.decoded({"image": yoga.image(), "mask": yoga.image()})
+    assert view["n"][2] == 2
+    assert view.columns(["mask", "n"])[1]["mask"].shape == CHINA.shape
+    assert list(view.where("n", lambda n: n > 0)["n"]) == [1, 2]
+    with pytest.raises(CorruptError, match="row 1, column 'value': it begins with b'no image'"):
+        view["image"][1]
+
+
+def test_what_may_be_none_is_decoded_where_it_is_not(tmp_path: Path) -> None:
+    rows = [
+        {"image": None if n % 3 else CHINA[: n + 1], "text": None if n % 2 else "ab" * n} for n in range(9)
+    ]
+    codecs = {"image": yoga.png(), "text": yoga.zstd()}
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs=codecs)
+    assert_rows_equal(list(ref.decoded()), rows)
+    fixed = ref.decoded({"image": yoga.image(size=4)})
+    assert fixed[1]["image"] is None
+    assert fixed[3]["image"].shape == (4, 4, 3)
+    assert fixed.columns(["image"]).masked()[1]["image"].sum() == 0
+    assert ref.decoded()[[1, 2]][0]["image"] is None  # none of the batch has one
+
+
+# -- text and sound
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_text_and_bytes_come_back(dictionary: bool, tmp_path: Path) -> None:
+    rows = [{"text": f"def f{n}(x):\n    return {n} * x ä", "data": bytes([n % 251]) * n} for n in range(300)]
+    codecs = {"text": yoga.zstd(dictionary=dictionary), "data": yoga.zstd()}
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit(rows, "a", "1", codecs=codecs)
+    assert_rows_equal(list(ref.decoded()), rows)
+    view = pickle.loads(pickle.dumps(ref.decoded({"text": yoga.text()})))
+    assert view[[7, 3]][0]["text"] == rows[7]["text"]
+    assert [len(batch["text"]) for batch in yoga.DataLoader(view, 150, num_workers=2)] == [150, 150]
+
+
+def test_a_dictionary_makes_short_rows_smaller(tmp_path: Path) -> None:
+    rows = [{"text": f"a sentence that most rows share, but for the number {n}"} for n in range(2000)]
+    storage = yoga.Storage(tmp_path)
+    plain, learned = (
+        sum(len(row["text"]) for row in storage.submit(rows, name, "1", codecs={"text": codec}))
+        for name, codec in (("plain", yoga.zstd()), ("learned", yoga.zstd(dictionary=True)))
+    )
+    assert learned < plain / 2
+
+
+class Breaks(list[Any]):
+    """A list that cannot be read beyond a row, at first."""
+
+    at = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        if self.at and index == self.at:
+            raise OSError("the disk is gone")
+        return super().__getitem__(index)
+
+
+def test_a_build_goes_on_with_the_same_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)
+    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+    rows = Breaks({"text": f"line {n} of a text that goes on and on"} for n in range(3000))
+    storage, codecs = yoga.Storage(tmp_path), {"text": yoga.zstd(dictionary=True)}
+    rows.at = 2500
+    with pytest.raises(OSError, match="the disk is gone"):
+        storage.submit(rows, "a", "1", codecs=codecs)
+    read: list[int] = []
+    rows.at = 0
+    monkeypatch.setattr(Breaks, "__getitem__", lambda self, n: read.append(n) or list.__getitem__(self, n))
+    ref = storage.submit(rows, "a", "1", codecs=codecs)
+    assert len(read) < 5500  # the first rows again, to learn from, but no row was encoded twice
+    assert max(np.bincount(read)[600:2000]) <= 2
+    assert_rows_equal(list(ref.decoded()), list(rows))
+
+
+def test_sound_comes_back(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    wave = (np.sin(np.arange(4000) / 9) * 20000).astype(np.int16)
+    out = io.BytesIO()
+    soundfile.write(out, wave, 16000, format="WAV")
+    rows = [{"sound": wave}, {"sound": np.stack([wave, -wave], 1)}, {"sound": torch.from_numpy(wave[:7])}]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1", codecs={"sound": yoga.flac(16000)})
+    for row, found in zip(rows, ref.decoded(), strict=True):
+        assert np.array_equal(found["sound"], np.asarray(row["sound"]).reshape(len(row["sound"]), -1))
+    floats = ref.decoded({"sound": yoga.audio(dtype="float32")})[0]["sound"]
+    assert np.allclose(floats[:, 0] * 32768, wave)
+    wav = yoga.Storage(tmp_path).submit([out.getvalue()], "wav", "1", codecs={"value": yoga.flac(16000)})
+    assert np.array_equal(wav.decoded()[0][:, 0], wave)
+    with pytest.raises(CorruptError, match="row 0, column 'sound': it cannot be read as sound"):
+        yoga.Storage(tmp_path).submit([{"sound": b"fLaC none"}], "c", "1").decoded({"sound": yoga.audio()})[0]
+
+
+# -- where a column may lie
+
+
+Pair = namedtuple("Pair", "left right")  # as many programs have it
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("a/b", {"a": {"b": CHINA}, "n": 1}),
+        ("1", (1, CHINA)),
+        ("left", Pair(CHINA, 1)),
+        ("0/x", [{"x": CHINA}, 2]),
+        ("value", CHINA),
+    ],
+)
+def test_columns_in_any_nest(name: str, row: Any, tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path).submit([row] * 3, "a", "1", codecs={name: yoga.png()})
+    assert_rows_equal(list(ref.decoded()), [row] * 3)
+
+
+def test_a_dataref_and_arrays_are_encoded(tmp_path: Path, photos: yoga.DataRef) -> None:
+    storage = yoga.Storage(tmp_path)
+    ref = storage.submit(photos, "smaller", "1", codecs={"image": yoga.jpeg(short_side=20)})
+    assert ref.decoded()[0]["image"].shape == (20, 40, 3)
+    arrays = {"image": np.stack([CHINA] * 5), "n": np.arange(5)}
+    ref = storage.submit(arrays, "arrays", "1", codecs={"image": yoga.png()})
+    assert np.array_equal(ref.decoded()[3]["image"], CHINA)
+
+    @storage.cacheable("made", "1", codecs={"image": yoga.png()})
+    def made() -> Iterator[Any]:
+        yield {"image": CHINA}
+
+    assert np.array_equal(made().decoded()[0]["image"], CHINA)
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    ("codecs", "rows", "error", "message"),
+    [
+        (
+            {"imgae": yoga.png()},
+            [{"image": CHINA}],
+            KeyError,
+            "column 'imgae', but the rows have 'image'",
+        ),
+        ({"image": "jpeg"}, [{"image": CHINA}], TypeError, "must map columns to yoga.jpeg"),
+        (
+            {"image": yoga.jpeg()},
+            [{"image": CHINA / 255}],
+            SchemaError,
+            "row 0, column 'image': jpeg takes .*uint8",
+        ),
+        (
+            {"image": yoga.jpeg()},
+            [{"image": np.zeros((4, 5, 7), np.uint8)}],
+            SchemaError,
+            r"found shape \(4, 5, 7\)",
+        ),
+        ({"image": yoga.jpeg()}, [{"image": b"none"}], SchemaError, "begins with b'none'"),
+        ({"image": yoga.png()}, [{"image": 5}], SchemaError, "found a int"),
+        ({"image": yoga.png()}, [{"image": Path("nowhere.png")}], SchemaError, "the file cannot be read"),
+        ({"image": yoga.jpeg()}, [{"image": np.zeros((4, 5, 4), np.uint8)}], SchemaError, "transparency"),
+        ({"text": yoga.zstd()}, [{"text": 5}], SchemaError, "zstd takes text and bytes, found a int"),
+        (
+            {"text": yoga.zstd()},
+            [{"text": "a"}, {"text": b"a"}],
+            SchemaError,
+            "unlike those of the rows before",
+        ),
+        ({"a": yoga.zstd()}, [{"a": "a"}, {"b": "a"}], SchemaError, "the row has no 'a'"),
+        ({"x": yoga.flac(8000)}, [{"x": np.zeros(4)}], SchemaError, "samples of int16"),
+    ],
+)
+def test_what_cannot_be_encoded_is_said(
+    codecs: Any, rows: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    storage = yoga.Storage(tmp_path)
+    with pytest.raises(error, match=message):
+        storage.submit(rows, "a", "1", codecs=codecs)
+    assert storage.list() == []
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: yoga.image(crop="random"), "needs a size"),
+        (lambda: yoga.image(size=0), "size must be in"),
+        (lambda: yoga.image(size=8, crop="middle"), "crop must be one of"),  # type: ignore[arg-type]
+        (lambda: yoga.image(on_error=3), "on_error needs a size"),
+        (lambda: yoga.image(size=8, on_error=300), "on_error must be in"),
+        (lambda: yoga.image(size=8, crop="random", scale=(0.5, 0.2)), "scale must be two rising numbers"),
+        (lambda: yoga.jpeg(quality=0), "quality must be in"),
+        (lambda: yoga.zstd(level=99), "level must be in"),
+        (lambda: yoga.audio(dtype="int8"), "dtype must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_are_checked(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_decoded_says_what_is_wrong(photos: yoga.DataRef) -> None:
+    with pytest.raises(KeyError, match="there is no column 'imgae'; there are 'image'"):
+        photos.decoded({"imgae": yoga.image()})
+    with pytest.raises(SchemaError, match="image decodes bytes, but column 'label' is"):
+        photos.decoded({"label": yoga.image()})
+    with pytest.raises(SchemaError, match="was not compressed by zstd"):
+        photos.decoded({"image": yoga.text()})
+    with pytest.raises(TypeError, match=r"takes yoga.image\(\)"):
+        photos.decoded({"image": yoga.jpeg()})
+    with pytest.raises(ValueError, match="no column has a codec"):
+        photos.columns(["label"]).decoded()
+
+
+def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
+    huge = bytearray(file_of(np.zeros((8, 8), np.uint8), "PNG"))
+    huge[16:24] = (30_000).to_bytes(4, "big") * 2
+    huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
+    ref = yoga.Storage(tmp_path).submit([{"image": bytes(huge)}, {"image": file_of(CHINA)}], "a", "1")
+    with pytest.raises(CorruptError, match=r"row 0, column 'image': .*(30000 x 30000 pixels|exceeds limit)"):
+        ref.decoded({"image": yoga.image(size=8)})[0]
+    with pytest.raises(CorruptError, match="161 x 120 pixels, max_pixels=100"):
+        ref.decoded({"image": yoga.image(size=8, max_pixels=100)})[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    format=st.sampled_from(["JPEG", "PNG", "WEBP", "TIFF", "GIF"]),
+    cut=st.integers(0, 3000),
+    flips=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=4),
+)
+def test_damaged_images_raise_or_decode(format: str, cut: int, flips: list[tuple[int, int]]) -> None:
+    """Never anything else: no other error, no other shape."""
+    data = bytearray(file_of(CHINA[:30, :40], format)[:cut])
+    for place, value in flips:
+        if place < len(data):
+            data[place] = value
+    decoder = yoga.image(size=8, max_pixels=10**6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = pictures.header(bytes(data), most_pixels=10**6)
+            pixels = pictures.decode(bytes(data), found, False)
+        except CorruptError:
+            return
+    assert pixels.dtype == np.uint8
+    assert pixels.ndim == 3
+    assert decoder is not None
+
+
+def test_images_that_cannot_be_decoded_may_be_filled(tmp_path: Path) -> None:
+    rows = [{"image": b"none" if n % 5 == 4 else file_of(CHINA)} for n in range(20)]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
+    view: Any = ref.decoded({"image": yoga.image(size=8, on_error=7)})
+    with pytest.warns(UserWarning, match=r"1 values could not be decoded so far, .*column 'image', row 4"):
+        assert (view[4]["image"] == 7).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (view[9]["image"] == 7).all()
+    assert view.num_failed == 2
+    with pytest.raises(CorruptError, match="row 14, column 'image'"):
+        ref.decoded({"image": yoga.image(size=8)}).take(np.arange(10, 20))
+
+
+def test_a_forged_zstd_frame_is_refused(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    ref = yoga.Storage(tmp_path).submit(["text"] * 3, "a", "1", codecs={"value": yoga.zstd()})
+    view = ref.decoded()
+    frame = bytearray(zstandard.ZstdCompressor().compress(b"x" * 1000))
+    for data in (b"", b"none", bytes(frame[:9])):
+        forged = yoga.Storage(tmp_path).submit([data], "b", "1", overwrite=True)
+        assert forged.schema is not None
+        with pytest.raises(CorruptError, match="it cannot be decompressed"):
+            type(view)(_With(forged, ref.schema), view._decoders)[0]  # type: ignore[attr-defined,call-arg]
+
+
+class _With(yoga.DataRef):
+    """The rows of one DataRef under the schema of another."""
+
+    def __init__(self, whole: yoga.DataRef, schema: Any) -> None:
+        self.whole = whole
+        self._schema = schema
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def take(self, rows: Any) -> Any:
+        return self.whole.take(rows)
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+
+def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(libraries._KNOWN, "zstd", (("no_such_module", "none"),))
+    libraries._found.cache_clear()
+    try:
+        assert yoga.codecs()["zstd"] == []
+        with pytest.raises(SchemaError, match=r"pip install 'torchyoga\[zstd\]'"):
+            libraries.library("zstd")
+    finally:
+        libraries._found.cache_clear()

@@ -1,0 +1,344 @@
+"""Values -> the bytes that are kept of them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import SchemaError
+from ..order.full import as_int
+from ..rows.meaning import Codec
+from ..rows.types import Row
+from .libraries import library, used_for
+from .pictures import decode, format_of, header, resized, turned
+
+__all__ = ["Encoder", "flac", "jpeg", "png", "zstd"]
+
+_SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
+_DICTIONARY_BYTES = 110 * 2**10
+_FEW_SAMPLES = 64  # no dictionary is learned from fewer
+
+
+@dataclass(frozen=True)
+class Encoder(ABC):
+    """Encodes the values of a column on their way into a version."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def encode(self, value: Row) -> bytes:
+        """The bytes of a value.
+
+        Raises:
+            SchemaError: it cannot be encoded so.
+        """
+
+    def codec(self, value: Row) -> Codec:
+        """What is noted of values such as this one."""
+        return Codec(self.name)
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """How many rows, and bytes of them, it wants to see before the first is encoded."""
+        return 0, 0
+
+    def learned(self, values: Sequence[Row]) -> Encoder:
+        """This encoder, after it has seen some values."""
+        return self
+
+
+def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
+    """Images as JPEG; a file that is one already is kept as it is, unless it is larger than `short_side`.
+
+    Takes arrays and tensors (H, W, 3) or (H, W) of uint8, tensors (3, H, W), images of Pillow's, paths of
+    image files, and what such files hold as bytes.
+
+    Args:
+        quality: 1 to 100.
+        short_side: make the shorter side at most so many pixels; the largest gain in reading.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> images = [{"image": np.full((40, 60, 3), n, np.uint8)} for n in range(3)]
+        >>> ref = storage.submit(images, "jpegs", "1", codecs={"image": yoga.jpeg(short_side=20)})
+        >>> type(ref[0]["image"]).__name__, ref.decoded()[0]["image"].shape
+        ('bytes', (20, 30, 3))
+    """
+    side = None if short_side is None else as_int("short_side", short_side, 1)
+    return _Jpeg(as_int("quality", quality, 1, 100), side)
+
+
+def png() -> Encoder:
+    """Images as PNG, which loses nothing: of 8 or 16 bits, grey, colors, with or without transparency.
+
+    Takes what `jpeg` takes, and arrays of uint16 or bool (H, W), as masks and depths are.
+
+    Example:
+        >>> masks = [{"mask": np.eye(8, dtype=bool)}]
+        >>> ref = storage.submit(masks, "pngs", "1", codecs={"mask": yoga.png()})
+        >>> ref.decoded({"mask": yoga.image(mode="gray")})[0]["mask"].shape
+        (8, 8, 1)
+    """
+    return _Png()
+
+
+def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
+    """Text or bytes, compressed row by row, so that each is read alone.
+
+    Args:
+        level: 1 to 22; higher ones are smaller and slower.
+        dictionary: learn from the first rows what they have in common, and keep that with the schema: for
+            rows of less than some kilobytes, which alone hardly become smaller.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Example:
+        >>> texts = [{"text": "line after line"}] * 3
+        >>> ref = storage.submit(texts, "texts", "1", codecs={"text": yoga.zstd()})
+        >>> ref.decoded()[2]
+        {'text': 'line after line'}
+    """
+    return _Zstd(as_int("level", level, 1, 22), bool(dictionary))
+
+
+def flac(samplerate: int) -> Encoder:
+    """Sound as FLAC, which loses nothing: arrays or tensors of int16, (N,) or (N, channels).
+
+    Files of sound, as paths or bytes, are kept as they are if they are FLAC.
+
+    Args:
+        samplerate: samples a second.
+
+    Example:
+        >>> sounds = [{"sound": np.arange(800, dtype=np.int16)}]
+        >>> ref = storage.submit(sounds, "sounds", "1", codecs={"sound": yoga.flac(16000)})
+        >>> ref.decoded()[0]["sound"].shape
+        (800, 1)
+    """
+    return _Flac(as_int("samplerate", samplerate, 1, 2**20 - 1))
+
+
+# -- images
+
+
+def _file_of(value: Row) -> bytes | None:
+    """The content of a file, if that is what a value is."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, os.PathLike):
+        try:
+            with open(value, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise SchemaError(f"the file cannot be read: {error}") from None
+    return None
+
+
+def _pixels_of(value: Row, what: str) -> npt.NDArray[Any]:
+    """(H, W) or (H, W, C) the pixels of an array, a tensor or an image of Pillow's."""
+    if isinstance(value, torch.Tensor):
+        found = value.detach().cpu().numpy()
+        if found.ndim == 3 and found.shape[0] in (1, 3, 4) and found.shape[2] not in (1, 3, 4):
+            found = found.transpose(1, 2, 0)
+    elif isinstance(value, np.ndarray):
+        found = value
+    elif any(cls.__module__.partition(".")[0] == "PIL" for cls in type(value).__mro__):
+        if value.mode in ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
+            value = value.convert("RGBA" if "transparency" in value.info or value.mode == "PA" else "RGB")
+        found = np.asarray(value)
+    else:
+        raise SchemaError(
+            f"{what} takes arrays, tensors, images of Pillow's, paths and bytes of image files, found a "
+            f"{type(value).__name__}"
+        )
+    if found.ndim not in (2, 3) or (found.ndim == 3 and found.shape[2] not in (1, 3, 4)) or not found.size:
+        raise SchemaError(f"{what} takes images (H, W) or (H, W, 3), found shape {found.shape}")
+    if found.ndim == 3 and found.shape[2] == 1:
+        found = found[:, :, 0]
+    return found
+
+
+@dataclass(frozen=True)
+class _Jpeg(Encoder):
+    name: ClassVar[str] = "jpeg"
+    quality: int = 90
+    short_side: int | None = None
+
+    def codec(self, value: Row) -> Codec:
+        """The quality is of those that were encoded here."""
+        side = () if self.short_side is None else (("short_side", self.short_side),)
+        return Codec(self.name, (("quality", self.quality), *side))
+
+    def encode(self, value: Row) -> bytes:
+        """A JPEG file."""
+        data = _file_of(value)
+        if data is not None:
+            found = header(data)
+            if found.format == "jpeg" and (self.short_side is None or min(found.shape) <= self.short_side):
+                return data
+            pixels: npt.NDArray[Any] = turned(decode(data, found, False, None), found.turn)
+        else:
+            pixels = _pixels_of(value, "jpeg")
+        if pixels.dtype != np.uint8:
+            raise SchemaError(f"jpeg takes pixels of uint8, found {pixels.dtype}; png keeps uint16 and bool")
+        if pixels.ndim == 3 and pixels.shape[2] == 4:
+            raise SchemaError("jpeg cannot keep transparency; use png, or image.convert('RGB')")
+        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+        least = min(pixels.shape[:2])
+        if self.short_side is not None and least > self.short_side:
+            height, width = (max(1, round(side * self.short_side / least)) for side in pixels.shape[:2])
+            pixels = resized(pixels, height, width)
+        return self._encoded(np.ascontiguousarray(pixels))
+
+    def _encoded(self, pixels: npt.NDArray[np.uint8]) -> bytes:
+        is_gray = pixels.shape[2] == 1
+        if used_for("jpeg").startswith("simplejpeg"):
+            space = "GRAY" if is_gray else "RGB"
+            sampling = "Gray" if is_gray else "420"
+            return bytes(
+                library("jpeg").encode_jpeg(pixels, self.quality, colorspace=space, colorsubsampling=sampling)
+            )
+        image, out = library("other images").fromarray(pixels[:, :, 0] if is_gray else pixels), io.BytesIO()
+        image.save(out, "JPEG", quality=self.quality)
+        return out.getvalue()
+
+
+@dataclass(frozen=True)
+class _Png(Encoder):
+    name: ClassVar[str] = "png"
+
+    def encode(self, value: Row) -> bytes:
+        """A PNG file."""
+        data = _file_of(value)
+        if data is not None:
+            if format_of(data) == "png":
+                return data
+            found = header(data)
+            pixels: npt.NDArray[Any] = turned(decode(data, found, False, None), found.turn)
+        else:
+            pixels = _pixels_of(value, "png")
+        if pixels.dtype == np.bool_:
+            pixels = pixels.astype(np.uint8) * 255
+        if pixels.dtype not in (np.uint8, np.uint16) or (pixels.dtype == np.uint16 and pixels.ndim == 3):
+            raise SchemaError(
+                f"png takes uint8, and uint16 or bool without colors, found {pixels.dtype} of shape "
+                f"{pixels.shape}"
+            )
+        image, out = library("other images").fromarray(np.ascontiguousarray(pixels)), io.BytesIO()
+        image.save(out, "PNG")
+        return out.getvalue()
+
+
+# -- text
+
+
+@dataclass(frozen=True)
+class _Zstd(Encoder):
+    name: ClassVar[str] = "zstd"
+    level: int = 3
+    wants_dictionary: bool = False
+    dictionary: bytes = field(default=b"", repr=False)
+
+    def codec(self, value: Row) -> Codec:
+        """What a reader needs."""
+        kept = [("of", "str" if isinstance(value, str) else "bytes")]
+        if self.dictionary:
+            kept.append(("dictionary", base64.b64encode(self.dictionary).decode()))
+        return Codec(self.name, tuple(kept))
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """As many as a dictionary is learned from."""
+        return (_SAMPLE_ROWS, _SAMPLE_BYTES) if self.wants_dictionary else (0, 0)
+
+    def learned(self, values: Sequence[Row]) -> Encoder:
+        """With a dictionary, unless that would have to be learned from too little."""
+        if not self.wants_dictionary or len(values) < _FEW_SAMPLES:
+            return self
+        zstandard = library("zstd")
+        some = [_text_of(value) for value in values]
+        size = min(_DICTIONARY_BYTES, max(1024, sum(map(len, some)) // 8))
+        try:
+            found = zstandard.train_dictionary(size, some, level=self.level, threads=0)
+        except zstandard.ZstdError:  # rows that have nothing in common
+            return self
+        return _Zstd(self.level, True, found.as_bytes())
+
+    def encode(self, value: Row) -> bytes:
+        """A frame of zstd."""
+        return bytes(self._compressor().compress(_text_of(value)))
+
+    def _compressor(self) -> Any:
+        """One for each thread: they are not for several at once."""
+        made: dict[tuple[int, bytes], Any] = _OF_THREAD.__dict__.setdefault("made", {})
+        key = self.level, self.dictionary
+        if key not in made:
+            zstandard = library("zstd")
+            given = zstandard.ZstdCompressionDict(self.dictionary) if self.dictionary else None
+            made[key] = zstandard.ZstdCompressor(level=self.level, dict_data=given)
+        return made[key]
+
+
+_OF_THREAD = threading.local()
+
+
+def _text_of(value: Row) -> bytes:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    raise SchemaError(f"zstd takes text and bytes, found a {type(value).__name__}")
+
+
+# -- sound
+
+
+@dataclass(frozen=True)
+class _Flac(Encoder):
+    name: ClassVar[str] = "flac"
+    samplerate: int = 16000
+
+    def codec(self, value: Row) -> Codec:
+        """The samples a second."""
+        return Codec(self.name, (("samplerate", self.samplerate),))
+
+    def encode(self, value: Row) -> bytes:
+        """A FLAC file."""
+        data = _file_of(value)
+        soundfile = library("sound")
+        if data is not None:
+            if data[:4] == b"fLaC":
+                return data
+            try:
+                found, rate = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
+            except soundfile.LibsndfileError as error:
+                raise SchemaError(f"flac cannot read the file: {error}") from None
+            if rate != self.samplerate:
+                raise SchemaError(f"the file has {rate} samples a second, flac was told {self.samplerate}")
+        else:
+            found = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+        is_sound = isinstance(found, np.ndarray) and found.dtype == np.int16 and found.ndim in (1, 2)
+        if not is_sound:
+            what = (
+                f"{found.dtype} of shape {found.shape}" if hasattr(found, "dtype") else type(found).__name__
+            )
+            raise SchemaError(
+                f"flac takes samples of int16, (N,) or (N, channels), found {what}; floats are "
+                "(32767 * x.clip(-1, 1)).astype(np.int16)"
+            )
+        out = io.BytesIO()
+        soundfile.write(out, found, self.samplerate, format="FLAC", subtype="PCM_16")
+        return out.getvalue()

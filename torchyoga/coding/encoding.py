@@ -1,0 +1,208 @@
+"""A source of rows -> the same source, with the values of some columns encoded."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
+
+from ..building.sources import RowSource, Source
+from ..errors import CorruptError, SchemaError
+from ..rows.block import Rows
+from ..rows.meaning import Codec, Meaning
+from ..rows.node import Path, path_name
+from ..rows.types import Row
+from .encoders import Encoder
+
+__all__ = ["EncodedSource", "check_codecs"]
+
+_BLOCK_BYTES = 2**22
+_AHEAD = 4  # rows that are encoded before they are asked for, for each thread
+_MOST_THREADS = 8
+
+
+def check_codecs(codecs: Mapping[str, Encoder]) -> dict[str, Encoder]:
+    """The codecs that a user passed; TypeError if they are none."""
+    found = dict(codecs)
+    for name, encoder in found.items():
+        if not isinstance(name, str) or not isinstance(encoder, Encoder):
+            raise TypeError(
+                f"codecs={{{name!r:.80}: {encoder!r:.80}}} must map columns to yoga.jpeg(), png(), zstd() or "
+                "flac(...)"
+            )
+    return found
+
+
+class EncodedSource(RowSource):
+    """The rows of a source with some values encoded, by threads.
+
+    Args:
+        source: gives the rows.
+        codecs: the encoder of each of some columns, by its name.
+    """
+
+    def __init__(self, source: Source, codecs: Mapping[str, Encoder]) -> None:
+        self.source = source
+        self.length = source.length
+        self.name = source.name
+        self.seekable = isinstance(source, RowSource) and source.seekable
+        self._given = dict(codecs)
+        self._encoders = dict(codecs)  # once they have learned
+        self._paths: dict[str, Path] = {}
+        self._found: dict[str, Codec] = {}
+        self._ready = False
+
+    @property
+    def meanings(self) -> Mapping[str, Meaning]:
+        """What columns stand for, once the first row was given."""
+        return {name: Meaning(codec=codec) for name, codec in self._found.items()}
+
+    @property
+    def pin(self) -> object:
+        """How values are encoded, as plain data: other encoders do not continue a build."""
+        return sorted((name, repr(encoder)) for name, encoder in self._given.items())
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """The rows from number `start` on."""
+        given = self._plain(start)
+        if not self._ready:
+            # What a dictionary is learned from are always the first rows: a build that is continued must
+            # come to the same one.
+            most = max((encoder.samples for encoder in self._encoders.values()), default=(0, 0))
+            first = list(_some(given if not start else self._plain(0), *most)) if most[0] else []
+            self._learn(first)
+            given = chain(first, given) if not start else given
+        yield from self._encoded(given, start)
+
+    def row(self, number: int) -> Row:
+        """One row."""
+        return next(self.rows(number))
+
+    def _plain(self, start: int) -> Iterator[Row]:
+        if isinstance(self.source, RowSource):
+            yield from self.source.rows(start)
+            return
+        for block in self.source.blocks(_BLOCK_BYTES):
+            yield from Rows(block).exact()
+
+    def _learn(self, rows: list[Row]) -> None:
+        for name, encoder in self._encoders.items():
+            if encoder.samples[0] and rows:
+                values = [_value_at(row, self._path(row, name)) for row in rows]
+                self._encoders[name] = encoder.learned([value for value in values if value is not None])
+        self._ready = True
+
+    def _path(self, row: Row, name: str) -> Path:
+        """Where a column lies; KeyError if rows have no such column."""
+        path = self._paths.get(name)
+        if path is None:
+            path = self._paths[name] = _path_in(row, name)
+        return path
+
+    def _encoded(self, rows: Iterator[Row], start: int) -> Iterator[Row]:
+        threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        with ThreadPoolExecutor(threads, "torchyoga-encode") as pool:
+            ahead: deque[Future[Row]] = deque()
+            try:
+                for number, row in enumerate(rows, start):
+                    if len(self._found) < len(self._encoders):
+                        self._look(row)
+                    ahead.append(pool.submit(self._one, row, number))
+                    while len(ahead) > _AHEAD * threads:
+                        yield ahead.popleft().result()
+                while ahead:
+                    yield ahead.popleft().result()
+            finally:
+                for left in ahead:
+                    left.cancel()
+
+    def _look(self, row: Row) -> None:
+        for name, encoder in self._encoders.items():
+            value = _value_at(row, self._path(row, name))
+            if value is not None and name not in self._found:
+                self._found[name] = encoder.codec(value)
+
+    def _one(self, row: Row, number: int) -> Row:
+        for name, encoder in self._encoders.items():
+            path = self._path(row, name)
+            try:
+                value = _value_at(row, path)
+                if value is None:
+                    continue
+                if encoder.codec(value) != self._found[name]:
+                    raise SchemaError(f"it is a {type(value).__name__}, unlike those of the rows before")
+                row = _with_value(row, path, encoder.encode(value))
+            except (CorruptError, SchemaError) as error:
+                raise SchemaError(f"row {number}, column {name!r}: {error}") from error
+        return row
+
+
+def _some(rows: Iterator[Row], most: int, nbytes: int) -> Iterator[Row]:
+    """The first rows, up to some number, and some bytes of text."""
+    for row in islice(rows, most):
+        yield row
+        nbytes -= _text_bytes(row)
+        if nbytes <= 0:
+            return
+
+
+def _text_bytes(row: Row) -> int:
+    if isinstance(row, (str, bytes)):
+        return len(row)
+    held = row.values() if isinstance(row, dict) else row if isinstance(row, (list, tuple)) else ()
+    return sum(map(_text_bytes, held))
+
+
+def _path_in(row: Row, name: str) -> Path:
+    """Where the column of a name lies in rows such as this one."""
+    names: list[str] = []
+    found = _search(row, (), name, names)
+    if found is None:
+        raise KeyError(
+            f"codecs= names a column {name!r}, but the rows have {', '.join(map(repr, names[:20]))}"
+        )
+    return found
+
+
+def _search(value: Row, path: Path, name: str, names: list[str]) -> Path | None:
+    items: Iterable[tuple[str | int, Row]]
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, tuple) and hasattr(type(value), "_fields"):
+        items = zip(getattr(type(value), "_fields"), value, strict=True)  # noqa: B009  # of any namedtuple
+    elif type(value) in (list, tuple):
+        items = enumerate(value)
+    else:
+        names.append(path_name(path))
+        return path if path_name(path) == name else None
+    for key, item in items:
+        found = _search(item, (*path, key), name, names)
+        if found is not None:
+            return found
+    return None
+
+
+def _value_at(row: Row, path: Path) -> Row:
+    for key in path:
+        try:
+            row = getattr(row, str(key)) if hasattr(type(row), "_fields") else row[key]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise SchemaError(f"the row has no {path_name(path)!r}, as those before it have") from None
+    return row
+
+
+def _with_value(row: Row, path: Path, value: Row) -> Row:
+    """A row with another value at a place; what is beside it is the same."""
+    if not path:
+        return value
+    key, *rest = path
+    if hasattr(type(row), "_fields"):
+        return row._replace(**{str(key): _with_value(getattr(row, str(key)), tuple(rest), value)})
+    inner = _with_value(row[key], tuple(rest), value)
+    if isinstance(row, dict):
+        return {**row, key: inner}
+    items = list(row)
+    items[int(key)] = inner
+    return type(row)(items)

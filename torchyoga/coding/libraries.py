@@ -1,0 +1,100 @@
+"""Which libraries for images, sound and text are here, and which of them is used."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+from ..errors import SchemaError
+
+__all__ = ["Codecs", "codecs", "library", "used_for"]
+
+# By what they are for, the best first: its module, its package, and the extra that installs it.
+_KNOWN = {
+    "jpeg": (
+        ("simplejpeg", "simplejpeg"),
+        ("cv2", "opencv-python-headless"),
+        ("imagecodecs", "imagecodecs"),
+        ("PIL", "pillow"),
+    ),
+    "png": (("imagecodecs", "imagecodecs"), ("cv2", "opencv-python-headless"), ("PIL", "pillow")),
+    "other images": (("PIL", "pillow"),),
+    "resizing": (("cv2", "opencv-python-headless"), ("PIL", "pillow")),
+    "sound": (("soundfile", "soundfile"),),
+    "zstd": (("zstandard", "zstandard"),),
+}
+_EXTRAS = {"sound": "audio", "zstd": "zstd"}
+_SAME = {
+    "opencv-python-headless": ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
+}
+
+
+class _Found(NamedTuple):
+    """A library that is here."""
+
+    module: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.module} {self.version}"
+
+
+@lru_cache(None)
+def _found(purpose: str) -> tuple[_Found, ...]:
+    found = []
+    for module, package in _KNOWN[purpose]:
+        if importlib.util.find_spec(module) is not None:
+            found.append(_Found(module, _version(package)))
+    return tuple(found)
+
+
+def _version(package: str) -> str:
+    for name in (package, *_SAME.get(package, ())):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "of unknown version"
+
+
+def used_for(purpose: str) -> str:
+    """The library that is used, and its version; "" if there is none."""
+    found = _found(purpose)
+    return str(found[0]) if found else ""
+
+
+def library(purpose: str, names: Sequence[str] = ()) -> Any:
+    """The best library for a purpose, loaded, or the best of some.
+
+    Raises:
+        SchemaError: none is here; says which extra installs one.
+    """
+    for found in _found(purpose):
+        if not names or found.module in names:
+            return importlib.import_module("PIL.Image" if found.module == "PIL" else found.module)
+    extra = _EXTRAS.get(purpose, "images")
+    raise SchemaError(f"no library for {purpose} is installed; pip install 'torchyoga[{extra}]'")
+
+
+class Codecs(dict[str, list[str]]):
+    """The libraries that are here by what they are for, the one that is used first."""
+
+    def __str__(self) -> str:
+        width = max(map(len, self))
+        return "\n".join(f"{name:{width}}  {', '.join(found) or '-'}" for name, found in self.items())
+
+    __repr__ = __str__
+
+
+def codecs() -> Codecs:
+    """The libraries that are here for images, sound and text; the first of each is used.
+
+    Example:
+        >>> sorted(yoga.codecs())
+        ['jpeg', 'other images', 'png', 'resizing', 'sound', 'zstd']
+    """
+    return Codecs({purpose: list(map(str, _found(purpose))) for purpose in _KNOWN})

@@ -1,0 +1,214 @@
+"""The bytes of an image file <-> its pixels."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError
+from .libraries import library, used_for
+
+__all__ = ["MOST_PIXELS", "Header", "Pixels", "decode", "format_of", "header", "resized", "turned"]
+
+Pixels = npt.NDArray[np.uint8]  # (H, W, 3), or (H, W, 1) if grey
+MOST_PIXELS = 2**28
+_SIGNS = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF8", "gif"),
+    (b"BM", "bmp"),
+    (b"II*\x00", "tiff"),
+    (b"MM\x00*", "tiff"),
+)
+_ORIENTATION = 0x0112
+
+
+class Header(NamedTuple):
+    """What the header of an image file says."""
+
+    format: str
+    height: int  # as it is stored, before it is turned
+    width: int
+    turn: int  # of EXIF: 1 as stored; 5 to 8 exchange height and width
+    is_plain: bool  # a JPEG of grey or YCbCr, as every decoder knows it
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width once it is turned."""
+        return (self.width, self.height) if self.turn >= 5 else (self.height, self.width)
+
+
+def format_of(data: bytes | memoryview) -> str | None:
+    """The format that the first bytes of a file show: "jpeg", "png", "webp", "tiff", "gif", "bmp" or None."""
+    begin = bytes(data[:16])
+    for sign, name in _SIGNS:
+        if begin.startswith(sign):
+            return name
+    return "webp" if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP" else None
+
+
+def header(data: bytes | memoryview, turn: bool = True, most_pixels: int = MOST_PIXELS) -> Header:
+    """What the header of an image file says; nothing is decoded.
+
+    Args:
+        data: the file.
+        turn: look for the orientation that cameras note.
+        most_pixels: how many pixels it may have.
+
+    Raises:
+        CorruptError: it is not the file of an image, is cut, or has more pixels.
+    """
+    format = format_of(data)
+    if format is None:
+        raise CorruptError(f"it begins with {bytes(data[:8])!r}, which no known image format does")
+    found = _header(data, format, turn)
+    if found.height * found.width > most_pixels:
+        raise CorruptError(
+            f"its header says {found.width} x {found.height} pixels, max_pixels={most_pixels}; if it is "
+            "meant to be that large, raise max_pixels"
+        )
+    return found
+
+
+def _header(data: bytes | memoryview, format: str, turn: bool) -> Header:
+    may_be_turned = turn and (format != "jpeg" or b"Exif\x00\x00" in bytes(data[:65536]))
+    if format == "jpeg" and not may_be_turned and used_for("jpeg").startswith("simplejpeg"):
+        try:
+            height, width, space, _ = library("jpeg").decode_jpeg_header(data)
+        except ValueError as error:
+            raise CorruptError(f"its header cannot be read: {error}") from None
+        return Header(format, height, width, 1, space in ("YCbCr", "Gray", "GRAY"))
+    with _opened(data) as image:
+        width, height = image.size
+        is_plain = image.mode in ("L", "RGB")
+        try:
+            found = image.getexif().get(_ORIENTATION, 1) if may_be_turned else 1
+        except Exception as error:  # of any kind, as above
+            raise CorruptError(f"its EXIF data cannot be read: {error}") from None
+    return Header(format, height, width, found if found in range(1, 9) else 1, is_plain)
+
+
+def _opened(data: bytes | memoryview) -> Any:
+    """An image of Pillow's; only its header has been read."""
+    pillow = library("other images")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # the caller compares sizes
+            return pillow.open(io.BytesIO(data))
+    except Exception as error:  # of any kind: what is forged is read by many small readers
+        said = "Pillow does not know it" if "BytesIO" in str(error) else error
+        raise CorruptError(f"it cannot be read as an image: {said}") from None
+
+
+def decode(
+    data: bytes | memoryview,
+    found: Header,
+    is_gray: bool,
+    least: tuple[int, int] | None = None,
+    into: Pixels | None = None,
+) -> Pixels:
+    """(H, W, 3) the pixels of an image file, or (H, W, 1) if grey, as they are stored: not turned.
+
+    Args:
+        data: the file.
+        found: its header.
+        is_gray: grey instead of colors.
+        least: of a JPEG, the least height and width that it may be scaled down to while it is decoded.
+        into: memory for the pixels, which some decoders write to; then it is what is returned.
+
+    Raises:
+        CorruptError: it is cut or damaged.
+    """
+    if found.format == "jpeg" and found.is_plain:
+        pixels = _decode_jpeg(data, is_gray, least, into)
+        if pixels is not None:
+            return pixels
+    if found.format == "png" and found.is_plain and not is_gray:
+        pixels = _decode_png(data)
+        if pixels is not None:
+            return pixels
+    return _decode_by_pillow(data, is_gray)
+
+
+def _decode_jpeg(
+    data: bytes | memoryview, is_gray: bool, least: tuple[int, int] | None, into: Pixels | None
+) -> Pixels | None:
+    name = used_for("jpeg").partition(" ")[0]
+    if name == "simplejpeg":
+        height, width = least or (0, 0)
+        try:
+            pixels: Pixels = library("jpeg").decode_jpeg(
+                data,
+                colorspace="GRAY" if is_gray else "RGB",
+                min_height=height,
+                min_width=width,
+                buffer=into if least is None else None,
+            )
+        except ValueError as error:
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+        return pixels if into is None or least is not None else into
+    if is_gray or name == "PIL":
+        return None
+    if name == "cv2":
+        cv2 = library("jpeg")
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        return None if decoded is None else np.ascontiguousarray(decoded[:, :, ::-1])  # Pillow says why
+    decoded = library("jpeg").jpeg8_decode(bytes(data), outcolorspace="rgb")
+    return np.asarray(decoded)
+
+
+def _decode_png(data: bytes | memoryview) -> Pixels | None:
+    if not used_for("png").startswith("imagecodecs"):
+        return None
+    try:
+        decoded: Pixels = library("png").png_decode(bytes(data))
+    except Exception:  # Pillow says why
+        return None
+    is_color = decoded.dtype == np.uint8 and decoded.ndim == 3 and decoded.shape[2] == 3
+    return decoded if is_color else None
+
+
+def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
+    with _opened(data) as image:
+        try:
+            image.load()
+            if image.mode in ("I;16", "I;16B", "I;16L"):  # of 16 bits the upper eight, as for colors
+                shades = (np.asarray(image) >> 8).astype(np.uint8)[:, :, None]
+                return shades if is_gray else np.repeat(shades, 3, axis=2)
+            pixels = np.array(image.convert("L" if is_gray else "RGB"))
+        except Exception as error:  # of any kind, as above
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+    return pixels[:, :, None] if is_gray else pixels
+
+
+def turned(pixels: Pixels, turn: int) -> Pixels:
+    """Pixels as they are to be seen, for an orientation of EXIF."""
+    if turn >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if turn in (3, 4, 7, 8):
+        pixels = pixels[::-1] if turn in (4, 8) else pixels[::-1, ::-1]
+    elif turn in (2, 6):
+        pixels = pixels[:, ::-1]
+    return pixels
+
+
+def resized(pixels: Pixels, height: int, width: int) -> Pixels:
+    """Pixels in another size: by area if it is smaller, linear if it is larger."""
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    if used_for("resizing").startswith("cv2"):
+        cv2 = library("resizing")
+        is_smaller = height <= pixels.shape[0] and width <= pixels.shape[1]
+        way = cv2.INTER_AREA if is_smaller else cv2.INTER_LINEAR
+        found: Pixels = cv2.resize(np.ascontiguousarray(pixels), (width, height), interpolation=way)
+        return found[:, :, None] if found.ndim == 2 else found
+    pillow = library("resizing")
+    is_gray = pixels.shape[2] == 1
+    image = pillow.fromarray(np.ascontiguousarray(pixels[:, :, 0] if is_gray else pixels))
+    found = np.array(image.resize((width, height), pillow.Resampling.BILINEAR), np.uint8)
+    return found[:, :, None] if is_gray else found
