@@ -22,6 +22,7 @@ from docs import (
     run_examples,
 )
 
+DATA_PAGE = ROOT / "docs" / "data.md"
 BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 
 
@@ -33,6 +34,17 @@ BESIDE = pytest.mark.damages("a file of the user's lies beside a version")
 def test_every_code_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_blocks(page)
+
+
+def test_every_line_for_a_kind_of_data_is_run() -> None:
+    """The table in docs/data.md: each line is in a block that runs, there or in the page that it links to."""
+    table = re.findall(
+        r"^\| (?!your|anything)[^|]+ \| `([^`]+)`(.*) \|$", DATA_PAGE.read_text(), re.MULTILINE
+    )
+    assert len(table) > 12
+    for line, more in table:
+        pages = [DATA_PAGE.parent / name for name in re.findall(r"\((\w+\.md)#", more)] or [DATA_PAGE]
+        assert any(line in code for page in pages for code in blocks(page, "python")), line
 
 
 def test_there_are_blocks_to_run() -> None:

@@ -57,6 +57,7 @@ NEVER = {
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},
+    "reading.file_parts": {"torch", "mmap"},
     "caching": {"torchyoga.formats", "torchyoga.stores.local", "torchyoga.stores.mirror"},
     "storage": {"torch", "numpy"},
     "reading.stream": {"torch", "os"},
@@ -79,6 +80,7 @@ PORTER = "adapters.sources"  # which finds the adapter for data
 NEIGHBOURS = {
     # `as_dataref` is public there, too: both are about Keras, but this one never loads it.
     ("adapters.keras", "adapters.keras_sequence"),
+    ("adapters.webdataset", "adapters.shard_stream"),
 }
 MOST_ENTRIES = 25  # in a folder
 MOST_ANY = 10  # in annotations, of 1,000 lines of code
@@ -217,10 +219,12 @@ def test_the_public_names() -> None:
         "concat",
         "errors",
         "flac",
+        "flat_map",
         "from_arrays",
         "from_hdf5",
         "from_lmdb",
         "image",
+        "image_folder",
         "jagged",
         "jpeg",
         "padded",
@@ -229,6 +233,7 @@ def test_the_public_names() -> None:
         "shuffle_quality",
         "text",
         "to_device",
+        "webdataset",
         "zstd",
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)

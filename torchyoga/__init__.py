@@ -4,7 +4,10 @@ from typing import TYPE_CHECKING
 
 from . import errors
 from .adapters.arrays import from_arrays
+from .adapters.flat_map import flat_map
+from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
+from .adapters.webdataset import webdataset
 from .caching.kept import kept_where
 from .coding.decoded import decoded
 from .coding.decoders import audio, image, text
@@ -43,10 +46,12 @@ __all__ = [
     "concat",
     "errors",
     "flac",
+    "flat_map",
     "from_arrays",
     "from_hdf5",
     "from_lmdb",
     "image",
+    "image_folder",
     "jagged",
     "jpeg",
     "padded",
@@ -55,6 +60,7 @@ __all__ = [
     "shuffle_quality",
     "text",
     "to_device",
+    "webdataset",
     "zstd",
 ]
 

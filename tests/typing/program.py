@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -129,6 +130,19 @@ def arrays(folder: Path) -> None:
     yoga.from_arrays({"x": [1, 2]})  # wrong: nor is this one
     yoga.from_hdf5(folder / "x.h5", ["x", "y"], cache_bytes=0)
     yoga.from_hdf5(folder / "x.h5", 3)  # wrong: names of datasets
+
+
+def files(folder: Path, storage: yoga.Storage) -> None:
+    ref = yoga.image_folder(folder, classes=["cat", "dog"], max_bad=0)
+    assert_type(ref.left_out[0].reason, str)
+    yoga.image_folder(folder, max_bad="1%")  # wrong: a share is a number
+    shards = yoga.webdataset(
+        [folder, "s3://x/{00..03}.tar"], parse={"cls": int, "json": json.loads, "txt": str}
+    )
+    yoga.DataLoader(shards, 4, shuffle="block")
+    yoga.webdataset(folder, parse={"cls": 3})  # wrong: not a function
+    storage.submit(yoga.flat_map(shards, lambda row: [row, row]), "twice", "1.0")
+    yoga.flat_map([1, 2], 3)  # wrong: not a function
 
 
 def old_program(folder: str) -> None:

@@ -44,6 +44,11 @@ class RefSource(BlockSource):
         self.name = type(ref).__name__
         self._ref = ref
 
+    @property
+    def ref(self) -> DataRef:
+        """The DataRef."""
+        return self._ref
+
     def blocks(self, nbytes: int) -> Iterator[Block]:
         """All rows; some of them show how many make a block."""
         length = len(self._ref)

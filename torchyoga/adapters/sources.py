@@ -12,7 +12,7 @@ from ..building.sources import BlockSource, RowSource, Source
 from ..reading.dataref import DataRef
 from ..rows.schema import Schema
 from ..views.flattened import flattened
-from . import python, ref, torch
+from . import files, flat_map, python, ref, torch, webdataset
 from .arrays import from_arrays, is_arrays
 
 __all__ = ["dataset_and_source", "source_of"]
@@ -71,7 +71,12 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
         return data
     if is_arrays(data):
         data = from_arrays(data)
-    source = _of_framework(data, num_workers)
+    source = (
+        files.source_of(data, schema)
+        or webdataset.source_of(data)
+        or flat_map.source_of(data, lambda inner: _by_number(inner, num_workers))
+        or _of_framework(data, num_workers)
+    )
     if source is not None:
         return source
     flat = flattened(data)
@@ -81,6 +86,14 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
         return source
     _refuse_no_dataset(data)
     return torch.source_of(data, num_workers) or python.source_of(data)
+
+
+def _by_number(data: object, num_workers: int) -> Source:
+    """A source of any data, whose rows can begin anywhere if the data has rows by number."""
+    _, source = dataset_and_source(data, num_workers)
+    if isinstance(source, ref.RefSource) and not source.ref.is_random:
+        return torch.source_of(source.ref, num_workers) or source
+    return source
 
 
 def _of_framework(data: object, num_workers: int) -> Source | None:

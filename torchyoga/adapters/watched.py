@@ -38,7 +38,7 @@ class Watched(RowSource):
         assert source.seekable
         assert source.length is not None
         self.length = source.length
-        self.name = source.name
+        self.name, self.schema, self.fingerprint = source.name, source.schema, source.fingerprint
         self.source = source
         self._read: dict[int, tuple[Node, list[Leaf]]] = {}
         self._seconds = 0.0  # what reading took, and all that was done with the rows meanwhile

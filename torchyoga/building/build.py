@@ -29,7 +29,7 @@ from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_
 from ..versions.staging import Staging
 from .output import Output
 from .record import Kept, Record
-from .sources import BlockSource, RowSource, Source
+from .sources import BlockSource, PlacedSource, RowSource, Source
 
 __all__ = ["BuildOptions", "build"]
 
@@ -141,13 +141,15 @@ class _Build:
         self.source_broke = False
         self._staging = staging
         self._record: Record | None = None
-        if isinstance(source, RowSource) and source.seekable:
-            schema = options.schema.to_json() if options.schema else None
+        self._place: Json | None = None  # where a PlacedSource continues
+        self._given = options.schema or (source.schema if isinstance(source, RowSource) else None)
+        if isinstance(source, RowSource) and (source.seekable or isinstance(source, PlacedSource)):
+            schema = self._given.to_json() if self._given else None
             like: list[object] = [options.format, options.compression, schema]
             like += [] if source.pin is None else [source.pin]
             self._record = Record(staging, source, like, options.function, options.differing)
         self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
-        self._collector = Collector(options.schema, self._meanings)
+        self._collector = Collector(self._given, self._meanings)
         self._output: Output | None = None
         self._learned = True
         self._nbytes = self._file_bytes = 0  # of the blocks so far, and of those in the current file
@@ -253,11 +255,12 @@ class _Build:
     def _take_over(self, kept: Kept) -> list[FileEntry]:
         """Continues behind the kept rows; returns the files that stay."""
         files: list[FileEntry] = []
+        self._place = kept.place
         if kept.learned:
             files, self.token = list(kept.reader.files), kept.token
             self._collector = Collector(kept.reader.schema)
         else:
-            collector = Collector(self.options.schema, self._meanings)
+            collector = Collector(self._given, self._meanings)
             for number, row in enumerate(Rows(kept.reader.take(np.arange(kept.reader.num_rows))).exact()):
                 collector.add(row, number)
             self._collector = collector
@@ -274,7 +277,10 @@ class _Build:
         collector, block_bytes = self._collector, self.options.block_bytes
         shown = number = done
         next_look = 0.0
-        for row in self._asked(partial(source.rows, number)):
+        rows = partial(source.rows, number)
+        if isinstance(source, PlacedSource) and self._place is not None:
+            rows = partial(source.rows_at, self._place, number)
+        for row in self._asked(rows):
             collector.add(row, number)
             number += 1
             self._check_bound(number)
@@ -292,7 +298,7 @@ class _Build:
         bar.update(number - shown)
         if len(collector):
             yield collector.take()
-        if self.can_continue and number != source.length:
+        if source.seekable and number != source.length:
             raise ValueError(
                 f"{source.name} gave {number} rows, but its length is {source.length}; "
                 "correct its __len__ or __getitems__"

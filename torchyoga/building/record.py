@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -24,7 +24,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.manifest import FileEntry, FunctionEntry, is_token
 from ..versions.staging import Staging
-from .sources import RowSource
+from .sources import PlacedSource, RowSource
 
 __all__ = ["Kept", "Record"]
 
@@ -41,11 +41,13 @@ class Kept:
         token: the beginning of its files' names.
         reader: reads its finished files.
         learned: False if its rows may be too few to show which columns vary.
+        place: where the source continues, if that is not the number of rows.
     """
 
     token: str
     reader: Reader
     learned: bool
+    place: Json | None = None
 
 
 class Record:
@@ -62,8 +64,11 @@ class Record:
         """A record beside the files of `staging`; `options`, plain data, must be the same to continue."""
         self._staging, self._source = staging, source
         self._signature = [source.name, source.length, *options, function.code if function else None]
+        if source.fingerprint is not None:
+            self._signature.append(source.fingerprint)
         self._function, self._differing = function, differing
         self._noted: Json | None = None
+        self._places: dict[str, Json] = {}  # where the source goes on behind a file, by the file's name
 
     def note(self, token: str, schema: Schema, learned: bool, files: Sequence[FileEntry]) -> None:
         """Records one more finished, synced file, the last of `files`."""
@@ -74,13 +79,20 @@ class Record:
             "learned": learned,
             "schema": schema.to_json(),
         }
+        if isinstance(self._source, PlacedSource):
+            self._places[files[-1].name] = self._source.place(sum(file.rows for file in files))
         # None until the note is written: nothing could be added after half a line.
         noted, self._noted = self._noted, None
         if noted == build:
-            self._staging.add(files[-1].to_json())
+            self._staging.add(self._placed(files[-1]))
         else:
-            self._staging.save({**build, "files": [file.to_json() for file in files]})
+            self._staging.save({**build, "files": list(map(self._placed, files))})
         self._noted = build
+
+    def _placed(self, file: FileEntry) -> Json:
+        """What is noted of a file."""
+        place = self._places.get(file.name)
+        return file.to_json() if place is None else {**file.to_json(), "place": place}
 
     def load(self) -> Json:
         """What an interrupted build has noted; empty if there was none.
@@ -107,16 +119,20 @@ class Record:
         if not is_token(found["token"]):
             raise ValueError("its record is not from torchyoga")
         self._compare_functions(found.get("function"))
-        if sum(file.rows for file in files) > (self._source.length or 0):
+        placed = isinstance(self._source, PlacedSource)
+        if not placed and sum(file.rows for file in files) > (self._source.length or 0):
             raise ValueError("it has more rows than the source")
         if found["source"] != self._signature:
             raise ValueError("it had another source, other code or other options")
+        if placed:
+            self._places = {file["name"]: file["place"] for file in found["files"]}
         reader = Reader(str(self._staging.path), schema, files)
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        self._compare(reader, asked)
-        return Kept(found["token"], reader, bool(found["learned"]))
+        self._compare(reader, self._source, asked)
+        place = self._places[files[-1].name] if placed and files else None
+        return Kept(found["token"], reader, bool(found["learned"]), place)
 
     def _compare_functions(self, noted: Json | None) -> None:
         """Raises ValueError if the kept rows were made with arguments other than the current ones."""
@@ -130,16 +146,19 @@ class Record:
             if names:
                 raise ValueError(f"it was made with another {' and another '.join(names)}")
 
-    def _compare(self, reader: Reader, asked: _Asked) -> None:
+    def _compare(self, reader: Reader, source: RowSource, asked: _Asked) -> None:
         """Raises ValueError if some of the kept rows differ from what the source gives now."""
+        row, numbers = source.row, sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
+        if isinstance(source, PlacedSource):  # whose rows can only be read where a file begins
+            places = self._starts(reader.files)
+            row, numbers = partial(_row_at, source, places), _some(list(places))
 
         def read(numbers: list[int]) -> Block:
             collector = Collector(reader.schema)
-            for number, row in zip(numbers, asked(partial(map, self._source.row, numbers)), strict=True):
-                collector.add(row, number)
+            for number, found in zip(numbers, asked(partial(map, row, numbers)), strict=True):
+                collector.add(found, number)
             return collector.take()
 
-        numbers = sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
         found = read(numbers)
         kept = reader.take(np.array(numbers, np.int64))
         for place, number in enumerate(numbers):
@@ -153,12 +172,32 @@ class Record:
                 "build of such rows always starts over, so cache them before they are augmented"
             )
 
+    def _starts(self, files: Sequence[FileEntry]) -> dict[int, Json | None]:
+        """The numbers of the first rows of files, and where they come; None for the beginning."""
+        found: dict[int, Json | None] = {0: None}
+        number = 0
+        for file in files[:-1]:
+            number += file.rows
+            found[number] = self._places[file.name]
+        return found
+
+
+def _row_at(source: PlacedSource, places: Mapping[int, Json | None], number: int) -> Row:
+    place = places[number]
+    rows = source.rows(0) if place is None else source.rows_at(place, number)
+    return next(rows, None)  # which fits no file
+
 
 def _ends(files: Sequence[FileEntry]) -> list[int]:
     """The first and the last row of some of the files."""
     stops = np.cumsum([file.rows for file in files])
     found: list[int] = sorted({0, *stops[:-1].tolist(), *(stops - 1).tolist()})
     return found[:: max(1, len(files) // 8)]
+
+
+def _some(numbers: Sequence[int]) -> list[int]:
+    """Some of many numbers, the first one among them."""
+    return list(numbers[:: max(1, len(numbers) // 16)])
 
 
 def _drawn(num_rows: int) -> list[int]:

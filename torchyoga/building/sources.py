@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from ..rows.block import Block
 from ..rows.meaning import Meaning
 from ..rows.schema import Schema
-from ..rows.types import Row
+from ..rows.types import Json, Row
 
-__all__ = ["BlockSource", "RowSource", "Source"]
+__all__ = ["BlockSource", "PlacedSource", "RowSource", "Source"]
 
 
 class RowSource(ABC):
@@ -20,11 +20,15 @@ class RowSource(ABC):
         length: number of rows, or None if that is not known before the end.
         seekable: True if `rows(start)` can begin anywhere at no cost, so that a build can be continued.
         name: what the source is, for messages.
+        schema: what every row looks like, where the source says it; else the first rows show it.
+        fingerprint: a name for the content, where there is one; a build of other content is not continued.
     """
 
     length: int | None = None
     seekable: bool = False
     name: str = "the source"
+    schema: Schema | None = None
+    fingerprint: str | None = None
 
     @property
     def meanings(self) -> Mapping[str, Meaning]:
@@ -43,6 +47,24 @@ class RowSource(ABC):
     def row(self, number: int) -> Row:
         """One row; only called if the source is `seekable`."""
         return next(iter(self.rows(number)))
+
+
+class PlacedSource(RowSource):
+    """Rows that can begin at places that the source itself names: which row is where is not known before.
+
+    Its builds can be continued, although it is not seekable.
+    """
+
+    @abstractmethod
+    def place(self, number: int) -> Json:
+        """Where row `number` comes, as JSON data: one that was given, or the next one after them.
+
+        A thread asks while rows are given, for numbers that only rise.
+        """
+
+    @abstractmethod
+    def rows_at(self, place: Json, number: int) -> Iterator[Row]:
+        """The rows from a place on; the first one has this number."""
 
 
 class BlockSource(ABC):

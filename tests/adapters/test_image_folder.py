@@ -1,0 +1,321 @@
+"""Folders of image files: classes, order, bad files, and builds that continue."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import status_of_child
+from PIL import Image
+from starts import FRESH_STARTS
+from torch.utils.data import DataLoader as TorchLoader
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.testing import check_dataref, check_resume, check_source, check_view
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
+
+
+def image(number: int, format: str = "JPEG", size: int = 8) -> bytes:
+    """An encoded image, different for each number."""
+    pixels = np.random.default_rng(number).integers(0, 256, (size, size, 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, format)
+    return out.getvalue()
+
+
+def write(root: Path, files: dict[str, bytes]) -> Path:
+    """Writes files below a folder."""
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def pets(root: Path, count: int = 30, padding: int = 0) -> Path:
+    """A folder of three classes, some of the files deeper; with bytes behind each image."""
+    names = [f"{['cat', 'dog', 'eel'][i % 3]}/{'deep/er/' * (i % 4 == 0)}{i:03}.jpg" for i in range(count)]
+    return write(root, {name: image(i) + bytes(padding) for i, name in enumerate(names)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of three classes."""
+    return pets(tmp_path / "pets")
+
+
+def test_classes_are_folders_and_bytes_stay_as_they_are(folder: Path) -> None:
+    ref = yoga.image_folder(folder)
+    assert len(ref) == 30
+    assert ref.classes == ["cat", "dog", "eel"]
+    assert ref.class_to_idx == {"cat": 0, "dog": 1, "eel": 2}
+    for row in ref:
+        assert row["image"] == (folder / row["path"]).read_bytes()
+        assert ref.classes[row["label"]] == row["path"].partition("/")[0]
+        assert Image.open(io.BytesIO(row["image"])).size == (8, 8)
+    assert ref.schema is not None
+    meanings = {column.name: column.meaning for column in ref.schema.columns}
+    assert meanings["image"].codec is not None
+    assert meanings["image"].codec.name == "jpeg"
+    assert meanings["label"].words == ("cat", "dog", "eel")
+    assert ref.left_out == ()
+
+
+def test_it_is_a_dataref_in_every_way(folder: Path) -> None:
+    ref = yoga.image_folder(folder)
+    check_dataref(ref)
+    check_dataref(ref.columns(["label", "path"]))
+    check_view(lambda base: base[::2], ref)
+    few = [int(row["label"]) for row in ref.where("label", lambda label: label == 1)]
+    assert few == [1] * 10
+    train, test = ref.split([0.5, 0.5], seed=1, stratify="label")
+    assert len(train) == len(test) == 15
+    assert sum(piece["image"] == row["image"] for piece in train for row in ref) == 15
+    assert yoga.image_folder(folder).fingerprint == ref.fingerprint
+    assert ref.columns(["image"]).fingerprint != ref.fingerprint
+
+
+def test_columns_without_bytes_touch_no_file(folder: Path) -> None:
+    ref = yoga.image_folder(folder)
+    (folder / "cat/deep/er/000.jpg").unlink()
+    assert list(ref["label"]) == [0] * 10 + [1] * 10 + [2] * 10
+    with pytest.raises(NotFoundError, match=r"deep/er/000\.jpg has been removed"):
+        ref["image"].take(np.arange(30))
+
+
+def test_rows_come_by_class_folder_and_name(tmp_path: Path) -> None:
+    names = ["b/2.png", "b/10.png", "b/a/9.png", "a/z.png", "b/A.PNG", "b/a-b/1.png"]
+    write(tmp_path, {name: image(1, "PNG") for name in names})
+    found = [row["path"] for row in yoga.image_folder(tmp_path)]
+    assert found == ["a/z.png", "b/10.png", "b/2.png", "b/A.PNG", "b/a/9.png", "b/a-b/1.png"]
+
+
+def test_folders_without_classes(tmp_path: Path) -> None:
+    write(tmp_path / "flat", {f"{i}.png": image(i, "PNG") for i in range(3)})
+    ref = yoga.image_folder(tmp_path / "flat")
+    assert [row["path"] for row in ref] == ["0.png", "1.png", "2.png"]
+    assert set(ref[0]) == {"image", "path"}
+    assert ref.info == {}
+    check_dataref(ref)
+    write(tmp_path / "flat", {"more/x.png": image(9, "PNG")})
+    with pytest.raises(SchemaError, match=r"images beside folders.*classes=True.*classes=False"):
+        yoga.image_folder(tmp_path / "flat")
+    assert len(yoga.image_folder(tmp_path / "flat", classes=False)) == 4
+    assert [row["path"] for row in yoga.image_folder(tmp_path / "flat", classes=True)] == ["more/x.png"]
+
+
+def test_classes_by_name(folder: Path) -> None:
+    ref = yoga.image_folder(folder, classes=["eel", "cat"])
+    assert ref.classes == ["eel", "cat"]
+    assert [row["path"][:3] for row in ref] == ["eel"] * 10 + ["cat"] * 10
+    with pytest.raises(NotFoundError, match="no folder 'cow'"):
+        yoga.image_folder(folder, classes=["cat", "cow"])
+    with pytest.raises(ValueError, match="twice"):
+        yoga.image_folder(folder, classes=["cat", "cat"])
+    with pytest.raises(ValueError, match="must be a list"):
+        yoga.image_folder(folder, classes="cat")
+    (folder / "empty").mkdir()
+    assert yoga.image_folder(folder).class_to_idx["empty"] == 3
+
+
+def test_hidden_and_other_files_are_ignored(folder: Path) -> None:
+    write(folder, {"cat/.hidden.jpg": b"x", ".git/x.jpg": b"x", "cat/notes.txt": b"x", "Thumbs.db": b"x"})
+    assert len(yoga.image_folder(folder)) == 30
+    ref = yoga.image_folder(folder, extensions=[".TXT"])
+    assert [row["image"] for row in ref] == [b"x"]
+    assert ref.schema is not None
+    assert ref.schema.columns[0].meaning.codec is None
+    with pytest.raises(NotFoundError, match=r"no files with \.flac; it has .*\.jpg.*extensions="):
+        yoga.image_folder(folder, extensions=[".flac"])
+    for extensions in ("jpg", ["jpg"], []):
+        with pytest.raises(ValueError, match="list of endings"):
+            yoga.image_folder(folder, extensions=extensions)
+    with pytest.raises(NotFoundError, match="no folder"):
+        yoga.image_folder(folder / "cow")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_links_are_followed_but_never_for_ever(folder: Path, tmp_path: Path) -> None:
+    (folder / "cat/deep/loop").symlink_to(folder / "cat")
+    (folder / "dog/up").symlink_to(folder.parent)
+    (folder / "eel/elsewhere").symlink_to(write(tmp_path / "other", {"x/y.jpg": image(77)}))
+    ref = yoga.image_folder(folder)
+    paths = [row["path"] for row in ref]
+    assert "eel/elsewhere/x/y.jpg" in paths
+    assert sum(path.startswith("cat/") for path in paths) == 10
+    assert len(set(paths)) == len(paths)
+    # Two links a level: 2**40 ways to the bottom.
+    level = write(tmp_path / "bomb" / "a", {"x.jpg": image(1)})
+    for number in range(40):
+        above = tmp_path / "bomb" / f"level{number}"
+        above.mkdir()
+        for side in "lr":
+            (above / side).symlink_to(level)
+        level = above
+    assert len(yoga.image_folder(level, classes=False)) == 1
+
+
+def test_bad_files_are_left_out_and_named(folder: Path) -> None:
+    (folder / "cat/deep/er/000.jpg").write_bytes(b"")
+    (folder / "dog/001.jpg").write_bytes(b"<html>not found</html>")
+    if os.name != "nt":
+        (folder / "eel/zzz.jpg").symlink_to(folder / "nothing")
+        os.mkfifo(folder / "eel/zz.jpg")
+    expected = {"cat/deep/er/000.jpg": "is empty", "dog/001.jpg": "does not begin as an image does"}
+    if os.name != "nt":
+        expected |= {"eel/zz.jpg": "is not a file", "eel/zzz.jpg": "is a link to nothing"}
+    with pytest.raises(CorruptError, match=r"4 of 32 files are bad.*'cat/deep/er/000\.jpg' is empty"):
+        yoga.image_folder(folder)
+    with pytest.warns(UserWarning, match=r"4 of 32 files are bad and left out"):
+        ref = yoga.image_folder(folder, max_bad=0.2)
+    assert {bad.name: bad.reason[: len(expected[bad.name])] for bad in ref.left_out} == expected
+    assert len(ref) == 28
+    assert ref.info["left_out"]["count"] == 4
+    check_dataref(ref)
+    for share in (-0.1, 1.1, True, None):
+        with pytest.raises(ValueError, match="max_bad must be"):
+            yoga.image_folder(folder, max_bad=share)  # type: ignore[arg-type]
+
+
+def test_an_image_of_another_format_than_its_name_is_no_bad_file(folder: Path) -> None:
+    (folder / "cat/deep/er/000.jpg").write_bytes(image(0, "PNG"))  # as ImageNet has one
+    ref = yoga.image_folder(folder)
+    assert len(ref) == 30
+    assert ref.schema is not None
+    assert ref.schema.columns[0].meaning.codec is None  # no decoder for one format alone would do
+
+
+@pytest.mark.parametrize("format", ["PNG", "WEBP", "TIFF", "BMP", "GIF", "PPM"])
+def test_formats_that_pillow_writes(tmp_path: Path, format: str) -> None:
+    write(tmp_path / "x", {f"{i}.{format.lower()}": image(i, format) for i in range(2)})
+    ref = yoga.image_folder(tmp_path / "x")
+    assert ref.schema is not None
+    codec = ref.schema.columns[0].meaning.codec
+    assert codec is not None
+    assert codec.name == format.lower()
+
+
+def test_files_that_change_later_are_errors(folder: Path) -> None:
+    ref = yoga.image_folder(folder)
+    path = folder / ref[5]["path"]
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(CorruptError, match="bytes any more"):
+        ref[5]
+    os.truncate(path, 10)
+    with pytest.raises(CorruptError, match="bytes any more"):
+        ref.take(np.arange(30))
+    path.unlink()
+    with pytest.raises(NotFoundError, match="has been removed"):
+        ref[5]
+    path.mkdir()
+    with pytest.raises(CorruptError, match="a directory"):
+        ref[5]
+
+
+def test_a_build_keeps_rows_labels_and_meaning(folder: Path, tmp_path: Path) -> None:
+    ref = yoga.image_folder(folder)
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "pets", "1.0")
+    assert list(built) == list(ref)
+    assert built.schema == ref.schema
+    assert built.classes == ref.classes
+    rows = [{**row} for row in ref]
+    check_source(lambda: yoga.image_folder(folder), rows, tmp_path / "again")
+    plain = yoga.Schema.of(rows[0])
+    other = yoga.Storage(tmp_path / "storage").submit(ref, "plain", "1.0", schema=plain)
+    assert other.schema == plain
+
+
+def test_an_interrupted_build_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    folder = pets(tmp_path / "pets", 30, padding=2**18)  # so large that they are read in pieces
+    ref, storage = yoga.image_folder(folder), yoga.Storage(tmp_path / "storage")
+    expected = list(ref)
+    assert ref.row_bytes > 2**18
+    last = folder / ref[29]["path"]
+    data = last.read_bytes()
+    last.unlink()
+    with pytest.raises(NotFoundError):
+        storage.submit(ref, "pets", "1.0")
+    assert storage.list() == []
+    last.write_bytes(data)
+    assert list(storage.submit(yoga.image_folder(folder), "pets", "1.0")) == expected
+    assert "continuing an interrupted build at row" in caplog.text
+
+
+def test_a_build_of_another_folder_starts_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = pets(tmp_path / "pets", 30, padding=2**18)
+    ref, storage = yoga.image_folder(folder), yoga.Storage(tmp_path / "storage")
+    last = ref[29]["path"]
+    (folder / last).unlink()
+    with pytest.raises(NotFoundError):
+        storage.submit(ref, "pets", "1.0")
+    write(folder, {last: image(1)})
+    again = yoga.image_folder(folder)
+    assert list(storage.submit(again, "pets", "1.0")) == list(again)
+    assert "starting over" in caplog.text
+
+
+def test_threads_read_what_is_slow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.reading.file_parts._WORTH_A_THREAD", 0.0)
+    ref = yoga.image_folder(folder, threads=3)
+    expected = [(folder / row["path"]).read_bytes() for row in ref]
+    check_dataref(ref)
+    numbers = np.random.default_rng(0).integers(0, 30, 500)
+    assert [row["image"] for row in ref.take(numbers)] == [expected[number] for number in numbers]
+    (folder / ref[29]["path"]).unlink()
+    with pytest.raises(NotFoundError, match="has been removed"):
+        ref.take(np.arange(30))
+    with pytest.raises(ValueError, match="threads must be"):
+        yoga.image_folder(folder, threads=0)
+
+
+@needs_fork
+def test_a_forked_child_reads_by_threads_of_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.reading.file_parts._WORTH_A_THREAD", 0.0)
+    ref = yoga.image_folder(folder)
+    expected = list(ref)
+
+    def read() -> None:
+        assert list(ref) == expected
+
+    assert status_of_child(read) == 0
+    assert list(ref) == expected
+
+
+def first_image(ref: yoga.DataRef) -> bytes:
+    """The bytes of a row; called in another process."""
+    found: bytes = ref[3]["image"]
+    return found
+
+
+def test_it_goes_to_processes_that_are_started_anew(folder: Path) -> None:
+    ref = yoga.image_folder(folder)
+    assert len(pickle.dumps(ref)) < 4096 + 60 * len(ref)
+    assert first_image(pickle.loads(pickle.dumps(ref))) == ref[3]["image"]
+    method = FRESH_STARTS[0]
+    loader = TorchLoader(ref, batch_size=10, num_workers=1, multiprocessing_context=method)
+    (batch, *_) = list(loader)
+    assert batch["image"] == [row["image"] for row in ref[:10]]
+
+
+def test_loaders_with_workers_resume(folder: Path) -> None:
+    ref = yoga.image_folder(folder)
+    loader = yoga.DataLoader(ref, 7, shuffle=True, seed=3, num_workers=2)
+    paths = [path for batch in loader for path in batch["path"]]
+    assert sorted(paths) == sorted(row["path"] for row in ref)
+    check_resume(lambda: yoga.DataLoader(ref, 7, shuffle=True, seed=3))
+    half = iter(loader)
+    first = next(half)["path"]
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = yoga.DataLoader(ref, 7, shuffle=True, seed=3, num_workers=2)
+    again.load_state_dict(state)
+    rest = [path for batch in again for path in batch["path"]]
+    assert sorted([*first, *rest]) == sorted(paths)

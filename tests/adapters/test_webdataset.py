@@ -1,0 +1,617 @@
+"""Tar shards: what writers write is read as tarfile reads it; cut, forged and hostile ones are refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import os
+import pickle
+import tarfile
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from children import status_of_child
+from hypothesis import given
+from hypothesis import strategies as st
+from starts import FRESH_STARTS
+from torch.utils.data import DataLoader as TorchLoader
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.files.tar_members import members
+from torchyoga.testing import check_dataref, check_resume, check_source, check_view
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+
+
+def member(name: str, size: int = 0, **more: Any) -> tarfile.TarInfo:
+    """A header."""
+    found = tarfile.TarInfo(name)
+    found.size = size
+    for key, value in more.items():
+        setattr(found, key, value)
+    return found
+
+
+def tar(
+    files: Iterable[tuple[str | tarfile.TarInfo, bytes]], format: str = "ustar", mode: str = "w"
+) -> bytes:
+    """An archive of these files."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode, format=FORMATS[format]) as archive:  # type: ignore[call-overload]
+        for name, data in files:
+            header = member(name, len(data)) if isinstance(name, str) else name
+            archive.addfile(header, io.BytesIO(data))
+    return out.getvalue()
+
+
+def files_of(shard: int, count: int = 20) -> list[tuple[str, bytes]]:
+    """The members of a shard: an image, a class and text a sample."""
+    found = []
+    for number in range(count):
+        key = f"train/{shard:02}{number:03}"
+        found += [(f"{key}.jpg", b"\xff\xd8\xff" + bytes([number]) * (number * 37))]
+        found += [(f"{key}.cls", b"%d" % number), (f"{key}.seg.json", json.dumps({"n": number}).encode())]
+    return found
+
+
+def rows_of(shard: int, count: int = 20) -> list[dict[str, object]]:
+    """The rows of a shard."""
+    files = files_of(shard, count)
+    return [
+        {
+            "__key__": files[i][0].removesuffix(".jpg"),
+            "jpg": files[i][1],
+            "cls": files[i + 1][1],
+            "seg.json": files[i + 2][1],
+        }
+        for i in range(0, len(files), 3)
+    ]
+
+
+ROWS = [row for shard in range(3) for row in rows_of(shard)]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A folder of three shards."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"s-{number:03}.tar").write_bytes(tar(files_of(number)))
+    return folder
+
+
+def test_members_of_a_key_are_a_row(shards: Path) -> None:
+    ref = yoga.webdataset(shards / "s-{000..002}.tar")
+    assert list(ref) == ROWS
+    assert ref.file_starts.tolist() == [0, 20, 40, 60]
+    assert ref.schema is not None
+    codecs = [column.meaning.codec and column.meaning.codec.name for column in ref.schema.columns]
+    assert codecs == [None, "jpeg", None, None]
+    check_dataref(ref)
+    check_view(lambda base: base[::3], ref)
+    some = ref.columns(["cls", "__key__"])
+    assert some[7] == {"cls": b"7", "__key__": "train/00007"}
+    check_dataref(some)
+    assert yoga.webdataset(shards).fingerprint == ref.fingerprint
+
+
+def test_names_of_shards(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(yoga.webdataset(shards))
+    urls: list[Any] = [
+        shards / "s-*.tar",
+        str(shards / "s-00[0-2].tar"),
+        [shards / "s-000.tar", shards / "s-{001,002}.tar"],
+        f"file://{shards}/s-{{000..002}}.tar",
+    ]
+    for url in urls:
+        assert list(yoga.webdataset(url)) == expected
+    assert len(yoga.webdataset(shards / "s-{1..2}.tar".replace("{", "00{"))) == 40
+    monkeypatch.chdir(shards)
+    assert len(yoga.webdataset("s-001.tar")) == 20
+    (shards / "odd{1,2}[x].tar").write_bytes(tar(files_of(7)))
+    assert len(yoga.webdataset(shards / "odd{1,2}[x].tar")) == 20
+    for missing in ("t-{000..002}.tar", "*.tgz", "s-{000..003}.tar"):
+        with pytest.raises(NotFoundError, match="no shard"):
+            yoga.webdataset(shards / missing)
+    with pytest.raises(NotFoundError, match="no shards"):
+        yoga.webdataset([])
+    with pytest.raises(ValueError, match="would run a command"):
+        yoga.webdataset(f"pipe:touch {tmp_path}/ran")
+    with pytest.raises(ValueError, match="more than 1000000"):
+        yoga.webdataset("s-{0..99999999}.tar")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_formats_and_long_names(tmp_path: Path, format: str) -> None:
+    names = ["a.txt", "deep/" * 15 + "b.txt", "ü/ä.txt"]
+    if format != "ustar":
+        names += ["x" * 150 + ".txt", "y/" * 400 + "z.txt"]
+    data = {name: name.encode() * 3 for name in names}
+    (tmp_path / "x.tar").write_bytes(tar(data.items(), format))
+    ref = yoga.webdataset(tmp_path / "x.tar")
+    assert [row["__key__"] + ".txt" for row in ref] == names
+    assert [row["txt"] for row in ref] == list(data.values())
+
+
+def test_headers_for_all_members_that_only_comment(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w", pax_headers={"comment": "of git archive"}) as archive:
+        archive.addfile(member("a.x", 3), io.BytesIO(b"abc"))
+    assert list(yoga.webdataset(tmp_path)) == [{"__key__": "a", "x": b"abc"}]
+
+
+def test_large_sizes_as_gnu_writes_them(tmp_path: Path) -> None:
+    data = bytearray(tar([("a.x", b"abc"), ("b.x", b"de")], "gnu"))
+    data[124:136] = b"\x80" + (3).to_bytes(11, "big")
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    (tmp_path / "x.tar").write_bytes(data)
+    assert [row["x"] for row in yoga.webdataset(tmp_path)] == [b"abc", b"de"]
+
+
+def test_what_belongs_to_no_sample_is_ignored(tmp_path: Path) -> None:
+    folder = member("train", type=tarfile.DIRTYPE)
+    files: list[Any] = [(folder, b""), ("README", b"x"), ("train/.hidden", b"x"), ("__meta__.json", b"x")]
+    (tmp_path / "x.tar").write_bytes(tar([*files, ("train/1.TXT", b"1"), ("train/2.txt", b"")]))
+    assert list(yoga.webdataset(tmp_path)) == [
+        {"__key__": "train/1", "txt": b"1"},
+        {"__key__": "train/2", "txt": b""},
+    ]
+
+
+def test_missing_members_are_none(tmp_path: Path) -> None:
+    files = [(name, data) for name, data in files_of(0) if name != "train/00003.cls"]
+    (tmp_path / "a.tar").write_bytes(tar(files))
+    (tmp_path / "b.tar").write_bytes(tar([("x.jpg", b"x")]))
+    ref = yoga.webdataset(tmp_path)
+    assert [number for number in range(21) if ref[number]["cls"] is None] == [3, 20]
+    assert ref[20] == {"__key__": "x", "jpg": b"x", "cls": None, "seg.json": None}
+    check_dataref(ref)
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1")
+    assert list(built) == list(ref)
+    assert built.schema == ref.schema
+    with pytest.raises(SchemaError, match=r"no sample has 'png'; the samples have jpg, cls, seg\.json"):
+        yoga.webdataset(tmp_path, columns=["png"])
+    assert list(yoga.webdataset(tmp_path, columns=["cls", "__key__"])[3]) == ["__key__", "cls"]
+
+
+def test_values_are_parsed_by_choice(shards: Path, tmp_path: Path) -> None:
+    parse = {"cls": int, "seg.json": json.loads, "__key__": str.upper}
+    ref = yoga.webdataset(shards, parse={**parse, "jpg": len})
+    assert ref[21] == {"__key__": "TRAIN/01001", "jpg": 40, "cls": 1, "seg.json": {"n": 1}}
+    check_dataref(ref)
+    built = yoga.Storage(tmp_path / "storage").submit(ref, "x", "1")
+    assert list(built) == list(ref)
+    (tmp_path / "t.tar").write_bytes(tar([("a.txt", "ü".encode()), ("b.txt", b"\xff")]))
+    texts = yoga.webdataset(tmp_path / "t.tar", parse={"txt": str})
+    assert texts[0]["txt"] == "ü"
+    with pytest.raises(CorruptError, match=r"parse\['txt'\] failed for the sample 'b'.*UnicodeDecodeError"):
+        texts[1]
+
+
+def test_pickles_stay_bytes(tmp_path: Path) -> None:
+    bomb = b"cos\nmkdir\n(S'" + os.fsencode(tmp_path / "ran") + b"'\ntR."
+    (tmp_path / "x.tar").write_bytes(tar([("a.pyd", bomb), ("a.pickle", bomb), ("a.pkl", bomb)]))
+    assert list(yoga.webdataset(tmp_path)) == [{"__key__": "a", "pyd": bomb, "pickle": bomb, "pkl": bomb}]
+    assert not (tmp_path / "ran").exists()
+
+
+# -- builds
+
+
+def compressed(folder: Path) -> None:
+    """Compresses each shard of a folder."""
+    for path in folder.glob("*.tar"):
+        Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def test_shards_go_into_a_storage(shards: Path, tmp_path: Path) -> None:
+    check_source(lambda: yoga.webdataset(shards), ROWS, tmp_path / "plain")
+    compressed(shards)
+    check_source(lambda: yoga.webdataset(shards, threads=2), ROWS, tmp_path / "gzip")
+    check_source(lambda: yoga.webdataset(shards, threads=1), ROWS, tmp_path / "one thread")
+    ref = yoga.webdataset(shards)
+    for use in (len, lambda ref: ref[0]):
+        with pytest.raises(TypeError, match="submit them to a Storage"):
+            use(ref)
+    assert list(ref) == ROWS
+    few = yoga.webdataset(shards, columns=["cls"], parse={"cls": int})
+    assert list(few) == [{"__key__": row["__key__"], "cls": int(row["cls"])} for row in ROWS]  # type: ignore[call-overload]
+
+
+def test_shards_behind_urls(shards: Path, tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    for path in shards.iterdir():
+        memory.pipe(f"/wds/{path.name}", path.read_bytes())
+    try:
+        for number, url in enumerate(("memory://wds/s-{000..002}.tar", "memory://wds/s-*.tar")):
+            built = yoga.Storage(tmp_path / "storage").submit(yoga.webdataset(url), "x", str(number))
+            assert list(built) == ROWS
+        with pytest.raises(NotFoundError, match="no shard memory://"):
+            yoga.webdataset("memory://wds/t-*.tar")
+        with pytest.raises(FileNotFoundError):
+            list(yoga.webdataset("memory://wds/s-009.tar"))
+    finally:
+        memory.rm("/wds", recursive=True)
+
+
+class Unsteady(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """Files of this machine, whose last shard breaks off as a connection does."""
+
+    protocol = "unsteady"
+    breaks = True
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        data = Path(path).read_bytes()
+        return Breaking(data) if self.breaks and "002" in path else io.BytesIO(data)
+
+
+class Breaking(io.BytesIO):
+    """Bytes, half of which come."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() > len(self.getvalue()) // 2:
+            raise EOFError("0 bytes read, more expected")
+        return super().read(100)
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_connection_that_breaks_off_is_no_cut_shard(
+    shards: Path, tmp_path: Path, is_compressed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    if is_compressed:
+        compressed(shards)
+    fsspec.register_implementation("unsteady", Unsteady, clobber=True)
+    storage, names = yoga.Storage(tmp_path / "storage"), sorted(shards.iterdir())
+    ref = yoga.webdataset([f"unsteady://{name}" for name in names], max_bad=1)
+    Unsteady.breaks = True
+    with pytest.raises(OSError, match="the connection has ended early: 0 bytes read"):
+        storage.submit(ref, "x", "1")
+    Unsteady.breaks = False
+    assert list(storage.submit(ref, "x", "1")) == ROWS
+    assert "continuing an interrupted build at row" in caplog.text
+
+
+@pytest.mark.parametrize("rows_per_file", [7, 1000])
+def test_builds_of_compressed_shards_continue(
+    shards: Path,
+    tmp_path: Path,
+    files_of: Callable[[int], None],
+    rows_per_file: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    files_of(rows_per_file)
+    compressed(shards)
+    last, storage = shards / "s-002.tar.gz", yoga.Storage(tmp_path / "storage")
+    data = last.read_bytes()
+    ref = yoga.webdataset(shards / "s-*.gz", threads=1)
+    last.unlink()
+    with pytest.raises(FileNotFoundError):
+        storage.submit(ref, "x", "1")
+    last.write_bytes(data)
+    assert list(storage.submit(ref, "x", "1")) == ROWS
+    assert "continuing an interrupted build at row 40" in caplog.text
+    # A build of other columns, or over other shards, has another source.
+    last.unlink()
+    with pytest.raises(FileNotFoundError):
+        storage.submit(ref, "x", "2")
+    assert len(storage.submit(yoga.webdataset([*shards.glob("*.gz")]), "x", "2")) == 40
+    assert "starting over" in caplog.text
+
+
+def test_a_build_in_the_middle_of_a_shard_continues(
+    tmp_path: Path, files_of: Callable[[int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "torchyoga")
+    files_of(3)
+    for shard in range(3):
+        members = [(f"{shard}/{n:03}.cls", b"%d" % (100 * shard + n)) for n in range(20)]
+        (tmp_path / f"{shard}.tar.gz").write_bytes(tar(members, mode="w:gz"))
+    ref = yoga.webdataset(tmp_path, parse={"cls": lambda data: read(data)})
+    broken, done = b"", 0
+
+    def read(data: bytes) -> int:
+        if data == broken:
+            raise ValueError("today not")
+        return int(data)
+
+    storage = yoga.Storage(tmp_path / "storage")
+    for broken, done in ((b"113", 33), (b"117", 37), (b"201", 41)):  # noqa: B007  # what `read` sees
+        with pytest.raises(CorruptError, match=rf"on b'{broken.decode()}': ValueError"):
+            storage.submit(ref, "x", "1")
+    broken = b""
+    assert [row["cls"] for row in storage.submit(ref, "x", "1")] == [
+        100 * shard + n for shard in range(3) for n in range(20)
+    ]
+    assert "starting over" not in caplog.text
+    for done in (33, 37, 41):
+        assert f"continuing an interrupted build at row {done}" in caplog.text
+    # Other rows than those of the files: from the beginning, and its own interruption continues again.
+    broken = b"117"
+    with pytest.raises(CorruptError):
+        storage.submit(ref, "x", "2")
+    plus, broken = 1, b"119"
+    changed = yoga.webdataset(tmp_path, parse={"cls": lambda data: read(data) + plus})
+    with pytest.raises(CorruptError):
+        storage.submit(changed, "x", "2")
+    assert "starting over" in caplog.text
+    broken = b""
+    found = [row["cls"] for row in storage.submit(changed, "x", "2")]
+    assert found == [100 * shard + n + 1 for shard in range(3) for n in range(20)]
+    assert "continuing an interrupted build at row 39" in caplog.text
+
+
+def test_samples_with_more_members_than_the_first(tmp_path: Path) -> None:
+    (tmp_path / "x.tar.gz").write_bytes(tar([("a.x", b"1"), ("b.x", b"2"), ("b.y", b"3")], mode="w:gz"))
+    with pytest.raises(
+        SchemaError, match=r"sample 'b' has 'y', which the first sample lacks.*columns=\['x', 'y'\]"
+    ):
+        list(yoga.webdataset(tmp_path))
+    assert [row["y"] for row in yoga.webdataset(tmp_path, columns=["x", "y"])] == [None, b"3"]
+
+
+# -- what is bad
+
+
+HOSTILE: dict[str, Any] = {
+    "absolute": ("/etc/passwd.jpg", "leads out"),
+    "above": ("../../x.jpg", "leads out"),
+    "symlink": (member("x.jpg", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "is a link"),
+    "hard link": (member("x.jpg", type=tarfile.LNKTYPE, linkname="/etc/passwd"), "is a link"),
+    "device": (member("x.jpg", type=tarfile.CHRTYPE), "is a device"),
+    "FIFO": (member("x.jpg", type=tarfile.FIFOTYPE), "is a device or a FIFO"),
+    "sparse": (member("x.jpg", type=tarfile.GNUTYPE_SPARSE), "is a sparse file"),
+    "unknown": (member("x.jpg", type=b"Q"), "is of an unknown kind"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_hostile_members_are_left_out_or_refused(tmp_path: Path, case: str, is_compressed: bool) -> None:
+    header, problem = HOSTILE[case]
+    path = tmp_path / "x.tar"
+    path.write_bytes(tar([("a.jpg", b"1"), (header, b""), ("b.jpg", b"2")]))
+    if is_compressed:
+        compressed(tmp_path)
+    with pytest.raises(CorruptError, match=rf"1 of 3 samples are bad.*{problem}"):
+        list(yoga.webdataset(tmp_path))
+    with pytest.warns(UserWarning, match=rf"1 of 3 samples are bad and left out.*{problem}"):
+        assert [row["jpg"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
+    assert not (tmp_path.parent / "x.jpg").exists()
+
+
+def test_members_that_come_twice_are_bad(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(tar([("a.x", b"1"), ("a.x", b"2"), ("b.x", b"3"), ("c.__key__", b"4")]))
+    with pytest.warns(UserWarning, match="2 of 3 samples"):
+        ref: Any = yoga.webdataset(tmp_path, max_bad=1)
+    assert list(ref) == [{"__key__": "b", "x": b"3"}]
+    assert [bad.reason for bad in ref.left_out] == [
+        "has a member 'x' that is there twice",
+        "has a member '__key__' that has a name that means the key",
+    ]
+
+
+def test_sparse_files_of_pax_and_of_old_gnu(tmp_path: Path) -> None:
+    sparse = member("s.x", 3, pax_headers={"GNU.sparse.major": "1", "GNU.sparse.name": "s.x"})
+    (tmp_path / "pax.tar").write_bytes(tar([(sparse, b"abc"), ("t.x", b"1")], "pax"))
+    old = bytearray(tar([(member("u.x", 512, type=tarfile.GNUTYPE_SPARSE), b"d" * 512)], "gnu"))[: 2 * 512]
+    old[482] = 1  # one more header, behind which the bytes begin
+    old[148:156] = b"        "
+    old[148:156] = b"%06o\0 " % sum(old[:512])
+    more = bytearray(512)
+    (tmp_path / "zold.tar").write_bytes(bytes(old[:512] + more + old[512:]) + tar([("v.x", b"2")]))
+    with pytest.warns(UserWarning, match="is a sparse file"):
+        assert [row["x"] for row in yoga.webdataset(tmp_path, max_bad=0.5)] == [b"1", b"2"]
+
+
+def test_cut_shards_keep_what_is_whole(shards: Path) -> None:
+    data = tar(files_of(1))
+    path = shards / "s-001.tar"
+    for cut in (0, 100, 512 * 7, 512 * 7 + 1, len(data) // 2, 512 * 120):
+        path.write_bytes(data[:cut])
+        with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*s-001\.tar' ends early"):
+            yoga.webdataset(shards)
+        with pytest.warns(UserWarning, match="1 of 3 shards are bad and left out"):
+            ref = yoga.webdataset(shards, max_bad=0.4)
+        found = list(ref)
+        assert found == [*rows_of(0), *found[20:-20], *rows_of(2)]
+        assert found[20:-20] == rows_of(1)[: len(found) - 40]
+        if cut:
+            check_dataref(ref)
+
+
+def test_cut_and_damaged_gzip_shards(shards: Path) -> None:
+    compressed(shards)
+    path = shards / "s-001.tar.gz"
+    data = path.read_bytes()
+    for damaged in (
+        data[: len(data) // 2],
+        data[:3],
+        data[:200] + bytes(50) + data[250:],
+        data[:-4] + b"1234",
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*ends early"):
+            list(yoga.webdataset(shards))
+        with pytest.warns(UserWarning, match="1 of 3 shards"):
+            found = list(yoga.webdataset(shards, max_bad=0.4))
+        assert found == [*rows_of(0), *rows_of(1)[: len(found) - 40], *rows_of(2)]
+
+
+def forged(**changes: tuple[int, bytes]) -> bytes:
+    """An archive whose third header is changed at some places; its checksum fits."""
+    data = bytearray(tar([("0.x", b"0"), ("a.x", b"1"), ("b.x", b"2")]))
+    header = data[2048:2560]
+    for start, value in changes.values():
+        header[start : start + len(value)] = value
+    header[148:156] = b" " * 8
+    if "checksum" not in changes:
+        header[148:156] = b"%06o\0 " % sum(header)
+    data[2048:2560] = header
+    return bytes(data)
+
+
+WHOLE = tar([("0.x", b"0"), ("a.x", b"1")])[:2048]
+FORGED = {
+    "size beyond the file": (forged(size=(124, b"77777777777\0")), "is cut, or its member"),
+    "huge size": (forged(size=(124, b"\x80" + b"\xff" * 11)), "nothing has"),
+    "negative size": (forged(size=(124, b"\xff" * 12)), "is not a number"),
+    "size with a sign": (forged(size=(124, b"-0000000001\0")), "is not a number"),
+    "size with an underscore": (forged(size=(124, b"0000000_001\0")), "is not a number"),
+    "checksum": (forged(checksum=(0, b"c")), "does not fit its checksum"),
+    "a link with bytes": (forged(kind=(156, b"2")), "is a link or a device of 1 bytes"),
+    "a PAX header of the wrong kind": (forged(kind=(156, b"x")), "not a record of a PAX header"),
+    "a header for all with a size": (
+        WHOLE + tar([(member("g", 9, type=b"g"), b"9 size=1\n")]),
+        "a header for all members says 'size'",
+    ),
+    "a long name without a member": (
+        WHOLE + tar([(member("l", 3, type=b"L"), b"a.b")]),
+        "within a header",
+    ),
+    "a huge PAX header": (
+        WHOLE + tar([(member("p", 2**22, type=b"x"), bytes(2**22))]),
+        "a header of 4194304 bytes",
+    ),
+    "a record longer than its header": (
+        WHOLE + tar([(member("p", 12, type=b"x"), b"999 path=x\n\n")]),
+        "not a record of a PAX header",
+    ),
+    "a record of length 0": (
+        WHOLE + tar([(member("p", 12, type=b"x"), b"0 path=xyz\n\n")]),
+        "not a record of a PAX header",
+    ),
+    "something far behind it": (
+        tar([("0.x", b"0"), ("a.x", b"1")]) + bytes(2**18) + b"1",
+        "perhaps another archive",
+    ),
+    "another archive behind it": (
+        tar([("0.x", b"0"), ("a.x", b"1")]) + tar([("b.x", b"1")]),
+        "perhaps another archive",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_forged_headers_end_a_shard(tmp_path: Path, case: str, is_compressed: bool) -> None:
+    data, problem = FORGED[case]
+    (tmp_path / "x.tar").write_bytes(data)
+    if is_compressed:
+        compressed(tmp_path)
+        problem = problem.replace("is cut, or its member", "too many for a stream|is cut")
+    with pytest.raises(CorruptError, match=problem):
+        list(yoga.webdataset(tmp_path))
+    with pytest.warns(UserWarning, match="ends early"):
+        assert [row["__key__"] for row in yoga.webdataset(tmp_path, max_bad=1)] == ["0"]
+
+
+def test_what_is_not_tar(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"<html>" * 200)
+    with pytest.raises(CorruptError, match="it is not a tar archive"):
+        yoga.webdataset(tmp_path)
+    (tmp_path / "x.tar").unlink()
+    os.mkfifo(tmp_path / "x.tar") if os.name != "nt" else (tmp_path / "x.tar").mkdir()
+    with pytest.raises(CorruptError, match=r"a FIFO|a directory"):
+        yoga.webdataset(tmp_path / "x.tar")
+
+
+def test_many_bad_samples_end_a_build_early(tmp_path: Path) -> None:
+    files = [(member(f"{i:05}.x", type=tarfile.SYMTYPE, linkname="y"), b"") for i in range(50)]
+    (tmp_path / "x.tar.gz").write_bytes(tar([*files, *((f"a{i}.x", b"1") for i in range(5000))], mode="w:gz"))
+    with pytest.raises(CorruptError, match="11 of 11 samples are bad"):
+        list(yoga.webdataset(tmp_path))
+    with pytest.warns(UserWarning, match="50 of 5050 samples"):
+        assert len(list(yoga.webdataset(tmp_path, max_bad=0.06))) == 5000
+
+
+@given(data=st.data())
+def test_any_bytes_end_in_an_error_or_at_an_end(data: st.DataObject) -> None:
+    archive = bytearray(
+        tar([("a.x", b"1" * 600), ("p" * 120 + ".y", b"2")], data.draw(st.sampled_from(["gnu", "pax"])))
+    )
+    del archive[6 * 1024 :]
+    for place, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(archive) - 1), st.integers(0, 255)), max_size=8)
+    ):
+        archive[place] = byte
+    reads = []
+
+    def read(at: int, count: int) -> bytes:
+        reads.append(at)
+        assert count <= 2**20
+        return bytes(archive[at : at + count])
+
+    try:
+        for found in members(read, len(archive)):
+            assert 0 <= found.offset <= found.offset + found.nbytes <= len(archive)
+    except CorruptError:
+        pass
+    assert reads == sorted(reads)
+    assert len(reads) < 100
+
+
+def part(data: bytes, at: int, count: int) -> bytes:
+    """Some bytes."""
+    return data[at : at + count]
+
+
+def test_members_are_those_of_tarfile(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for format in FORMATS:
+        files = [(f"{'d/' * (i % 5)}{i}.x{i % 3}", rng.bytes(int(rng.integers(0, 3000)))) for i in range(200)]
+        data = tar(files, format)
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            expected = [(info.name, info.offset_data, info.size) for info in archive]
+        found = [(m.name, m.offset, m.nbytes) for m in members(partial(part, data), len(data))]
+        assert found == expected
+
+
+# -- processes
+
+
+def test_a_shard_that_changes_later_is_an_error(shards: Path) -> None:
+    ref = yoga.webdataset(shards)
+    path = shards / "s-001.tar"
+    os.truncate(path, 600)
+    with pytest.raises(CorruptError, match="bytes any more"):
+        ref.take(np.arange(60))
+    path.unlink()
+    with pytest.raises(NotFoundError, match="has been removed"):
+        ref[25]
+    assert ref[5] == ROWS[5]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is POSIX's")
+def test_forked_children_and_new_processes_read_it(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.reading.file_parts._WORTH_A_THREAD", 0.0)
+    ref = yoga.webdataset(shards)
+    assert list(ref) == ROWS
+
+    def read() -> None:
+        assert list(ref) == ROWS
+
+    assert status_of_child(read) == 0
+    assert list(pickle.loads(pickle.dumps(ref))) == ROWS
+    loader = TorchLoader(ref, 20, num_workers=1, multiprocessing_context=FRESH_STARTS[0])
+    assert [key for batch in loader for key in batch["__key__"]] == [row["__key__"] for row in ROWS]
+
+
+def test_loaders_resume(shards: Path) -> None:
+    ref = yoga.webdataset(shards, columns=["cls"])
+    for shuffle in (True, "block"):
+        loader = yoga.DataLoader(ref, 8, shuffle=shuffle, seed=1, num_workers=2)
+        keys = [key for batch in loader for key in batch["__key__"]]
+        assert sorted(keys) == [row["__key__"] for row in ROWS]
+    check_resume(lambda: yoga.DataLoader(ref, 8, shuffle="block", seed=1))

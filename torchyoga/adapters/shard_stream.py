@@ -1,0 +1,340 @@
+"""Tar shards behind URLs, or compressed -> rows in order: some shards are read ahead, each by a thread."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import queue
+import threading
+import zlib
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import IO, Any, NamedTuple
+
+from ..building.sources import PlacedSource
+from ..errors import CorruptError, SchemaError
+from ..files.regular import open_regular
+from ..files.shard_names import is_remote
+from ..files.tar_members import Member, members
+from ..files.tar_samples import KEY, Sample, divided, samples
+from ..reading.left_out import LeftOut, refuse_many, warn_of
+from ..rows.types import Json, Row
+
+__all__ = ["ShardRows", "Shards"]
+
+_PIECE_BYTES, _PIECE_SAMPLES, _PIECES = 2**21, 256, 4  # read ahead of a shard: four pieces of 2 MiB
+_SKIPPED = 2**20  # bytes at once
+_LARGEST = 2**30  # bytes of a member that is read as a stream
+_SURE = 1000  # samples, before which a share of bad ones says little
+_PATIENCE = 1.0  # seconds between two checks that the other thread is alive
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+class Shards(NamedTuple):
+    """Which shards to read, and how.
+
+    Attributes:
+        names: paths and URLs.
+        columns: the extensions that become columns; None for those of the first sample.
+        parse: functions of bytes, by extension.
+        max_bad: the share of samples, and of shards, that may be bad.
+        threads: shards read at once.
+        options: for fsspec's filesystems.
+    """
+
+    names: Sequence[str]
+    columns: Sequence[str] | None
+    parse: Mapping[str, Callable[[bytes], object]]
+    max_bad: float
+    threads: int
+    options: Mapping[str, object]
+
+    @property
+    def title(self) -> str:
+        """What they are, for messages."""
+        first = self.names[0].rpartition("/")[2]
+        return (
+            f"tar shard {first!r}"
+            if len(self.names) == 1
+            else f"{len(self.names)} tar shards from {first!r} on"
+        )
+
+
+class ShardRows(PlacedSource):
+    """The samples of shards, shard after shard; a build continues in the shard that it had reached."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.name = shards.title
+        about = repr((*shards.names, shards.columns, sorted(shards.parse)))
+        self.fingerprint = hashlib.blake2b(about.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self._shards = shards
+        self._begun: list[tuple[int, Json]] = []  # the first row of each shard, and what was known there
+
+    def rows(self, start: int) -> Iterator[Row]:
+        """All rows."""
+        return self.rows_at({"shard": 0, "bad": [], "seen": 0, "columns": None, "skip": 0}, 0)
+
+    def place(self, number: int) -> Json:
+        """The shard that holds row `number`, and how many rows of it come before."""
+        index = bisect_right(self._begun, number, key=lambda pair: pair[0]) - 1
+        first, known = self._begun[index]
+        del self._begun[:index]
+        return {**known, "skip": number - first}
+
+    def rows_at(self, place: Json, number: int) -> Iterator[Row]:
+        """The rows from a place on. The rows before it in its shard are read again, and left out."""
+        shards, skip = self._shards, int(place["skip"])
+        left_out = [LeftOut(*pair) for pair in place["bad"]]
+        seen, columns = int(place["seen"]), place["columns"] or shards.columns
+        number -= skip
+        self._begun = begun = list[tuple[int, Json]]([])  # anew, whatever was read before
+        with closing(_Ahead(shards, int(place["shard"]))) as ahead:
+            for shard, name in enumerate(shards.names[place["shard"] :], place["shard"]):
+                bad = [[*pair] for pair in left_out]
+                known = {"shard": shard, "bad": bad, "seen": seen, "columns": columns}
+                begun.append((number, known))
+                for sample in ahead.samples():
+                    if isinstance(sample, _Cut):
+                        left_out.append(LeftOut(name, sample.reason))
+                        continue
+                    seen += 1
+                    if sample.problem:
+                        left_out.append(LeftOut(f"{name}: {sample.key}", sample.problem))
+                        if len(left_out) > shards.max_bad * max(seen, _SURE):
+                            refuse_many(left_out, seen, shards.max_bad, self.name, "samples")
+                        continue
+                    if columns is None:
+                        columns = known["columns"] = [*sample.parts]
+                    number += 1
+                    if skip:
+                        skip -= 1
+                        continue
+                    yield self._row(sample, columns, name)
+        whole = {*shards.names}
+        for cut, total, what in ((True, len(whole), "shards"), (False, seen, "samples")):
+            some = [bad for bad in left_out if (bad.name in whole) == cut]
+            refuse_many(some, total, shards.max_bad, self.name, what)
+            warn_of(some, total, self.name, what)
+
+    def _row(self, sample: Sample[bytes], columns: Sequence[str], shard: str) -> Row:
+        more = [name for name in sample.parts if name not in columns]
+        if more and self._shards.columns is None:
+            raise SchemaError(
+                f"{shard}: the sample {sample.key!r:.100} has {more[0]!r:.80}, which the first sample lacks; "
+                f"name the columns, as in columns={[*columns, *more]!r:.200}"
+            )
+        found: Row = {KEY: sample.key, **{name: sample.parts.get(name) for name in columns}}
+        return parsed(found, self._shards.parse, shard)
+
+
+def parsed(row: Row, parse: Mapping[str, Callable[[bytes], object]], shard: str) -> Row:
+    """A row, with what functions make of its values; in place.
+
+    Raises:
+        CorruptError: a function failed; names the sample and the column.
+    """
+    for name, function in parse.items():
+        value = row.get(name)
+        if value is None:
+            continue
+        try:
+            row[name] = function(value, "utf-8") if function is str and name != KEY else function(value)
+        except Exception as error:
+            raise CorruptError(
+                f"{shard}: parse[{name!r}] failed for the sample {row[KEY]!r:.100}, on {value[:40]!r}: "
+                f"{error!r}"
+            ) from error
+    return row
+
+
+# -- the threads
+
+
+class _Cut(NamedTuple):
+    """The end of a shard that ends early."""
+
+    reason: str
+
+
+class _Failed(NamedTuple):
+    error: BaseException
+
+
+class _Ahead:
+    """The samples of shards, in order; the next shards are read meanwhile, each by a thread."""
+
+    def __init__(self, shards: Shards, first: int) -> None:
+        self._left = iter(shards.names[first:])
+        self._shards = shards
+        self._readers: deque[_Reader] = deque()
+
+    def samples(self) -> Iterator[Sample[bytes] | _Cut]:
+        """Those of the next shard."""
+        while len(self._readers) < self._shards.threads:
+            name = next(self._left, None)
+            if name is None:
+                break
+            self._readers.append(_Reader(name, self._shards))
+        yield from self._readers[0].samples()
+        self._readers.popleft()
+
+    def close(self) -> None:
+        """Ends the threads."""
+        for reader in self._readers:
+            reader.close()
+
+
+class _Reader:
+    """The samples of one shard, read by a thread, some ahead."""
+
+    def __init__(self, name: str, shards: Shards) -> None:
+        self._queue: queue.Queue[list[Sample[bytes]] | _Cut | _Failed | None] = queue.Queue(_PIECES)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(name, shards), name="torchyoga-shard", daemon=True
+        )
+        self._thread.start()
+
+    def samples(self) -> Iterator[Sample[bytes] | _Cut]:
+        """All samples, and what ends a shard that is cut.
+
+        Raises:
+            OSError: the shard cannot be read.
+        """
+        while True:
+            try:
+                found = self._queue.get(timeout=_PATIENCE)
+            except queue.Empty:
+                if not self._thread.is_alive() and self._queue.empty():
+                    raise RuntimeError("the thread that reads a shard is gone; begin again") from None
+                continue
+            if found is None:
+                return
+            if isinstance(found, _Failed):
+                raise found.error
+            if isinstance(found, _Cut):
+                yield found
+                return
+            yield from found
+
+    def close(self) -> None:
+        """Ends the thread after its current read."""
+        self._is_over.set()
+
+    def _run(self, name: str, shards: Shards) -> None:
+        end: _Cut | _Failed | None = None
+        try:
+            with _opened(name, shards.options) as file:
+                for piece in _pieces(_Forward(file).samples(shards.columns)):
+                    if not self._put(piece):
+                        return
+        except (CorruptError, *_DAMAGED) as error:
+            end = _Cut(f"ends early: {error}")
+        except BaseException as error:
+            end = _Failed(error)
+        self._put(end)
+
+    def _put(self, item: list[Sample[bytes]] | _Cut | _Failed | None) -> bool:
+        while not self._is_over.is_set():
+            try:
+                self._queue.put(item, timeout=_PATIENCE)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+
+def _pieces(found: Iterator[Sample[bytes]]) -> Iterator[list[Sample[bytes]]]:
+    piece: list[Sample[bytes]] = []
+    nbytes = 0
+    try:
+        for sample in found:
+            piece.append(sample)
+            nbytes += sum(map(len, sample.parts.values()))
+            if nbytes > _PIECE_BYTES or len(piece) >= _PIECE_SAMPLES:
+                yield piece
+                piece, nbytes = [], 0
+    except (CorruptError, *_DAMAGED):
+        yield piece
+        raise
+    yield piece
+
+
+# -- bytes
+
+
+def _opened(name: str, options: Mapping[str, object]) -> IO[bytes]:
+    if not is_remote(name):
+        return open(open_regular(name), "rb", _SKIPPED)
+    import fsspec  # only where it is needed: it takes a while to load
+
+    file: IO[bytes] = fsspec.open(name, "rb", **options).open()
+    return file
+
+
+class _Forward:
+    """A file that is read once, from its beginning to its end; decompressed if it is gzip's."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._at = 0
+        head = file.read(2)
+        self._file: io.RawIOBase | gzip.GzipFile = _Joined(head, file)
+        if head == b"\x1f\x8b":
+            self._file = gzip.GzipFile(fileobj=io.BufferedReader(self._file, _SKIPPED), mode="rb")
+
+    def samples(self, columns: Sequence[str] | None) -> Iterator[Sample[bytes]]:
+        """The samples, with the bytes of these columns."""
+        wanted = None if columns is None else {*columns}
+        yield from samples((member, self._of(member, wanted)) for member in members(self._read))
+
+    def _of(self, member: Member, wanted: set[str] | None) -> bytes:
+        if member.problem or (wanted is not None and divided(member.name)[1] not in wanted):
+            return b""
+        if member.nbytes > _LARGEST:
+            raise CorruptError(
+                f"its member {member.name!r:.200} has {member.nbytes} bytes, too many for a stream"
+            )
+        found = self._read(member.offset, member.nbytes)
+        if len(found) < member.nbytes:
+            raise CorruptError(
+                f"it is cut: its member {member.name!r:.200} has {len(found)} of {member.nbytes} bytes"
+            )
+        return found
+
+    def _read(self, at: int, count: int) -> bytes:
+        while self._at < at:
+            if not self._some(min(_SKIPPED, at - self._at)):
+                return b""
+        parts: list[bytes] = []
+        while count and (some := self._some(count)):
+            parts.append(some)
+            count -= len(some)
+        return b"".join(parts)
+
+    def _some(self, count: int) -> bytes:
+        found = self._file.read(min(count, _SKIPPED)) or b""
+        self._at += len(found)
+        return found
+
+
+class _Joined(io.RawIOBase):
+    """A file, with bytes that were read from it already put back."""
+
+    def __init__(self, head: bytes, file: IO[bytes]) -> None:
+        self._head, self._file = head, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = len(buffer)
+        found, self._head = self._head[:count], self._head[count:]
+        try:
+            found = found or self._file.read(count)
+        except EOFError as error:  # of a connection; of gzip, it says that the file is cut
+            raise OSError(f"the connection has ended early: {error}") from error
+        buffer[: len(found)] = found
+        return len(found)

@@ -1,0 +1,213 @@
+"""The headers of a tar archive -> its members: names, and where their bytes lie. Nothing is extracted.
+
+What a header says is compared with its checksum and with the size of the file before anything relies on it.
+Formats: ustar, old tar, GNU and PAX, with long names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ..errors import CorruptError
+
+__all__ = ["Member", "members"]
+
+_BLOCK = 512
+_EMPTY = bytes(_BLOCK)
+_LONGEST_NAME = 2**16
+_LONGEST_PAX = 2**20  # bytes of an extended header
+_MOST_PADDING = 2**20  # after the end; tar itself fills up to 10 KiB
+_OCTAL = re.compile(rb"[0-7]*\Z")
+_FILES, _FOLDER, _LONG_NAME, _LONG_LINK, _PAX, _GLOBAL = b"0\x007", b"5", b"L", b"K", b"xX", b"g"
+_PROBLEMS = {b"1": "is a link", b"2": "is a link", b"S": "is a sparse file"} | dict.fromkeys(
+    (b"3", b"4", b"6"), "is a device or a FIFO"
+)
+Read = Callable[[int, int], bytes]
+
+
+class Member(NamedTuple):
+    """A member of an archive: `nbytes` bytes of the archive from `offset` on; or why it cannot be one."""
+
+    name: str
+    offset: int
+    nbytes: int
+    problem: str = ""
+
+
+def members(read: Read, size: int | None = None) -> Iterator[Member]:
+    """The members of an archive, in order, without its folders; each is given before the next is looked at.
+
+    Args:
+        read: returns bytes at a place: so many, unless the archive ends there; called for places that rise.
+        size: bytes of the archive, if that is known.
+
+    Raises:
+        CorruptError: the archive is cut, damaged, or not a tar archive; all members before are given first.
+    """
+    at, name, extended = 0, "", dict[bytes, bytes]()
+    while True:
+        block = read(at, _BLOCK)
+        if len(block) < _BLOCK:
+            raise CorruptError(f"it is cut: it ends at byte {at + len(block)}, without the mark of its end")
+        if block == _EMPTY:
+            if name or extended:
+                raise CorruptError(f"it ends at byte {at} within a header")
+            _check_end(read, at, size)
+            return
+        header = _header(block, at)
+        kind, body = header.kind, at + _BLOCK
+        if kind in (_LONG_NAME, _LONG_LINK):
+            text = _body(read, body, header.nbytes, _LONGEST_NAME)
+            name = _text(text) if kind == _LONG_NAME else name
+            at = _behind(body, header.nbytes)
+            continue
+        if kind in _PAX:
+            extended = _records(_body(read, body, header.nbytes, _LONGEST_PAX), body)
+            at = _behind(body, header.nbytes)
+            continue
+        if kind == _GLOBAL:
+            _refuse_global(_records(_body(read, body, header.nbytes, _LONGEST_PAX), body), body)
+            at = _behind(body, header.nbytes)
+            continue
+        if b"path" in extended:
+            name = extended[b"path"].decode("utf-8", "surrogateescape")
+        nbytes = _decimal(extended[b"size"], body) if b"size" in extended else header.nbytes
+        name = name or header.name
+        if kind == b"S":
+            body = _behind_map(read, block, body)
+        has_body = kind not in b"123456"
+        if has_body and size is not None and nbytes > size - body:
+            raise CorruptError(
+                f"it is cut, or its member {name!r:.200} is: that should have {nbytes} bytes from byte "
+                f"{body} on, but the file has {size}"
+            )
+        if not has_body and kind != _FOLDER and nbytes:
+            raise CorruptError(f"its member {name!r:.200} is a link or a device of {nbytes} bytes")
+        is_folder = kind == _FOLDER or (kind in _FILES and name.endswith("/"))
+        if not is_folder:
+            yield Member(name, body, nbytes, _problem(kind, name, extended))
+        at = _behind(body, nbytes) if has_body else body
+        name, extended = "", {}
+
+
+def _behind(body: int, nbytes: int) -> int:
+    return body + -(-nbytes // _BLOCK) * _BLOCK
+
+
+def _problem(kind: bytes, name: str, extended: dict[bytes, bytes]) -> str:
+    if kind not in _FILES:
+        return _PROBLEMS.get(kind, f"is of an unknown kind, {kind!r}")
+    if any(key.startswith(b"GNU.sparse.") for key in extended):
+        return "is a sparse file"
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        return "has a name that leads out of the archive"
+    return ""
+
+
+class _Header(NamedTuple):
+    kind: bytes
+    name: str
+    nbytes: int
+
+
+def _header(block: bytes, at: int) -> _Header:
+    total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+    try:
+        noted = _number(block[148:156], at)
+    except CorruptError:
+        noted = -1
+    # Some old programs summed signed bytes.
+    if noted != total and noted != total - 256 * sum(byte > 127 for byte in block[:148] + block[156:]):
+        where = "it is not a tar archive" if at == 0 else f"it is damaged at byte {at}"
+        raise CorruptError(f"{where}: a header there does not fit its checksum")
+    name = _text(block[:100])
+    if block[257:263] == b"ustar\0":
+        prefix = _text(block[345:500])
+        name = f"{prefix}/{name}" if prefix else name
+    return _Header(block[156:157], name, _number(block[124:136], at))
+
+
+def _number(field: bytes, at: int) -> int:
+    if field[0] == 0x80:  # of GNU, for large numbers
+        found = int.from_bytes(field[1:], "big")
+    else:
+        digits = field.split(b"\0", 1)[0].strip(b" ")
+        if not _OCTAL.match(digits):
+            raise CorruptError(f"it is damaged at byte {at}: {field!r} is not a number")
+        found = int(digits or b"0", 8)
+    if found >= 2**62:
+        raise CorruptError(f"it is damaged at byte {at}: nothing has {found} bytes")
+    return found
+
+
+def _decimal(digits: bytes, at: int) -> int:
+    if not digits.isdigit() or len(digits) > 18:
+        raise CorruptError(f"it is damaged at byte {at}: {digits[:20]!r} is not a size")
+    return int(digits)
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+
+def _body(read: Read, at: int, nbytes: int, most: int) -> bytes:
+    if nbytes > most:
+        raise CorruptError(f"it is damaged at byte {at}: a header of {nbytes} bytes")
+    found = read(at, nbytes)
+    if len(found) < nbytes:
+        raise CorruptError(f"it is cut: it ends at byte {at + len(found)}, within a header")
+    return found
+
+
+def _records(text: bytes, at: int) -> dict[bytes, bytes]:
+    """The records of a PAX header, each `length key=value` and a line's end."""
+    found: dict[bytes, bytes] = {}
+    start = 0
+    while start < len(text):
+        if text[start] == 0 and not text[start:].strip(b"\0"):
+            break  # padding of some writers
+        space = text.find(b" ", start, start + 20)
+        digits = text[start:space] if space > 0 else b""
+        stop = start + int(digits) if digits.isdigit() else 0
+        record = text[space + 1 : stop]
+        key, equals, value = record.partition(b"=")
+        if not space < stop <= len(text) or not equals or not value.endswith(b"\n"):
+            raise CorruptError(f"it is damaged at byte {at + start}: not a record of a PAX header")
+        found[key] = value[:-1]
+        start = stop
+    return found
+
+
+def _refuse_global(records: dict[bytes, bytes], at: int) -> None:
+    """Raises CorruptError for names and sizes that all members would share."""
+    odd = [key for key in records if key in (b"path", b"size") or key.startswith(b"GNU.sparse.")]
+    if odd:
+        raise CorruptError(f"it is damaged at byte {at}: a header for all members says {odd[0].decode()!r}")
+
+
+def _behind_map(read: Read, block: bytes, body: int) -> int:
+    """Where the bytes of a sparse file of old GNU tar begin: behind more headers."""
+    more = block[482]
+    while more:
+        block = read(body, _BLOCK)
+        if len(block) < _BLOCK:
+            raise CorruptError(f"it is cut: it ends at byte {body + len(block)}, within a header")
+        more, body = block[504], body + _BLOCK
+    return body
+
+
+def _check_end(read: Read, at: int, size: int | None) -> None:
+    """Raises CorruptError if anything but zeros follows the end."""
+    stop = at + _MOST_PADDING
+    if size is not None and size > stop:
+        raise CorruptError(f"its end is at byte {at}, but {size - at} bytes follow, perhaps another archive")
+    while at < stop:
+        found = read(at, 2**16)
+        if found.count(0) != len(found):
+            raise CorruptError(f"its end is at byte {at}, but more follows it, perhaps another archive")
+        if len(found) < 2**16:
+            return
+        at += len(found)
+    raise CorruptError(f"its end is followed by more than {_MOST_PADDING} bytes")

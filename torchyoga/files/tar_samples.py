@@ -1,0 +1,65 @@
+"""Members of a tar archive -> samples: those in sequence whose names differ only in their extension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from ..errors import CorruptError
+from .tar_members import Member
+
+__all__ = ["KEY", "Sample", "divided", "samples"]
+
+T = TypeVar("T")
+KEY = "__key__"
+
+
+class Sample(NamedTuple, Generic[T]):
+    """A sample: what its members hold by their extension; or why it cannot be a row."""
+
+    key: str
+    parts: dict[str, T]
+    problem: str = ""
+
+
+def samples(members: Iterable[tuple[Member, T]]) -> Iterator[Sample[T]]:
+    """The samples of an archive, in order.
+
+    A name is divided at the first dot behind its folder: `train/0017.seg.png` is the member `seg.png` of the
+    sample `train/0017`. Members without an extension, or named `__like_this__.json`, belong to none.
+
+    Raises:
+        CorruptError: the archive is cut or damaged; the sample that it has begun is not given.
+    """
+    current: Sample[T] | None = None
+    try:
+        for member, value in members:
+            key, extension = divided(member.name)
+            if not extension:
+                if member.problem:
+                    yield Sample(member.name, {}, member.problem)
+                continue
+            if current is None or current.key != key:
+                if current is not None:
+                    yield current
+                current = Sample(key, {})
+            problem = member.problem
+            if not problem and (extension in current.parts or extension == KEY):
+                problem = "is there twice" if extension != KEY else "has a name that means the key"
+            if problem and not current.problem:
+                current = current._replace(problem=f"has a member {extension!r:.80} that {problem}")
+            current.parts[extension] = value
+    except CorruptError as error:
+        begun = "" if current is None else f"; its last sample there, {current.key!r:.100}, may lack members"
+        raise CorruptError(f"{error}{begun}") from error
+    if current is not None:
+        yield current
+
+
+def divided(name: str) -> tuple[str, str]:
+    """The key and the extension of a member; no extension if it belongs to no sample."""
+    folder, slash, own = name.rpartition("/")
+    stem, _, extension = own.partition(".")
+    if not stem or (stem.startswith("__") and stem.endswith("__")):
+        return name, ""
+    return folder + slash + stem, extension.lower()

@@ -1,0 +1,228 @@
+"""Parts of many files -> their bytes, one after the other, read by threads where a disk or a network is slow.
+
+Nothing is mapped: a file that others cut meanwhile is an error, and no signal ends the process.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from typing import NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError, NotFoundError
+from ..files.regular import open_regular
+from ..process.buffers import BufferPool
+from ..rows.data import Data
+from ..rows.types import Array
+
+__all__ = ["FileParts", "Names", "Threads"]
+
+Ints = npt.NDArray[np.int64]
+T = TypeVar("T")
+S = TypeVar("S")
+_WORTH_A_THREAD = 1e-4  # seconds for a file; what lies in memory is read faster by one thread than by many
+_PIECE = 8  # files, after which that is looked at
+
+
+class Names(Sequence[str]):
+    """Many names in little memory, which are pickled quickly."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        encoded = [name.encode("utf-8", "surrogatepass") for name in names]
+        self.ends: Ints = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        self.text = b"".join(encoded)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices are needed
+        number = range(len(self))[index]
+        return self.text[self.ends[number] : self.ends[number + 1]].decode("utf-8", "surrogatepass")
+
+    def column(self, rows: Ints) -> Data:
+        """The names of these numbers as a column of text."""
+        starts, stops = self.ends[rows], self.ends[rows + 1]
+        pairs = zip(starts.tolist(), stops.tolist(), strict=True)
+        joined = b"".join(self.text[start:stop] for start, stop in pairs)
+        return Data(np.frombuffer(joined, np.uint8), _offsets(stops - starts))
+
+
+class Threads:
+    """Threads of this process, made when they are needed; forked children make their own.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"threads must be an int of at least 1, found {count!r}")
+        self.count = count
+        # A parent's threads stay listed in its children: to let go of them would take locks that they held.
+        self._executors: dict[int, ThreadPoolExecutor] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Threads, (self.count,)
+
+    def submit(self, function: Callable[[S], T], argument: S) -> Future[T]:
+        """Calls a function on one of the threads."""
+        executor = self._executors.get(os.getpid())
+        if executor is None:
+            made = ThreadPoolExecutor(self.count, "torchyoga-files")
+            executor = self._executors.setdefault(os.getpid(), made)
+        return executor.submit(function, argument)
+
+    def map(self, function: Callable[[S], T], arguments: Sequence[S]) -> list[T]:
+        """The results for all arguments, in order; the first error is raised."""
+        if self.count == 1 or len(arguments) == 1:
+            return list(map(function, arguments))
+        found = [self.submit(function, argument) for argument in arguments]
+        try:
+            return [future.result() for future in found]
+        finally:
+            for future in found:
+                future.cancel()
+
+
+class FileParts:
+    """Parts of files: where the bytes of each row of a column lie.
+
+    Args:
+        root: the folder in which the files are.
+        names: their names below it.
+        sizes: (files,) bytes of each; another size later is an error.
+        files: (rows,) the file of each row.
+        offsets: (rows,) where its bytes begin there.
+        nbytes: (rows,) how many they are.
+        threads: read them.
+    """
+
+    def __init__(
+        self, root: str, names: Names, sizes: Ints, files: Ints, offsets: Ints, nbytes: Ints, threads: Threads
+    ) -> None:
+        self.root = root
+        self.names = names
+        self.sizes = sizes
+        self.files = files
+        self.offsets = offsets
+        self.nbytes = nbytes
+        self.threads = threads
+        self._pool = BufferPool()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FileParts, (
+            self.root,
+            self.names,
+            self.sizes,
+            self.files,
+            self.offsets,
+            self.nbytes,
+            self.threads,
+        )
+
+    def begin(self, rows: Ints) -> Callable[[], Data]:
+        """Begins to read the parts of these rows; returns what waits for them.
+
+        What that raises:
+            NotFoundError: a file has been removed since.
+            CorruptError: it has changed since.
+            OSError: it cannot be read.
+        """
+        ends = _offsets(self.nbytes[rows])
+        out = self._pool.empty(int(ends[-1]))
+        order = np.lexsort((self.offsets[rows], self.files[rows])) if len(rows) > 1 else np.zeros(1, np.int64)
+        places = order[self.nbytes[rows][order] > 0]
+        try:
+            places = self._read_while_quick(rows, places, ends, out)
+        except Exception as error:  # comes when the rows are wanted: those before them may be good
+            return partial(_raised, error)
+        if not len(places):
+            return lambda: Data(out, ends)
+        cuts = np.linspace(0, len(places), min(self.threads.count, len(places)) + 1).astype(np.int64)
+        begun = [
+            self.threads.submit(lambda some: self._read(rows, some, ends, out), places[start:stop])
+            for start, stop in pairwise(cuts.tolist())
+        ]
+        return lambda: _awaited(begun, Data(out, ends))
+
+    def _read_while_quick(self, rows: Ints, places: Ints, ends: Ints, out: Array) -> Ints:
+        """Reads parts as long as they come from memory; returns those that threads should read."""
+        while len(places):
+            piece, places = places[:_PIECE], places[_PIECE:]
+            began = time.perf_counter()
+            self._read(rows, piece, ends, out)
+            if time.perf_counter() - began > _WORTH_A_THREAD * len(piece) and self.threads.count > 1:
+                break
+        return places
+
+    def _read(self, rows: Ints, places: Ints, ends: Ints, out: Array) -> None:
+        """Reads some parts, ordered by file; `places` are those of `rows`."""
+        numbers = rows[places]
+        opened: io.FileIO | None = None
+        known = -1
+        try:
+            for place, file, offset in zip(
+                places.tolist(), self.files[numbers].tolist(), self.offsets[numbers].tolist(), strict=True
+            ):
+                if opened is None or file != known:
+                    if opened is not None:
+                        opened.close()
+                    opened, known = self._opened(file), file
+                self._read_part(opened, file, offset, out[ends[place] : ends[place + 1]])
+        finally:
+            if opened is not None:
+                opened.close()
+
+    def _opened(self, file: int) -> io.FileIO:
+        path = os.path.join(self.root, self.names[file])
+        try:
+            opened = io.FileIO(open_regular(path))
+        except FileNotFoundError:
+            raise NotFoundError(f"{path} has been removed since this was opened; open it again") from None
+        size = os.fstat(opened.fileno()).st_size
+        if size != self.sizes[file]:
+            opened.close()
+            self._has_changed(file)
+        return opened
+
+    def _read_part(self, opened: io.FileIO, file: int, offset: int, into: Array) -> None:
+        opened.seek(offset)
+        left = into.data
+        while len(left):
+            count = opened.readinto(left)
+            if not count:
+                self._has_changed(file)
+            left = left[count:]
+
+    def _has_changed(self, file: int) -> None:
+        path = os.path.join(self.root, self.names[file])
+        raise CorruptError(
+            f"{path} does not have {self.sizes[file]} bytes any more, as it had when this was opened; "
+            "open it again"
+        )
+
+
+def _offsets(lengths: Ints) -> Ints:
+    found = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error
+
+
+def _awaited(begun: Sequence[Future[None]], data: Data) -> Data:
+    """The data, once all of it is read; nothing is read into it after an error is raised."""
+    errors = [error for error in (future.exception() for future in begun) if error is not None]
+    if errors:
+        raise errors[0]
+    return data

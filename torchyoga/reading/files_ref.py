@@ -1,0 +1,140 @@
+"""Rows whose bytes lie in many files: a DataRef that reads them when they are wanted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..order.by_file import equal_runs
+from ..process.lazy import cached_property
+from ..rows.block import Block, Rows
+from ..rows.data import Data
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Array, Json, Row
+from .dataref import DataRef
+from .file_parts import FileParts, Names
+from .left_out import LeftOut
+
+__all__ = ["FilesRef", "Held", "content_of"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a FilesRef holds; it can be pickled.
+
+    Attributes:
+        name: what this is, for messages.
+        schema: what a row looks like.
+        length: number of rows N.
+        columns: for each column of the schema: values (N,), text, or where the bytes lie.
+        content: a name for the content of all rows.
+        starts: (files + 1,) the row at which each file begins; None if that does not matter.
+        info: what is known besides.
+        left_out: what is damaged and not among the rows.
+    """
+
+    name: str
+    schema: Schema
+    length: int
+    columns: tuple[Array | Names | FileParts, ...]
+    content: str
+    starts: Ints | None
+    info: Json
+    left_out: tuple[LeftOut, ...]
+
+
+class FilesRef(DataRef):
+    """Rows whose bytes lie in files, which are read when a row is wanted.
+
+    Args:
+        held: what the rows are.
+
+    Attributes:
+        left_out: what is damaged and not among the rows: pairs of a name and the reason.
+    """
+
+    is_thread_safe = True
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.left_out = held.left_out
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FilesRef, (self.held,)
+
+    def __len__(self) -> int:
+        return self.held.length
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one block."""
+        return self.begin(rows)() if len(rows) else []
+
+    def begin(self, rows: Ints) -> Callable[[], Rows]:
+        """Begins to read rows by threads; returns what waits for them. At least one row."""
+        begun = [_begun(column, rows) for column in self.held.columns]
+        return lambda: Rows(Block(self.held.schema, len(rows), tuple(wait() for wait in begun)))
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; files that hold none of them are not touched."""
+        columns = tuple(self.held.columns[number] for number in of.columns)
+        content = of.pinned(self.fingerprint)
+        assert content is not None
+        return FilesRef(replace(self.held, schema=of.schema, columns=columns, content=content))
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self.held.schema
+
+    @property
+    def info(self) -> Json:
+        """What is known besides the rows; `left_out` says how many files are damaged, and names some."""
+        found: Json = json.loads(json.dumps(self.held.info))
+        return found
+
+    @property
+    def file_starts(self) -> Ints:
+        """The row at which each file begins, where files hold many; else equal runs."""
+        return equal_runs(len(self)) if self.held.starts is None else self.held.starts
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of an average row."""
+        parts = [column for column in self.held.columns if isinstance(column, FileParts)]
+        total = sum(int(part.nbytes.sum()) for part in parts)
+        return total // max(1, len(self)) + 8 * len(self.held.columns)
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the content, made of the names and sizes of all files."""
+        return self.held.content
+
+    def __repr__(self) -> str:
+        left_out = f", {len(self.left_out)} left out" if self.left_out else ""
+        columns = ", ".join(map(str, self.held.schema.columns))
+        return f"<DataRef {self.held.name}: {len(self)} rows{left_out}; {columns}>"
+
+
+def _begun(column: Array | Names | FileParts, rows: Ints) -> Callable[[], Data]:
+    if isinstance(column, FileParts):
+        return column.begin(rows)
+    data = column.column(rows) if isinstance(column, Names) else Data(column[rows])
+    return lambda: data
+
+
+def content_of(schema: Schema, *parts: Array | Names | str) -> str:
+    """A name for the content that these parts describe."""
+    found = hashlib.blake2b(json.dumps(schema.to_json()).encode("utf-8", "surrogatepass"), digest_size=16)
+    for part in parts:
+        for piece in (part.ends, part.text) if isinstance(part, Names) else (part,):
+            data = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
+            found.update(data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
+    return found.hexdigest()

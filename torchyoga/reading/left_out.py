@@ -1,0 +1,61 @@
+"""Damaged files and samples -> left out and named, as long as they are few; else an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..errors import CorruptError
+from ..process.warned import warn_user
+from ..rows.types import Json
+
+__all__ = ["LeftOut", "check_share", "refuse_many", "told_of", "warn_of"]
+
+_NAMED = 10  # in a message
+_KEPT = 100  # in the info of a version
+
+
+class LeftOut(NamedTuple):
+    """What is not among the rows, and why."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r:.200} {self.reason}"
+
+
+def check_share(max_bad: float) -> float:
+    """A share; ValueError if it is not in 0..1."""
+    if isinstance(max_bad, bool) or not isinstance(max_bad, (int, float)) or not 0 <= max_bad <= 1:
+        raise ValueError(
+            f"max_bad must be in 0..1, found {max_bad!r}; it is the share that may be left out, such as 0.01"
+        )
+    return float(max_bad)
+
+
+def refuse_many(found: Sequence[LeftOut], total: int, max_bad: float, where: str, what: str) -> None:
+    """Raises CorruptError if more than this share of all is to be left out; names the first ones."""
+    if len(found) > max_bad * total:
+        raise CorruptError(
+            f"{where}: {len(found)} of {total} {what} are bad, more than max_bad={max_bad:g} allows: "
+            f"{_listed(found)}. Repair or remove them, or allow more with max_bad"
+        )
+
+
+def warn_of(found: Sequence[LeftOut], total: int, where: str, what: str) -> None:
+    """Warns of what is left out, if anything is."""
+    if found:
+        warn_user(f"{where}: {len(found)} of {total} {what} are bad and left out: {_listed(found)}")
+
+
+def told_of(found: Sequence[LeftOut]) -> Json:
+    """What `info` says of them; nothing if there are none."""
+    if not found:
+        return {}
+    first = {part.name: part.reason for part in found[:_KEPT]}
+    return {"left_out": {"count": len(found), "first": first}}
+
+
+def _listed(found: Sequence[LeftOut]) -> str:
+    return "; ".join(map(str, found[:_NAMED])) + ("; ..." if len(found) > _NAMED else "")
