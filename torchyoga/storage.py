@@ -21,7 +21,7 @@ from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
-from .coding.encoding import EncodedSource, check_codecs
+from .coding.encoding import EncodedSource, check_codecs, encoded_schema
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
@@ -442,6 +442,10 @@ class Storage:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
         format_named(format, compression)
-        encode = partial(EncodedSource, codecs=check_codecs(codecs)) if codecs else None
+        encode = None
+        if codecs:
+            codecs = check_codecs(codecs)
+            encode = partial(EncodedSource, codecs=codecs)
+            schema = None if schema is None else encoded_schema(schema, codecs)
         kept = {} if info is None else plain(info)
         return BuildOptions(format, compression, schema, max_rows, progress, info=kept, encode=encode)

@@ -377,6 +377,26 @@ def test_a_dataref_and_arrays_are_encoded(tmp_path: Path, photos: yoga.DataRef) 
     assert np.array_equal(made().decoded()[0]["image"], CHINA)
 
 
+def test_other_columns_keep_what_they_stand_for(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for n in range(3):
+            (tmp_path / "pets" / name / f"{n}.png").write_bytes(file_of(CHINA, "PNG"))
+    folder = yoga.image_folder(tmp_path / "pets")
+    codecs = {"image": yoga.jpeg(short_side=30)}
+    ref = yoga.Storage(tmp_path / "s").submit(folder, "pets", "1", codecs=codecs)
+    assert ref.schema is not None
+    words = {column.name: column.meaning.words for column in ref.schema.columns}
+    assert words["label"] == ("cat", "dog")
+    assert ref.decoded()[4]["image"].shape == (30, 40, 3)
+    schema = yoga.Schema.of({"image": CHINA, "ids": np.arange(2)}, ragged=["ids"])
+    rows = [{"image": CHINA, "ids": np.arange(2)}]
+    ref = yoga.Storage(tmp_path / "s").submit(rows, "rows", "1", schema=schema, codecs={"image": yoga.png()})
+    assert np.array_equal(ref.decoded()[0]["image"], CHINA)
+    with pytest.raises(KeyError, match="there is no column 'imgae'"):
+        yoga.Storage(tmp_path).submit(rows, "b", "1", schema=schema, codecs={"imgae": yoga.png()})
+
+
 # -- bad input
 
 

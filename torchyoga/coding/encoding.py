@@ -11,12 +11,15 @@ from itertools import chain, islice
 from ..building.sources import RowSource, Source
 from ..errors import CorruptError, SchemaError
 from ..rows.block import Rows
+from ..rows.column import Column
 from ..rows.meaning import Codec, Meaning
 from ..rows.node import Path, path_name
+from ..rows.projection import unknown_column
+from ..rows.schema import Schema
 from ..rows.types import Row
 from .encoders import Encoder
 
-__all__ = ["EncodedSource", "check_codecs"]
+__all__ = ["EncodedSource", "check_codecs", "encoded_schema"]
 
 _BLOCK_BYTES = 2**22
 _AHEAD = 4  # rows that are encoded before they are asked for, for each thread
@@ -35,6 +38,18 @@ def check_codecs(codecs: Mapping[str, Encoder]) -> dict[str, Encoder]:
     return found
 
 
+def encoded_schema(schema: Schema, codecs: Mapping[str, Encoder]) -> Schema:
+    """The schema of rows whose values are encoded; KeyError if it has no such column."""
+    for name in codecs:
+        if name not in (column.name for column in schema.columns):
+            raise unknown_column(schema, name)
+    columns = (
+        Column(column.name, "bytes", "|u1", None, 1) if column.name in codecs else column
+        for column in schema.columns
+    )
+    return Schema(schema.tree, tuple(columns))
+
+
 class EncodedSource(RowSource):
     """The rows of a source with some values encoded, by threads.
 
@@ -48,6 +63,7 @@ class EncodedSource(RowSource):
         self.length = source.length
         self.name = source.name
         self.seekable = isinstance(source, RowSource) and source.seekable
+        self.fingerprint = source.fingerprint if isinstance(source, RowSource) else None
         self._given = dict(codecs)
         self._encoders = dict(codecs)  # once they have learned
         self._paths: dict[str, Path] = {}
@@ -57,7 +73,9 @@ class EncodedSource(RowSource):
     @property
     def meanings(self) -> Mapping[str, Meaning]:
         """What columns stand for, once the first row was given."""
-        return {name: Meaning(codec=codec) for name, codec in self._found.items()}
+        columns = self.source.schema.columns if self.source.schema is not None else ()
+        others = {column.name: column.meaning for column in columns if column.meaning}
+        return {**others, **{name: Meaning(codec=codec) for name, codec in self._found.items()}}
 
     @property
     def pin(self) -> object:

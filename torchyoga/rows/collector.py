@@ -174,8 +174,9 @@ class Collector:
         """The block of all rows added since the last call; at least one."""
         if self._fit is None:
             self._know()
-        if self.schema is None:
+        if self.schema is None or self._meanings is not None:
             self._fit = self.schema = self._meant()
+            self._meanings = None
         block = self._joined()
         # First the count: interrupted between two columns, the collector still has rows that are whole.
         self._count = self.nbytes = 0
