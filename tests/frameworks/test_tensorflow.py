@@ -535,7 +535,7 @@ print("tensorflow" in sys.modules)
 def test_lists_cross_as_ragged_tensors_and_none_is_refused_by_name(tmp_path: Path) -> None:
     rows = [{"ids": list(range(n % 3)), "age": n if n else None} for n in range(5)]
     ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
-    with pytest.raises(SchemaError, match="column 'age' may be None.*filled.*masked"):
+    with pytest.raises(SchemaError, match=r"column 'age' may be None.*filled.*masked"):
         make_tf_dataset(ref, batch_size=5)
     (batch,) = make_tf_dataset(ref.filled({"age": -1}), batch_size=5, one_epoch=True)
     assert batch["ids"].to_list() == [row["ids"] for row in rows]

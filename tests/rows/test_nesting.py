@@ -210,7 +210,12 @@ def test_columns_of_the_same_name_are_refused() -> None:
 
 
 def test_parts_of_containers_are_what_is_left() -> None:
-    block = block_of([{"m": {"x": 1, "y": 2}, "l": [{"a": 1, "b": [2], "e": {}}], "n": None}, {"m": {"x": 3, "y": 4}, "l": [], "n": {"k": None}}, {"m": {"x": 5, "y": 6}, "l": [], "n": {"k": 7}}])  # fmt: skip
+    rows = [
+        {"m": {"x": 1, "y": 2}, "l": [{"a": 1, "b": [2], "e": {}}], "n": None},
+        {"m": {"x": 3, "y": 4}, "l": [], "n": {"k": None}},
+        {"m": {"x": 5, "y": 6}, "l": [], "n": {"k": 7}},
+    ]
+    block = block_of(rows)
     part = Projection.of(block.schema, ["m/x", "l{items}/b", "n/k"])
     assert Rows(part.block(block)).exact()[:2] == [
         {"m": {"x": 1}, "l": [{"b": [2]}], "n": None},
@@ -264,7 +269,7 @@ def test_batches_of_lists_and_times() -> None:
     assert batch["l"].values.tolist() == [[1.5, 1.5], [-1, -1], [1.5, -1]]
     assert batch["t"].tolist() == [10**6] * 3
     assert batch["p"].tolist() == [1.25] * 3
-    with pytest.raises(RuntimeError, match="the lists in 'l' differ in length.*jagged"):
+    with pytest.raises(RuntimeError, match=r"the lists in 'l' differ in length.*jagged"):
         default_collate(rows)
 
 

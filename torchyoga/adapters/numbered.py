@@ -66,13 +66,13 @@ def refuse_wrapped(tree: Node, path: Path, where: str) -> None:
         name = path_name(own)
         if node.kind == "nullable":
             raise SchemaError(
-                f"column {name!r} may be None, which {where} does not have; pass ref.filled({{{name!r}: ...}}) "
-                f"or ref.masked([{name!r}]) instead of ref"
+                f"column {name!r} may be None, which {where} does not have; pass "
+                f"ref.filled({{{name!r}: ...}}) or ref.masked([{name!r}]) instead of ref"
             )
         if node.kind == "varying":
             raise SchemaError(
-                f"column {name!r} holds lists of text, lists, dicts or None, which {where} does not have; make "
-                "arrays of them by ref.map(...), or leave the column out by ref.columns([...])"
+                f"column {name!r} holds lists of text, lists, dicts or None, which {where} does not have; "
+                "make arrays of them by ref.map(...), or leave the column out by ref.columns([...])"
             )
 
 

@@ -532,8 +532,8 @@ def _dtype(column: Column) -> tf.DType:
         return tf.bfloat16
     if column.kind in ("date", "datetime", "time", "timedelta", "decimal"):
         raise SchemaError(
-            f"column {column.name!r}: TensorFlow has no {column.kind}; make a number of it by ref.map(...), or "
-            "leave it out by ref.columns([...])"
+            f"column {column.name!r}: TensorFlow has no {column.kind}; make a number of it by ref.map(...), "
+            "or leave it out by ref.columns([...])"
         )
     try:
         found = (

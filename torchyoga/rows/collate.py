@@ -119,8 +119,8 @@ def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
         name = path_name(found.path)
         fill = f"ref.filled({{{name!r}: 0}}) puts a value in its place, " if child.kind == "leaf" else ""
         raise TypeError(
-            f"column {name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no tensor can "
-            f"hold; {fill}ref.masked([{name!r}]) gives a mask besides"
+            f"column {name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no tensor "
+            f"can hold; {fill}ref.masked([{name!r}]) gives a mask besides"
         )
     return _of_pieces(child, found.path, iter(found.pieces), found.num_rows, in_dict, way)
 

@@ -315,7 +315,7 @@ class _Values:
                 items.append(zero)
                 note(False)
                 return nbytes
-            if type(value) is not wanted or (wanted is int and not -(2**63) <= value < 2**63):
+            if type(value) is not wanted or (type(value) is int and not -(2**63) <= value < 2**63):
                 return -1
             items.append(value)
             note(True)

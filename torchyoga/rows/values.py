@@ -38,8 +38,8 @@ def array_of(column: Column, data: Data, i: int) -> Array:
         return values.reshape(shape)
     except ValueError:
         raise CorruptError(
-            f"column {column.name!r}: {len(values)} values do not have the shape {shape}; remove the version and "
-            "build it again"
+            f"column {column.name!r}: {len(values)} values do not have the shape {shape}; remove the version "
+            "and build it again"
         ) from None
 
 

@@ -161,7 +161,7 @@ class _Plan:
 
 
 def _stored(column: Column, name: str, value: object, valid: Column) -> Data:
-    """A value as a row of a column; ValueError if it cannot be one. `valid` says which rows, or items, are."""
+    """A value as a row of a column, or as an item if `valid`'s are; ValueError if it cannot be one."""
     alone = replace(column, name="value")
     if column.shape is not None and column.kind in ("ndarray", "scalar", "tensor"):
         if column.storage.kind in "mM":
