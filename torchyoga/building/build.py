@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,10 +30,11 @@ from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_
 from ..versions.staging import Staging
 from .output import Output
 from .record import Kept, Record
-from .sources import BlockSource, RowSource, Source
+from .sources import BlockSource, RowSource, SeekableBlocks, Source
 
 __all__ = ["BuildOptions", "build"]
 
+T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
 _LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
@@ -139,7 +141,7 @@ class _Build:
         self.source_broke = False
         self._staging = staging
         self._record: Record | None = None
-        if isinstance(source, RowSource) and source.seekable:
+        if isinstance(source, SeekableBlocks) or (isinstance(source, RowSource) and source.seekable):
             schema = options.schema.to_json() if options.schema else None
             like = [options.format, options.compression, schema]
             self._record = Record(staging, source, like, options.function, options.differing)
@@ -176,7 +178,7 @@ class _Build:
             blocks = (
                 self._blocks_of_rows(source, done, bar)
                 if isinstance(source, RowSource)
-                else self._blocks_of_arrays(source, bar)
+                else self._blocks_of_arrays(source, done, bar)
             )
             for block in blocks:
                 self._hand_over(block)
@@ -294,8 +296,8 @@ class _Build:
                 "correct its __len__ or __getitems__"
             )
 
-    def _asked(self, ask: Callable[[], Iterable[Row]]) -> Iterator[Row]:
-        """Rows of the source; marks its errors, to distinguish them from all others."""
+    def _asked(self, ask: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """Rows or blocks of the source; marks its errors, to distinguish them from all others."""
         try:
             yield from ask()
         except Exception:
@@ -322,9 +324,12 @@ class _Build:
             self._staging.free_bytes() / 1e9,
         )
 
-    def _blocks_of_arrays(self, source: BlockSource, bar: Bar) -> Iterator[Block]:
-        number = 0
-        for block in source.blocks(self.options.block_bytes):
+    def _blocks_of_arrays(self, source: BlockSource, done: int, bar: Bar) -> Iterator[Block]:
+        number, nbytes = done, self.options.block_bytes
+        ask = partial(source.blocks, nbytes)
+        if isinstance(source, SeekableBlocks):
+            ask = partial(source.blocks_from, done, nbytes)
+        for block in self._asked(ask):
             number += block.num_rows
             self._check_bound(number)
             yield block

@@ -2,7 +2,8 @@
 
 Note 5. An interrupted build continues, if its source is map-style.
 The next build compares the files' checksums, and some rows with the source: those at the files' ends, and one
-drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md.
+drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md. Of a
+source with a fingerprint, that is compared, and no rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.manifest import FileEntry, FunctionEntry, is_token
 from ..versions.staging import Staging
-from .sources import RowSource
+from .sources import RowSource, SeekableBlocks
 
 __all__ = ["Kept", "Record"]
 
@@ -54,7 +55,7 @@ class Record:
     def __init__(
         self,
         staging: Staging,
-        source: RowSource,
+        source: RowSource | SeekableBlocks,
         options: Sequence[object],
         function: FunctionEntry | None,
         differing: Callable[[FunctionEntry], Sequence[str]] | None,
@@ -62,6 +63,8 @@ class Record:
         """A record beside the files of `staging`; `options`, plain data, must be the same to continue."""
         self._staging, self._source = staging, source
         self._signature = [source.name, source.length, *options, function.code if function else None]
+        if isinstance(source, SeekableBlocks):
+            self._signature.append(source.fingerprint)
         self._function, self._differing = function, differing
         self._noted: Json | None = None
 
@@ -115,7 +118,8 @@ class Record:
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        self._compare(reader, asked)
+        if isinstance(self._source, RowSource):
+            self._compare(reader, self._source, asked)
         return Kept(found["token"], reader, bool(found["learned"]))
 
     def _compare_functions(self, noted: Json | None) -> None:
@@ -130,12 +134,12 @@ class Record:
             if names:
                 raise ValueError(f"it was made with another {' and another '.join(names)}")
 
-    def _compare(self, reader: Reader, asked: _Asked) -> None:
+    def _compare(self, reader: Reader, source: RowSource, asked: _Asked) -> None:
         """Raises ValueError if some of the kept rows differ from what the source gives now."""
 
         def read(numbers: list[int]) -> Block:
             collector = Collector(reader.schema)
-            for number, row in zip(numbers, asked(partial(map, self._source.row, numbers)), strict=True):
+            for number, row in zip(numbers, asked(partial(map, source.row, numbers)), strict=True):
                 collector.add(row, number)
             return collector.take()
 

@@ -1,0 +1,392 @@
+"""Parquet files -> their row groups, and one row group -> a block of its rows."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import multiprocessing
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import CorruptError, SchemaError
+from ..process.lazy import cached_property
+from ..rows.block import Block
+from ..rows.node import path_name
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from .footers import Footer, footers_of
+from .gathered import contiguous
+from .places import LocalFile, Located, Ranges
+from .simple import Conversion
+
+__all__ = ["ParquetFiles", "opened"]
+
+Ints = npt.NDArray[np.int64]
+_UNSET = "__HIVE_DEFAULT_PARTITION__"
+_INDEX = re.compile(r"__index_level_\d+__")
+_MOST_SHOWN = 20  # names in a message
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetFiles:
+    """The row groups of some files, in order, and how their rows are read.
+
+    Attributes:
+        footers: of the files.
+        file: (groups,) the file that each group is in.
+        number: (groups,) its number there.
+        sizes: (groups,) its rows, or those of them that are kept.
+        nbytes: (groups, fields) about how large each field is, decoded.
+        fields: what is read: the fields of the files, and those made of the names of folders.
+        keys: for each file, the values of the latter.
+        kept: for each group, a bit for each row, packed; None if all are kept.
+        options: for the conversion of Arrow's columns.
+    """
+
+    footers: tuple[Footer, ...]
+    file: Ints
+    number: Ints
+    sizes: Ints
+    nbytes: Ints
+    fields: pa.Schema
+    keys: tuple[Mapping[str, object], ...]
+    kept: tuple[bytes | None, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def conversion(self) -> Conversion:
+        """What turns Arrow's columns into ours."""
+        return Conversion(self.fields, **self.options)
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self.conversion.schema
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(groups + 1,) the row at which each group begins, and the number of rows."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for the content: the same for the same files elsewhere."""
+        found = hashlib.blake2b(json.dumps(self.schema.to_json()).encode(), digest_size=16)
+        for footer, keys in zip(self.footers, self.keys, strict=True):
+            found.update(f"{footer.digest} {footer.identity.nbytes} {json.dumps(keys)}\n".encode())
+        for index, kept in enumerate(self.kept):
+            if kept is not None:
+                found.update(f"{self.file[index]} {self.number[index]}".encode() + kept)
+        return found.hexdigest()
+
+    # -- some columns
+
+    def projected(self, of: Projection) -> tuple[ParquetFiles, Projection]:
+        """These files with those fields only that a projection needs, and the projection of what they give."""
+        owners = self._owners()
+        wanted = sorted({owners[number] for number in of.columns})
+        before = [number for number, owner in enumerate(owners) if owner in set(wanted)]
+        files = replace(
+            self,
+            fields=pa.schema([self.fields.field(number) for number in wanted]),
+            nbytes=self.nbytes[:, wanted],
+        )
+        return files, Projection(of.schema, tuple(before.index(number) for number in of.columns))
+
+    def _owners(self) -> list[int]:
+        """For each column of the schema, the number of the field that it is made of."""
+        names = {path_name((name,)): number for number, name in enumerate(self.fields.names)}
+        return [names[column.name.split("/")[0]] for column in self.schema.columns]
+
+    # -- rows
+
+    def block(self, group: int) -> Block:
+        """The rows of a group.
+
+        Raises:
+            CorruptError: the file has changed, is gone, or is damaged.
+            SchemaError: its values are not such as the schema says.
+            RemoteError: the file cannot be read.
+        """
+        return self._block(group, self.table(group))
+
+    def _block(self, group: int, table: pa.Table) -> Block:
+        try:
+            return contiguous(self.conversion.block(table))
+        except (SchemaError, CorruptError) as error:
+            raise type(error)(f"{self._where(group)}: {error}") from error
+
+    def blocks(self, group: int, start: int, num_rows: int) -> Iterator[Block]:
+        """The rows of a group from `start` on, so many at a time; only some are in memory at once."""
+        kept = self._mask(group)
+        done = 0
+        with self._opened(group) as (file, names):
+            for batch in file.iter_batches(num_rows, [int(self.number[group])], names, use_threads=_may_use_threads()):
+                table = pa.Table.from_batches([batch])
+                if kept is not None:
+                    table, kept = table.filter(pa.array(kept[: len(table)])), kept[len(table) :]
+                skip = min(len(table), max(0, start - done))
+                done += len(table)
+                if skip < len(table):
+                    yield self._block(group, self._completed(group, table[skip:]))
+
+    def table(self, group: int) -> pa.Table:
+        """The rows of a group, as Arrow's table of `fields`."""
+        with self._opened(group) as (file, names):
+            table = file.read_row_group(int(self.number[group]), names, use_threads=_may_use_threads())
+            if table.num_rows != file.metadata.row_group(int(self.number[group])).num_rows:
+                raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
+        kept = self._mask(group)
+        return self._completed(group, table if kept is None else table.filter(pa.array(kept)))
+
+    def _completed(self, group: int, table: pa.Table) -> pa.Table:
+        """A table as `fields` say: with columns from the names of folders."""
+        keys = self.keys[self.file[group]]
+        columns = []
+        for wanted in self.fields:
+            if wanted.name in keys:
+                column = pa.repeat(pa.scalar(keys[wanted.name], wanted.type), len(table))
+            else:
+                column = table.column(wanted.name)
+                if column.type != wanted.type:  # a column of nulls
+                    column = column.cast(wanted.type)
+            columns.append(column)
+        return pa.Table.from_arrays(columns, schema=self.fields)
+
+    def _mask(self, group: int) -> npt.NDArray[np.bool_] | None:
+        packed = self.kept[group]
+        if packed is None:
+            return None
+        count = self.footers[self.file[group]].metadata.row_group(int(self.number[group])).num_rows
+        return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool)
+
+    def _opened(self, group: int) -> _Opened:
+        footer = self.footers[self.file[group]]
+        keys = self.keys[self.file[group]]
+        names = [name for name in self.fields.names if name not in keys]
+        return _Opened(footer, int(self.number[group]), names, self._where(group))
+
+    def _where(self, group: int) -> str:
+        return f"{self.footers[self.file[group]].place.name}, row group {self.number[group]}"
+
+
+class _Opened:
+    """A file, opened to read some columns of one group; turns errors into ours."""
+
+    def __init__(self, footer: Footer, number: int, names: list[str], where: str) -> None:
+        self._footer, self._number, self._names, self._where = footer, number, names, where
+        self._file: pq.ParquetFile | None = None
+
+    def __enter__(self) -> tuple[pq.ParquetFile, list[str]]:
+        footer = self._footer
+        footer.check()
+        metadata, place = footer.metadata, footer.place
+        if isinstance(place, LocalFile):
+            source: object = place.path
+        else:
+            runs = _runs_of(metadata, self._number, set(self._names))
+            source = Ranges(place, footer.identity.nbytes, runs)
+        try:
+            self._file = pq.ParquetFile(source, metadata=metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise self._told(error) from error
+        return self._file, self._names
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if error is None:
+            self._footer.check()  # it may have been written over while it was read
+        elif isinstance(error, (pa.ArrowException, OSError)) and not isinstance(error, _OURS):
+            self._footer.check()
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> Exception:
+        text = " ".join(str(error).split())[:300]
+        if "encrypt" in text or "decrypt" in text:
+            return SchemaError(f"{self._where} is encrypted, which is not supported; write a copy that is not")
+        if isinstance(error, (pa.ArrowNotImplementedError, pa.ArrowCapacityError)):
+            return SchemaError(
+                f"{self._where}: pyarrow cannot read its columns {self._names!r:.200}: {text}; leave the "
+                "column out with columns=, or write smaller groups"
+            )
+        return CorruptError(f"{self._where} is damaged: {text}; write the file again")
+
+
+_OURS = (CorruptError, SchemaError)
+
+
+def _runs_of(metadata: pq.FileMetaData, number: int, names: set[str]) -> list[tuple[int, int]]:
+    """Where the columns of a group lie in its file."""
+    group, found = metadata.row_group(number), []
+    owners = _leaf_owners(metadata)
+    for index in range(group.num_columns):
+        if owners[index] in names:
+            column = group.column(index)
+            start = column.data_page_offset
+            if column.dictionary_page_offset:
+                start = min(start, column.dictionary_page_offset)
+            found.append((start, start + column.total_compressed_size))
+    return found
+
+
+def _leaf_owners(metadata: pq.FileMetaData) -> list[str]:
+    """For each of Parquet's columns, the field that it belongs to."""
+    return [
+        found.name for found in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(found.type))
+    ]
+
+
+def _num_leaves(of: pa.DataType) -> int:
+    if isinstance(of, pa.BaseExtensionType):
+        of = of.storage_type
+    if pa.types.is_dictionary(of):
+        return 1
+    return sum(_num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
+
+
+def _may_use_threads() -> bool:
+    """False in child processes, of which there are several, and after a fork, where Arrow's threads are gone."""
+    return multiprocessing.parent_process() is None
+
+
+# -- opening
+
+
+def opened(
+    located: Sequence[Located], columns: Sequence[str] | None, options: Mapping[str, object]
+) -> ParquetFiles:
+    """Files as one table.
+
+    Args:
+        located: the files.
+        columns: the names of columns that are wanted, which may lie in others; None for all.
+        options: for the conversion.
+
+    Raises:
+        SchemaError: the files differ in a field, or hold one that cannot be rows.
+        KeyError: there is no such column.
+    """
+    footers = footers_of([one.place for one in located])
+    keys, made = _keys_of(located)
+    schemas = [_arrow_schema(footer) for footer in footers]
+    found = _common(schemas, footers, None if columns is None else {name.split("/")[0] for name in columns})
+    for name in made.names:
+        if name in schemas[0].names:
+            raise SchemaError(
+                f"{footers[0].place.name} has a column {name!r}, and its folder is called {name}=...; rename one"
+            )
+    wanted = _wanted([*found, *made], columns)
+    fields = pa.schema(wanted)
+    file, number, sizes, nbytes = _groups_of(footers, fields.names)
+    if not len(footers):
+        raise AssertionError
+    return ParquetFiles(
+        tuple(footers), file, number, sizes, nbytes, fields, tuple(keys), (None,) * len(sizes), options
+    )
+
+
+def _arrow_schema(footer: Footer) -> pa.Schema:
+    try:
+        found = footer.metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise SchemaError(f"{footer.place.name}: pyarrow cannot read its schema: {error}") from error
+    twice = sorted({name for name in found.names if found.names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"{footer.place.name} has several columns called {twice[0]!r}; rename them")
+    return found
+
+
+def _common(schemas: Sequence[pa.Schema], footers: Sequence[Footer], tops: set[str] | None) -> list[pa.Field]:
+    """The fields of all files, in the order of the first; SchemaError if they differ."""
+    first, at = schemas[0], footers[0].place.name
+    found = {one.name: one for one in first}
+    for schema, footer in zip(schemas[1:], footers[1:], strict=True):
+        if schema is first or schema.equals(first):
+            continue
+        name = footer.place.name
+        for one in [*first.names, *schema.names]:
+            if tops is not None and path_name((one,)) not in tops and one not in tops:
+                continue
+            if one not in first.names or one not in schema.names:
+                has, lacks = (at, name) if one in first.names else (name, at)
+                raise SchemaError(
+                    f"the files differ: {has} has a column {one!r}, {lacks} has none; name the columns that "
+                    "all have with columns=, or read the files apart"
+                )
+            old, new = found[one].type, schema.field(one).type
+            if pa.types.is_null(old) and not pa.types.is_null(new):
+                found[one] = schema.field(one)
+            elif not pa.types.is_null(new) and old != new:
+                raise SchemaError(
+                    f"the files differ: column {one!r} is {old} in {at} and {new} in {name}; write one of "
+                    "them again, leave the column out with columns=, or read the files apart"
+                )
+    return [found[name] for name in first.names]
+
+
+def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[pa.Field]:
+    """The fields that hold these columns."""
+    if columns is None:
+        return [one for one in fields if not _INDEX.fullmatch(one.name)]
+    known = {path_name((one.name,)): one for one in fields}
+    tops = set()
+    for name in columns:
+        top = name if name in known else name.split("/")[0]
+        if top not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            others = [one for one in known if one not in near][: _MOST_SHOWN - len(near)]
+            raise KeyError(f"there is no column {name!r}; there are {', '.join(map(repr, [*near, *others])) or 'none'}")
+        tops.add(top)
+    return [one for name, one in known.items() if name in tops]
+
+
+def _groups_of(footers: Sequence[Footer], names: Sequence[str]) -> tuple[Ints, Ints, Ints, Ints]:
+    """File, number, rows and sizes of the groups that have rows."""
+    file, number, sizes, nbytes = [], [], [], []
+    for index, footer in enumerate(footers):
+        metadata = footer.metadata
+        owners = _leaf_owners(metadata)
+        place = {name: place for place, name in enumerate(names)}
+        some = [(leaf, place[owner]) for leaf, owner in enumerate(owners) if owner in place]
+        for group in range(metadata.num_row_groups):
+            found = metadata.row_group(group)
+            if not found.num_rows:
+                continue
+            of_fields = [0] * len(names)
+            for leaf, field_ in some:
+                of_fields[field_] += found.column(leaf).total_uncompressed_size
+            file.append(index)
+            number.append(group)
+            sizes.append(found.num_rows)
+            nbytes.append(of_fields)
+    shaped = np.array(nbytes, np.int64).reshape(len(sizes), len(names))
+    return np.array(file, np.int64), np.array(number, np.int64), np.array(sizes, np.int64), shaped
+
+
+def _keys_of(located: Sequence[Located]) -> tuple[list[dict[str, object]], pa.Schema]:
+    """The values from the names of folders for each file, and their fields."""
+    texts = [one.keys for one in located]
+    for one, keys in zip(located, texts, strict=True):
+        if keys.keys() != texts[0].keys():
+            raise SchemaError(
+                f"the folders of {located[0].place.name} name the columns {list(texts[0])}, those of "
+                f"{one.place.name} {list(keys)}; read them apart"
+            )
+    keys_of: list[dict[str, object]] = [{} for _ in located]
+    fields = []
+    for name in texts[0] if texts else ():
+        values = [None if keys[name] == _UNSET else keys[name] for keys in texts]
+        known = [value for value in values if value is not None]
+        are_ints = bool(known) and all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
+        fields.append(pa.field(name, pa.int64() if are_ints else pa.string()))
+        for keys, value in zip(keys_of, values, strict=True):
+            keys[name] = int(value) if are_ints and value is not None else value
+    return keys_of, pa.schema(fields)
