@@ -23,12 +23,14 @@ from ..rows.data import Data
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Row
+from .conversion import Nulls, Options
 from .gathered import gathered
 from .groups import Groups
 from .parquet_files import ParquetFiles, opened
 from .places import Paths, found_at
+from .row_filter import Filters, filtered
 
-__all__ = ["ParquetRef", "from_parquet"]
+__all__ = ["ParquetRef", "from_parquet", "ref_of"]
 
 Ints = npt.NDArray[np.int64]
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
@@ -168,20 +170,32 @@ def _cut(block: Block, nbytes: int) -> Iterator[Block]:
 def from_parquet(
     paths: Paths,
     columns: Sequence[str] | None = None,
-    filters: object = None,
-    nulls: object = None,
+    filters: Filters | None = None,
+    nulls: Nulls = "nullable",
     words: bool = False,
     cache_bytes: int | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> ParquetRef:
     """TODO."""
-    located = found_at(paths, storage_options)
-    names = [columns] if isinstance(columns, str) else columns
-    files = opened(located, names, {})
+    return ref_of(paths, columns, filters, cache_bytes, storage_options, Options(nulls, words))
+
+
+def ref_of(
+    paths: Paths,
+    columns: Sequence[str] | None,
+    filters: Filters | None,
+    cache_bytes: int | None,
+    storage_options: Mapping[str, object] | None,
+    options: Options,
+) -> ParquetRef:
+    """A DataRef over Parquet files; see `from_parquet`."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns are named by a list, as in columns=[{columns!r}]")
+    files, all_fields = opened(found_at(paths, storage_options), columns, options)
     if filters is not None:
-        from .row_filter import filtered
-        files = filtered(files, filters, files.fields)
-    of = Projection(files.schema, tuple(range(len(files.schema.columns))))
-    if names is not None:
-        of = Projection.of(files.schema, names)
+        files = filtered(files, filters, all_fields)
+    if columns is None:
+        of = Projection(files.schema, tuple(range(len(files.schema.columns))))
+    else:
+        of = Projection.of(files.schema, columns)
     return ParquetRef(files, of, cache_bytes)

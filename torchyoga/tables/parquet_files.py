@@ -8,7 +8,8 @@ import json
 import multiprocessing
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +25,14 @@ from ..rows.schema import Schema
 from .footers import Footer, footers_of
 from .gathered import contiguous
 from .places import LocalFile, Located, Ranges
-from .simple import Conversion
+from .conversion import Conversion, Options
 
 __all__ = ["ParquetFiles", "opened"]
 
 Ints = npt.NDArray[np.int64]
 _UNSET = "__HIVE_DEFAULT_PARTITION__"
 _INDEX = re.compile(r"__index_level_\d+__")
+_WORTH_THREADS = 4 * 2**20  # bytes of a group
 _MOST_SHOWN = 20  # names in a message
 
 
@@ -47,6 +49,7 @@ class ParquetFiles:
         fields: what is read: the fields of the files, and those made of the names of folders.
         keys: for each file, the values of the latter.
         kept: for each group, a bit for each row, packed; None if all are kept.
+        nulls: (fields,) how many of its values are null, as the footers say; None if they do not.
         options: for the conversion of Arrow's columns.
     """
 
@@ -58,12 +61,13 @@ class ParquetFiles:
     fields: pa.Schema
     keys: tuple[Mapping[str, object], ...]
     kept: tuple[bytes | None, ...]
-    options: Mapping[str, object] = field(default_factory=dict)
+    nulls: tuple[int | None, ...]
+    options: Options
 
     @cached_property
     def conversion(self) -> Conversion:
         """What turns Arrow's columns into ours."""
-        return Conversion(self.fields, **self.options)
+        return self.options.conversion(self.fields, self.nulls)
 
     @property
     def schema(self) -> Schema:
@@ -97,6 +101,7 @@ class ParquetFiles:
             self,
             fields=pa.schema([self.fields.field(number) for number in wanted]),
             nbytes=self.nbytes[:, wanted],
+            nulls=tuple(self.nulls[number] for number in wanted),
         )
         return files, Projection(of.schema, tuple(before.index(number) for number in of.columns))
 
@@ -118,17 +123,14 @@ class ParquetFiles:
         return self._block(group, self.table(group))
 
     def _block(self, group: int, table: pa.Table) -> Block:
-        try:
-            return contiguous(self.conversion.block(table))
-        except (SchemaError, CorruptError) as error:
-            raise type(error)(f"{self._where(group)}: {error}") from error
+        return contiguous(self.conversion.block(table, self._where(group)))
 
     def blocks(self, group: int, start: int, num_rows: int) -> Iterator[Block]:
         """The rows of a group from `start` on, so many at a time; only some are in memory at once."""
         kept = self._mask(group)
         done = 0
         with self._opened(group) as (file, names):
-            for batch in file.iter_batches(num_rows, [int(self.number[group])], names, use_threads=_may_use_threads()):
+            for batch in file.iter_batches(num_rows, [int(self.number[group])], names, use_threads=self._threads(group)):
                 table = pa.Table.from_batches([batch])
                 if kept is not None:
                     table, kept = table.filter(pa.array(kept[: len(table)])), kept[len(table) :]
@@ -140,7 +142,7 @@ class ParquetFiles:
     def table(self, group: int) -> pa.Table:
         """The rows of a group, as Arrow's table of `fields`."""
         with self._opened(group) as (file, names):
-            table = file.read_row_group(int(self.number[group]), names, use_threads=_may_use_threads())
+            table = file.read_row_group(int(self.number[group]), names, use_threads=self._threads(group))
             if table.num_rows != file.metadata.row_group(int(self.number[group])).num_rows:
                 raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
         kept = self._mask(group)
@@ -172,6 +174,10 @@ class ParquetFiles:
         keys = self.keys[self.file[group]]
         names = [name for name in self.fields.names if name not in keys]
         return _Opened(footer, int(self.number[group]), names, self._where(group))
+
+    def _threads(self, group: int) -> bool:
+        """True if a group is worth several threads; never in child processes, of which there are several."""
+        return int(self.nbytes[group].sum()) >= _WORTH_THREADS and multiprocessing.parent_process() is None
 
     def _where(self, group: int) -> str:
         return f"{self.footers[self.file[group]].place.name}, row group {self.number[group]}"
@@ -252,18 +258,13 @@ def _num_leaves(of: pa.DataType) -> int:
     return sum(_num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
 
 
-def _may_use_threads() -> bool:
-    """False in child processes, of which there are several, and after a fork, where Arrow's threads are gone."""
-    return multiprocessing.parent_process() is None
-
-
 # -- opening
 
 
 def opened(
-    located: Sequence[Located], columns: Sequence[str] | None, options: Mapping[str, object]
-) -> ParquetFiles:
-    """Files as one table.
+    located: Sequence[Located], columns: Sequence[str] | None, options: Options
+) -> tuple[ParquetFiles, pa.Schema]:
+    """Files as one table, and all of their fields, with those that are not wanted.
 
     Args:
         located: the files.
@@ -271,7 +272,7 @@ def opened(
         options: for the conversion.
 
     Raises:
-        SchemaError: the files differ in a field, or hold one that cannot be rows.
+        SchemaError: the files differ in a field.
         KeyError: there is no such column.
     """
     footers = footers_of([one.place for one in located])
@@ -283,14 +284,25 @@ def opened(
             raise SchemaError(
                 f"{footers[0].place.name} has a column {name!r}, and its folder is called {name}=...; rename one"
             )
-    wanted = _wanted([*found, *made], columns)
-    fields = pa.schema(wanted)
-    file, number, sizes, nbytes = _groups_of(footers, fields.names)
-    if not len(footers):
-        raise AssertionError
-    return ParquetFiles(
-        tuple(footers), file, number, sizes, nbytes, fields, tuple(keys), (None,) * len(sizes), options
+    fields = pa.schema(_wanted([*found, *made], columns))
+    groups = [group for index, footer in enumerate(footers) for group in _groups_of(index, footer, fields)]
+    nulls = [_total([group.nulls[number] for group in groups]) for number in range(len(fields))]
+    for number, name in enumerate(fields.names):
+        if name in made.names:
+            nulls[number] = sum(one[name] is None for one in keys)
+    files = ParquetFiles(
+        footers=tuple(footers),
+        file=np.array([group.file for group in groups], np.int64),
+        number=np.array([group.number for group in groups], np.int64),
+        sizes=np.array([group.num_rows for group in groups], np.int64),
+        nbytes=np.array([group.nbytes for group in groups], np.int64).reshape(len(groups), len(fields)),
+        fields=fields,
+        keys=tuple(keys),
+        kept=(None,) * len(groups),
+        nulls=tuple(nulls),
+        options=options,
     )
+    return files, pa.schema([*found, *made])
 
 
 def _arrow_schema(footer: Footer) -> pa.Schema:
@@ -348,27 +360,48 @@ def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[p
     return [one for name, one in known.items() if name in tops]
 
 
-def _groups_of(footers: Sequence[Footer], names: Sequence[str]) -> tuple[Ints, Ints, Ints, Ints]:
-    """File, number, rows and sizes of the groups that have rows."""
-    file, number, sizes, nbytes = [], [], [], []
-    for index, footer in enumerate(footers):
-        metadata = footer.metadata
-        owners = _leaf_owners(metadata)
-        place = {name: place for place, name in enumerate(names)}
-        some = [(leaf, place[owner]) for leaf, owner in enumerate(owners) if owner in place]
-        for group in range(metadata.num_row_groups):
-            found = metadata.row_group(group)
-            if not found.num_rows:
-                continue
-            of_fields = [0] * len(names)
-            for leaf, field_ in some:
-                of_fields[field_] += found.column(leaf).total_uncompressed_size
-            file.append(index)
-            number.append(group)
-            sizes.append(found.num_rows)
-            nbytes.append(of_fields)
-    shaped = np.array(nbytes, np.int64).reshape(len(sizes), len(names))
-    return np.array(file, np.int64), np.array(number, np.int64), np.array(sizes, np.int64), shaped
+class _Group(NamedTuple):
+    """A row group as its footer describes it."""
+
+    file: int
+    number: int
+    num_rows: int
+    nbytes: list[int]  # of each field
+    nulls: list[int | None]  # in each field; None if that is not known
+
+
+def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]:
+    """The groups of a file that have rows."""
+    metadata = footer.metadata
+    owners = _leaf_owners(metadata)
+    leaves = [[leaf for leaf, owner in enumerate(owners) if owner == name] for name in fields.names]
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if not group.num_rows:
+            continue
+        of_fields = [[group.column(leaf) for leaf in some] for some in leaves]
+        yield _Group(
+            file,
+            number,
+            group.num_rows,
+            [sum(column.total_uncompressed_size for column in some) for some in of_fields],
+            [_nulls_in(one, some) for one, some in zip(fields, of_fields, strict=True)],
+        )
+
+
+def _nulls_in(of: pa.Field, columns: Sequence[pq.ColumnChunkMetaData]) -> int | None:
+    """Nulls of a field in a group; None if it is not known, as where empty lists are counted, too."""
+    if not of.nullable and not pa.types.is_nested(of.type):
+        return 0
+    known = [column.statistics for column in columns]
+    if any(one is None or not one.has_null_count for one in known):
+        return None
+    total = sum(one.null_count for one in known)
+    return total if not total or not pa.types.is_nested(of.type) else None
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _keys_of(located: Sequence[Located]) -> tuple[list[dict[str, object]], pa.Schema]:

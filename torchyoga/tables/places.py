@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from ..errors import CorruptError, NotFoundError
 from ..stores.objects import Remote, is_url
 
-__all__ = ["Identity", "LocalFile", "Paths", "Place", "Ranges", "RemoteFile", "found_at"]
+__all__ = ["Identity", "LocalFile", "Located", "Paths", "Place", "Ranges", "RemoteFile", "found_at", "within"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 Run: TypeAlias = tuple[int, int]  # first byte, and the one after the last
@@ -218,10 +218,30 @@ def found_at(paths: Paths, options: Mapping[str, object] | None = None) -> list[
     return found
 
 
+def within(folder: str | os.PathLike[str], name: str, options: Mapping[str, object] | None = None) -> Place:
+    """The file of this name in a folder.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    path = os.fspath(folder)
+    if is_url(path):
+        remote = RemoteFile(Remote(path.rstrip("/"), options), name)
+        if remote.folder.find_one(name) is None:
+            raise NotFoundError(f"{path} has no {name}")
+        return remote
+    place = LocalFile(os.path.join(os.path.abspath(os.path.expanduser(_without_scheme(path))), name))
+    if not os.path.isfile(place.path):
+        raise NotFoundError(f"{path} has no {name}")
+    return place
+
+
+def _without_scheme(path: str) -> str:
+    return path.partition("://")[2] if path.lower().startswith(("file://", "local://")) else path
+
+
 def _of_path(path: str) -> Iterator[Located]:
-    if path.lower().startswith(("file://", "local://")):
-        path = path.partition("://")[2]
-    path = os.path.abspath(os.path.expanduser(path))
+    path = os.path.abspath(os.path.expanduser(_without_scheme(path)))
     if os.path.isdir(path):
         names = [
             os.path.relpath(os.path.join(folder, name), path).replace(os.sep, "/")

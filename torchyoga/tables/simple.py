@@ -29,7 +29,7 @@ class Conversion:
         self.arrow = schema
         self.schema = Schema(Node("dict", tuple(schema.names), (Node("leaf"),) * len(schema)), tuple(columns))
 
-    def block(self, table: pa.Table) -> Block:
+    def block(self, table: pa.Table, where: str = "") -> Block:
         data = []
         for c, f in zip(self.schema.columns, self.arrow):
             a = table.column(f.name).combine_chunks()
