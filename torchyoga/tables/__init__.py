@@ -1,0 +1,4 @@
+"""Arrow tables, data frames and Hugging Face datasets into rows, in place, and rows into them.
+
+Doors: `from_arrow`, `from_pandas`, `from_polars`, `from_huggingface`, and `Exports`. Never sees stores.
+"""
