@@ -30,6 +30,7 @@ HOUSE = [
     "versions",
     "reading",
     "views",
+    "tables",
     "stores",
     "building",
     "sampling",
@@ -276,6 +277,10 @@ def test_importing_loads_no_optional_framework() -> None:
         "sklearn",
         "matplotlib",
         "torchdata",
+        "pyarrow",
+        "pandas",
+        "polars",
+        "datasets",
     ]
     code = f"import sys, torchyoga; print([name for name in {names} if name in sys.modules])"
     command = [sys.executable, "-c", code]

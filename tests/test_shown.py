@@ -14,7 +14,7 @@ import torchyoga as yoga
 OF_A_REF = {"class_to_idx", "classes", "features", "file_starts", "fingerprint", "info", "is_thread_safe"}
 OF_A_REF |= {"readahead", "row_bytes", "schema", "stream", "take"}
 OF_A_REF |= {"columns", "lengths", "map", "map_batches", "order_by", "projected", "repeat", "select", "split"}
-OF_A_REF |= {"where", "windows", "in_epoch", "is_random", "take_seeded"}
+OF_A_REF |= {"where", "windows", "filled", "masked", "in_epoch", "is_random", "take_seeded"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
 
 

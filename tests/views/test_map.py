@@ -528,3 +528,21 @@ def test_every_reader_asks_for_its_epoch(make: Callable[[yoga.DataRef], yoga.Dat
     if view.schema is not None:
         batches = NumberedBatches(view, cursor.order, cursor.shard, 3, False, None, None)
         assert set(batches.batch(Place(5, 0), 0)["epoch"].tolist()) == {5}
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, lambda: torch.rand(()).item()])
+def test_random_numbers_that_nothing_seeds_are_warned_of(draw: Callable[[], float]) -> None:
+    ref = yoga.from_arrays({"x": np.arange(9)})
+    view = ref.map_batches(lambda c: {"x": c["x"] + draw()})
+    with pytest.warns(UserWarning, match="draws from the generators .* a parameter named draw"):
+        view[3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        view[4]
+        assert ref.map_batches(lambda c: {"x": c["x"] * 2})[4]["x"] == 8
+
+
+def test_a_function_of_columns_makes_no_nests() -> None:
+    ref = yoga.from_arrays({"x": np.arange(9)})
+    with pytest.raises(SchemaError, match=r"returned a dict as 'nest'; .*; map makes rows that nest"):
+        ref.map_batches(lambda c: {"nest": {"x": c["x"]}})[3]

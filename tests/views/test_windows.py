@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -724,3 +725,32 @@ def test_windows_of_a_billion_rows_are_there_at_once() -> None:
     assert view.fingerprint is None
     rows = 2**31 * 10**9
     assert len(Huge().repeat(2**31).windows({"x": [-5, 2**40]}, 2**40)) == (rows - 6 - 2**40) // 2**40 + 1
+
+
+def test_windows_over_gaps_are_warned_of() -> None:
+    rows = np.arange(20)
+    ref = yoga.from_arrays({"x": rows, "is_good": rows % 7 != 3, "episode": rows // 10})
+    with pytest.warns(
+        UserWarning, match="in 3 places rows follow each other in a group of 'episode' that are not"
+    ):
+        ref.where("is_good", lambda good: good).windows(4, group_by="episode")
+    with pytest.warns(UserWarning, match="in 1 places rows follow each other that are not"):
+        ref.repeat(2).windows(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ref.where("episode", lambda episode: episode == 1).windows(4, group_by="episode")
+        ref.where("x", lambda x: (x < 5) | (x >= 10)).windows(4, group_by="episode")
+        ref[5:].windows(4)
+
+
+def test_what_may_be_none_cannot_be_stacked(tmp_path: Path) -> None:
+    rows = [{"x": None if n == 3 else n, "ids": [n] * (n % 3), "price": Decimal(n)} for n in range(9)]
+    ref = yoga.Storage(tmp_path).submit(rows, "a", "1")
+    with pytest.raises(ValueError, match=r"'x' may be None .* use filled\(\{'x': ...\}\)"):
+        ref.windows({"x": range(3)})
+    with pytest.raises(ValueError, match="'ids' may be None or is a list"):
+        ref.windows({"ids": range(3)})
+    with pytest.raises(ValueError, match="rows of 'price' cannot be stacked"):
+        ref.windows({"price": range(3)})
+    found = ref.filled({"x": -1}).windows({"x": range(3)}, static=["ids", "price"])
+    assert_rows_equal(found[2], {"x": np.array([2, -1, 4]), "ids": [2, 2], "price": Decimal(2)})

@@ -128,4 +128,4 @@ def _refuse_no_dataset(data: object) -> None:
 def _odd_one(data: dict[object, object]) -> str:
     """The value because of which a dict is not one of arrays, for a message."""
     key, value = next((k, v) for k, v in data.items() if isinstance(v, dict) or not is_arrays(v))
-    return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray or torch.as_tensor makes an array of it"
+    return f"{key!r:.80} is a {type(value).__name__}; numpy.asarray makes an array of it"

@@ -21,6 +21,7 @@ __all__ = [
     "ROW_SEEDS_VERSION",
     "OwnGenerators",
     "batch_seeds",
+    "generators",
     "generators_put_back",
     "row_seeds",
     "sampler_seed",
@@ -140,6 +141,16 @@ def generators_put_back() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.default_generator.set_state(states[2])
+
+
+def generators() -> tuple[object, ...]:
+    """Where `random`, NumPy and torch are, to find out whether something drew from them."""
+    numpy = np.random.get_state(legacy=True)
+    return (
+        random.getstate(),
+        *((part.tobytes() if isinstance(part, np.ndarray) else part) for part in numpy),
+        torch.default_generator.get_state().numpy().tobytes(),
+    )
 
 
 class OwnGenerators:

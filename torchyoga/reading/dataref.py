@@ -29,7 +29,7 @@ from ..rows.block import Rows
 from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Json, Row
 from .readahead import ReadAhead, Translated
 from .stream import Stream
 
@@ -87,6 +87,10 @@ class _Told:
 # Columns, as arrays of many rows, to a bool for each row.
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
+_ARRAY_KINDS = frozenset(
+    {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
+)
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 2**16, 2**25
 WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection that another condition made
 
 
@@ -118,6 +122,10 @@ class _Views(Protocol):
     def map(self, ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef: ...
 
     def map_batches(self, ref: DataRef, function: Callable[..., object], threads: bool) -> DataRef: ...
+
+    def filled(self, ref: DataRef, values: Mapping[str, object]) -> DataRef: ...
+
+    def masked(self, ref: DataRef, names: Sequence[str] | None) -> DataRef: ...
 
     def windows(
         self,
@@ -317,6 +325,8 @@ class DataRef(ABC, Generic[RowT]):
     def order_by(self, name: str, descending: bool = False) -> DataRef[RowT]:
         """All rows in the order of a column of numbers or text; rows with equal values stay in their order.
 
+        With `descending` the largest value comes first.
+
         The row numbers are kept in memory, 4 bytes each, 8 beyond 2**32 rows.
 
         Example:
@@ -412,6 +422,40 @@ class DataRef(ABC, Generic[RowT]):
             '<f8'
         """
         return _views().map_batches(self, function, threads)
+
+    def filled(self, values: Mapping[str, object]) -> DataRef:
+        """The same rows with values in place of None, so that the columns become tensors in batches.
+
+        Args:
+            values: by name of the column; each of the column's own type.
+
+        Raises:
+            KeyError: there is no such column.
+            ValueError: a column cannot hold its value.
+
+        Example:
+            >>> ref = storage.submit([{"age": 40}, {"age": None}], "ages", "1")
+            >>> [row["age"] for row in ref.filled({"age": -1})]
+            [40, -1]
+        """
+        return _views().filled(self, values)
+
+    def masked(self, names: Sequence[str] | None = None) -> DataRef:
+        """The same rows with 0, or nothing, in place of None, and a bool besides that says where a value is.
+
+        Args:
+            names: of columns in dicts, all that may be None by default; the bool of "age" is "age_is_valid".
+
+        Raises:
+            KeyError: there is no such column.
+            ValueError: there is a column of that name already.
+
+        Example:
+            >>> ref = storage.submit([{"age": 40}, {"age": None}], "more-ages", "1")
+            >>> list(ref.masked())
+            [{'age': 40, 'age_is_valid': True}, {'age': 0, 'age_is_valid': False}]
+        """
+        return _views().masked(self, names)
 
     def windows(
         self,
@@ -521,6 +565,28 @@ class DataRef(ABC, Generic[RowT]):
         if np.ndim(index) == 0:
             return _exact(self.take(row_numbers([index], len(self))))[0]
         return _exact(self.take(row_numbers(index, len(self))))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """(N, ...) all rows, read thousands at once: `np.asarray(ref["label"])`, for numbers and times.
+
+        Rows of anything else become an array (N,) of objects.
+        """
+        if copy is False:
+            raise ValueError("the rows of a DataRef are not an array: they cannot be had without a copy")
+        schema, parts = self.schema, []
+        column = schema.columns[0] if schema is not None and schema.tree.kind == "leaf" else None
+        if column is None or column.shape is None or column.kind not in _ARRAY_KINDS or self.is_random:
+            found = np.empty(len(self), object)
+            for number, row in enumerate(self):
+                found[number] = row
+            return found if dtype is None else found.astype(dtype)
+        step = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, column.row_bytes)))
+        for start in range(0, len(self), step):
+            rows = self.take(np.arange(start, min(start + step, len(self))))
+            parts.append(np.array(block_of(rows, schema).data[0].values))  # whose memory is used again
+        parts = parts or [np.empty((0, *column.shape), column.storage)]
+        whole: Array = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def __getitems__(self, indices: Sequence[int] | _Numbers) -> Sequence[RowT]:
         """The rows of a batch, for torch's DataLoader; `default_collate` makes them tensors in one go."""

@@ -14,7 +14,7 @@ import torch
 
 from ..process.buffers import fresh
 from .data import Data
-from .node import WRAPPERS, Node
+from .node import WRAPPERS, Node, outermost
 from .schema import Schema
 from .types import Array, Row
 from .values import array_of, node_values
@@ -175,18 +175,9 @@ class Rows(Sequence[Row]):
             for value in node_values(tree, pieces, len(self)):
                 yield _marked(value) if marked else value
             return
-        parts = [node_values(part, pieces, len(self)) for part in _wrapped_or_leaves(tree)]
+        parts = [node_values(part, pieces, len(self)) for _, part in outermost(tree)]
         for i in range(len(self)):
             yield _assemble(tree, (part[i] for part in parts), marked)
-
-
-def _wrapped_or_leaves(node: Node) -> Iterator[Node]:
-    """The outermost nodes of a tree, in order, that are leaves or wrappers."""
-    if node.kind == "leaf" or node.kind in WRAPPERS:
-        yield node
-    else:
-        for child in node.children:
-            yield from _wrapped_or_leaves(child)
 
 
 def _marked(value: Row) -> Row:

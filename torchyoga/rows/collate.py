@@ -150,9 +150,9 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     if not ragged and column.kind in _TENSOR_KINDS and column.storage.str in _TORCH_TYPES:
         values = data.values.reshape(num_rows, int(lengths[0])) if column.is_ragged else data.values
         return _tensor(values, _bits_dtype(column))
-    if not column.is_ragged and column.storage.str[:3] in ("<M8", "<m8"):
+    if column.shape == () and column.kind != "ndarray" and column.storage.str[:3] in ("<M8", "<m8"):
         return torch.from_numpy(data.values.view(np.int64))  # torch has no times: counts of their unit
-    if not column.is_ragged and column.kind in ("time", "decimal"):
+    if column.shape == () and column.kind in ("time", "decimal"):
         return torch.from_numpy(
             data.values / 10 ** (column.meaning.scale or 0) if column.meaning else data.values
         )

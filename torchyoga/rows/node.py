@@ -3,7 +3,7 @@
 Note 14. A namedtuple is looked up among loaded modules, never imported.
 If its class is not loaded, one with the same fields is made.
 
-Note 96. What may be None, and lists whose lengths vary, are nodes of their own.
+Note 91. What may be None, and lists whose lengths vary, are nodes of their own.
 Whether a value is there, and how long a list is, are columns like all others: formats, readers and views
 that do not look at values know nothing of them. Their names end with a word in braces, which no key has.
 """
@@ -26,7 +26,18 @@ from ..process.lazy import cached_property
 from .meaning import exactly
 from .types import Row
 
-__all__ = ["ITEMS", "LENGTHS", "VALID", "WRAPPERS", "Node", "Path", "leaf_names", "leaf_paths", "path_name"]
+__all__ = [
+    "ITEMS",
+    "LENGTHS",
+    "VALID",
+    "WRAPPERS",
+    "Node",
+    "Path",
+    "leaf_names",
+    "leaf_paths",
+    "outermost",
+    "path_name",
+]
 
 MAX_COLUMNS = 4096
 MAX_DEPTH = 64
@@ -204,17 +215,30 @@ def _remake(name: str, fields: tuple[str, ...], values: tuple[object, ...]) -> A
 
 def path_name(path: Path) -> str:
     """The name of the column at this path; `value` for a row that is a leaf itself."""
-    return "/".join(map(_key_name, path)) or "value"
+    found = ""
+    for step in path:
+        # Not after a slash: in HDF5, where columns are datasets, none may lie in another.
+        found = f"{found or 'value'}{step}" if type(step) is Mark else f"{found}/{_key_name(step)}"
+    return found.removeprefix("/") or "value"
 
 
 def _key_name(key: str | int) -> str:
-    if type(key) is int or type(key) is Mark:
+    if type(key) is int:
         return str(key)
     name = quote(str(key), safe=" !#$&'()*+,:;=?@[]~", errors="surrogatepass")
     if name.lstrip("-").isdigit() or name in ("", ".", ".."):
         # Kept apart from int keys, and from the names that mean something to a file system or HDF5.
         name = "%" + (f"{ord(name[0]):02X}" + name[1:] if name else "")
     return name
+
+
+def outermost(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """The outermost leaves and wrappers of a tree, in order: the values that a row is made of."""
+    if node.kind == "leaf" or node.kind in WRAPPERS:
+        yield path, node
+        return
+    for step, child in zip(node.steps, node.children, strict=True):
+        yield from outermost(child, (*path, *step))
 
 
 def leaf_names(tree: Node) -> list[str]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .block import Block
-from .node import WRAPPERS, Node, leaf_paths, path_name
+from .node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from .schema import Schema
 
-__all__ = ["Projection"]
+__all__ = ["Projection", "unknown_column"]
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -53,7 +53,7 @@ class Projection:
         left = set(names)
         tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
         for name in left:
-            raise _unknown(schema, name)
+            raise unknown_column(schema, name)
         assert tree is not None, "it holds a column"
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
@@ -66,7 +66,7 @@ class Projection:
         """
         found = _at(schema.tree, (), name, 0)
         if found is None:
-            raise _unknown(schema, name)
+            raise unknown_column(schema, name)
         tree, columns = found
         return Projection(_schema(schema, tree, columns), tuple(columns))
 
@@ -154,8 +154,11 @@ def _children(node: Node) -> Iterator[tuple[str | int, Node]]:
     return zip(node.keys or range(len(node.children)), node.children, strict=True)
 
 
-def _unknown(schema: Schema, name: str) -> KeyError:
-    names = [column.name for column in schema.columns]
+def unknown_column(schema: Schema, name: str) -> KeyError:
+    """An error that says which columns there are, those with a similar name first."""
+    values = [path_name(path) for path, _ in outermost(schema.tree)]
+    inside = [column.name for column in schema.columns if "{" not in column.name]  # not of wrappers alone
+    names = list(dict.fromkeys([*values, *inside]))
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     others = [known for known in names if known not in near][: 20 - len(near)]
     more = len(names) - len(near) - len(others)

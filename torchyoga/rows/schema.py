@@ -69,7 +69,7 @@ class Schema:
             >>> print(Schema.of({"ids": [1, 2], "age": 40}, ragged=["ids"], nullable=["age"]))
             ids: int <i8 [ragged, 1-d]
             age: int <i8 [scalar]
-            age/{valid}: bool |b1 [scalar]
+            age{valid}: bool |b1 [scalar]
         """
         return Schema(*learned_like(row, ragged, nullable))
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
+from ..rows.node import outermost, path_name
+from ..rows.schema import Schema
 from ..rows.types import Array
 from .joined import JoinedRef
 from .ragged import RaggedColumn
@@ -76,17 +78,30 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
             raise TypeError(f"concat takes DataRefs; number {number} is a {type(ref).__name__}")
     if not found:
         raise ValueError("concat needs at least one DataRef")
-    kept = [ref for ref in found if len(ref)] or found[:1]
-    known = [(number, ref.schema) for number, ref in enumerate(kept) if ref.schema is not None]
+    numbers = [number for number, ref in enumerate(found) if len(ref)] or [0]
+    schemas = [(number, found[number].schema) for number in numbers]
+    known = [(number, schema) for number, schema in schemas if schema is not None]
     for number, schema in known[1:]:
-        first = known[0][1]
-        if schema == first:
-            continue
-        for one, other in zip(first.columns, schema.columns, strict=False):
-            if one != other:
-                raise SchemaError(f"DataRef {known[0][0]} has {one}, DataRef {number} has {other}")
-        more = [column.name for column in (*first.columns, *schema.columns)]
-        raise SchemaError(
-            f"the rows of DataRef {known[0][0]} and {number} nest differently; their columns are {more[:20]}"
-        )
+        if schema != known[0][1]:
+            raise SchemaError(_difference(*known[0], number, schema))
+    kept = [found[number] for number in numbers]
     return JoinedRef(kept, RowMap([range(sum(map(len, kept)))]))
+
+
+def _difference(number: int, first: Schema, other_number: int, other: Schema) -> str:
+    """What differs between the rows of two DataRefs."""
+    one, two = f"DataRef {number}", f"DataRef {other_number}"
+    values = [{path_name(path): node.kind for path, node in outermost(each.tree)} for each in (first, other)]
+    if list(values[0]) != list(values[1]):
+        names = [list(each)[:20] for each in values]
+        return f"{one} has the columns {names[0]}, {two} {names[1]}; take the same of each, by columns()"
+    for name, kind in values[0].items():
+        if "nullable" in (kind, values[1][name]) and kind != values[1][name]:
+            has, lacks = (one, two) if kind == "nullable" else (two, one)
+            return (
+                f"{name!r} may be None in {has}, but not in {lacks}; use filled({{{name!r}: ...}}) of {has}"
+            )
+    for a, b in zip(first.columns, other.columns, strict=False):
+        if a != b:
+            return f"{one} has {a}, {two} has {b}"
+    return f"the rows of {one} and {two} nest differently; their columns are {list(values[0])[:20]}"

@@ -13,7 +13,8 @@ import torch
 
 from ..errors import SchemaError
 from ..process.lazy import cached_property
-from ..process.seeding import seeds_within
+from ..process.seeding import generators, seeds_within
+from ..process.warned import warn_user
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
 from ..rows.block import Block, Rows
@@ -88,11 +89,25 @@ class ComputedRef(DataRef):
         block = block_of(given, schema)
         columns = columns_of(block)
         draws = {"draw": Draw(seeds)} if self._draws and seeds is not None else {}
-        returned = self.function(columns, **draws)
+        returned = self._called(columns, draws)
         where = f"map_batches({name_of(self.function)}) of {_numbered(rows)}"
         found = block_from(returned, columns, block, where)
         self._check_alike(found, where)
         return Rows(found)
+
+    def _called(self, columns: object, draws: dict[str, Draw]) -> object:
+        """What the function returns; warns, once, if it draws random numbers that nothing here can seed."""
+        if self._seen is not None or self._draws:
+            return self.function(columns, **draws)
+        before = generators()
+        returned = self.function(columns, **draws)
+        if generators() != before:
+            warn_user(
+                f"map_batches({name_of(self.function)}) draws from the generators of random, NumPy or torch: "
+                "its rows depend on the batch that they are in, and come out otherwise after a resume. Give "
+                "it a parameter named draw, whose numbers depend on (seed, epoch, row), or use map"
+            )
+        return returned
 
     def _check_alike(self, found: Block, where: str) -> None:
         """All batches must look alike, else rows would depend on what is beside them."""

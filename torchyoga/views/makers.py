@@ -9,6 +9,7 @@ from ..rows.schema import Schema
 from ..rows.types import Row
 from .chosen import order_by, select
 from .computed import ComputedRef
+from .filled import filled, masked
 from .repeated import RepeatedRef
 from .split import split
 from .transformed import TransformedRef
@@ -38,6 +39,8 @@ class Makers:
     split = staticmethod(split)
     windows = staticmethod(windows)
     map_batches = ComputedRef
+    filled = staticmethod(filled)
+    masked = staticmethod(masked)
 
     @staticmethod
     def map(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:

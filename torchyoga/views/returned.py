@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,32 +18,45 @@ from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data
 from ..rows.leaf import Leaf, encode
-from ..rows.node import Node, path_name
+from ..rows.node import VALID, WRAPPERS, Node, leaf_names, leaf_paths, outermost, path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Row
 from .ragged import RaggedColumn
-from .scan import array_of, is_of_lengths, is_text, plain
+from .scan import as_given, is_text
 
 __all__ = ["block_from", "columns_of"]
 
 Given: TypeAlias = Array | RaggedColumn
+MaskedArray: TypeAlias = np.ma.MaskedArray[Any, Any]
 _PYTHONS = {"int": "<i8", "float": "<f8", "bool": "|b1", "complex": "<c16"}
+
+
+class _Part(NamedTuple):
+    """A value of a row that functions get: a leaf, or what is in a wrapper."""
+
+    node: Node
+    pieces: Sequence[tuple[Column, Data]]
+
+
+def _parts(block: Block) -> dict[str, _Part]:
+    """By the names that functions know."""
+    pieces = zip(block.schema.columns, block.data, strict=True)
+    return {
+        path_name(path): _Part(node, list(islice(pieces, node.num_leaves)))
+        for path, node in outermost(block.schema.tree)
+    }
+
+
+def _is_single(block: Block) -> bool:
+    """True if a row is one value, not a container of some."""
+    return block.schema.tree.kind in ("leaf", *WRAPPERS)
 
 
 def columns_of(block: Block) -> dict[str, Given] | Given:
     """The columns of a block by name; the column itself, where a row is one value."""
-    found = {
-        column.name: _given(column, data, block.num_rows)
-        for column, data in zip(block.schema.columns, block.data, strict=True)
-    }
-    return found[path_name(())] if block.schema.tree.kind == "leaf" else found
-
-
-def _given(column: Column, data: Data, num_rows: int) -> Given:
-    if is_of_lengths(column):
-        return RaggedColumn(plain(column, data.values), np.diff(data.part("offsets")))
-    return array_of(column, data, num_rows)
+    found = {name: as_given(part.node, part.pieces, block.num_rows) for name, part in _parts(block).items()}
+    return found[path_name(())] if _is_single(block) else found
 
 
 def block_from(returned: object, given: Mapping[str, Given] | Given, block: Block, where: str) -> Block:
@@ -56,86 +71,125 @@ def block_from(returned: object, given: Mapping[str, Given] | Given, block: Bloc
     Raises:
         SchemaError: it is another number of rows, or cannot be kept.
     """
+    parts = _parts(block)
     if not isinstance(returned, Mapping):
-        before = block.schema.columns[0] if block.schema.tree.kind == "leaf" else None
-        column, data = _kept(path_name(()), returned, before, block.num_rows, where)
-        return Block(Schema(Node("leaf"), (column,)), block.num_rows, (data,))
-    known = {column.name: number for number, column in enumerate(block.schema.columns)}
-    if block.schema.tree.kind == "leaf":
-        known = {}
-    made: dict[str, tuple[Column, Data]] = {}
+        before = parts.get(path_name(())) if _is_single(block) else None
+        made = {path_name(()): _kept(path_name(()), returned, before, block.num_rows, where)}
+        return _block(made[path_name(())].node, made, block.num_rows)
+    known = {} if _is_single(block) else parts
+    made = {}
     for name, value in returned.items():
         if not isinstance(name, str):
             raise SchemaError(f"{where} returned a column named {name!r:.80}; name columns by text")
-        if name not in known:
+        part = known.get(name)
+        if part is None:
             made[name] = _kept(path_name((name,)), value, None, block.num_rows, where)
             continue
-        column, data = block.schema.columns[known[name]], block.data[known[name]]
-        is_given = isinstance(given, Mapping) and value is given[name] and _is_own(column)
-        made[name] = (column, data) if is_given else _kept(name, value, column, block.num_rows, where)
+        is_given = isinstance(given, Mapping) and value is given[name] and _is_own(part)
+        made[name] = part if is_given else _kept(name, value, part, block.num_rows, where)
     if not made:
         raise SchemaError(f"{where} returned no columns")
-    tree, names = _nested(block.schema, known, list(made), where)
-    return Block(
-        Schema(tree, tuple(made[name][0] for name in names)),
-        block.num_rows,
-        tuple(made[name][1] for name in names),
-    )
+    tree, names = _nested(block.schema, list(known), made, where)
+    return _block(tree, {name: made[name] for name in names}, block.num_rows)
 
 
-def _is_own(column: Column) -> bool:
+def _block(tree: Node, parts: Mapping[str, _Part], num_rows: int) -> Block:
+    """The parts, in the order of the tree."""
+    pieces = [piece for part in parts.values() for piece in part.pieces]
+    names = (path_name(path) for path in leaf_paths(tree))
+    columns = tuple(replace(column, name=name) for name, (column, _) in zip(names, pieces, strict=True))
+    return Block(Schema(tree, columns), num_rows, tuple(data for _, data in pieces))
+
+
+def _is_own(part: _Part) -> bool:
     """True for a column that is given as it lies in the block, so that changes in place are in it, too."""
-    return not is_text(column) and (column.kind != "tensor" or hasattr(np, column.dtype))
+    column = _column(part)
+    if is_text(column) or column.meaning.scale is not None:
+        return False
+    return part.node.kind == "leaf" and (column.kind != "tensor" or hasattr(np, column.dtype))
 
 
-def _nested(schema: Schema, known: Mapping[str, int], names: list[str], where: str) -> tuple[Node, list[str]]:
+def _nested(
+    schema: Schema, known: list[str], made: Mapping[str, _Part], where: str
+) -> tuple[Node, list[str]]:
     """How the rows nest: known columns as before, new ones at the end of the outermost dict."""
-    kept = [name for name in known if name in names]
-    new = [name for name in names if name not in known]
+    kept = [name for name in known if name in made]
+    new = [name for name in made if name not in known]
+    added = tuple(made[name].node for name in new)
     if not kept:
-        return Node("dict", tuple(new), (Node("leaf"),) * len(new)), new
-    tree = Projection.of(schema, kept).schema.tree
+        return Node("dict", tuple(new), added), new
+    tree = _with_parts(Projection.of(schema, kept).schema.tree, iter([made[name].node for name in kept]))
     if new and tree.kind != "dict":
         raise SchemaError(
             f"{where} returned the new columns {new}, but the rows are a {tree.kind}, whose values have no "
-            f"names; its columns are {list(known)}"
+            f"names; its columns are {known}"
         )
-    nested = replace(tree, keys=(*tree.keys, *new), children=(*tree.children, *(Node("leaf"),) * len(new)))
-    return nested, [*kept, *new]
+    return replace(tree, keys=(*tree.keys, *new), children=(*tree.children, *added)), [*kept, *new]
 
 
-def _kept(name: str, value: object, before: Column | None, num_rows: int, where: str) -> tuple[Column, Data]:
+def _with_parts(node: Node, parts: Iterator[Node]) -> Node:
+    """A tree with others in place of its outermost leaves and wrappers."""
+    if node.kind == "leaf" or node.kind in WRAPPERS:
+        return next(parts)
+    return replace(node, children=tuple(_with_parts(child, parts) for child in node.children))
+
+
+def _kept(name: str, value: object, before: _Part | None, num_rows: int, where: str) -> _Part:
     """A returned value as a column of this name; of the kind that it had before, where it can be."""
-    is_tensor = isinstance(value, torch.Tensor) or (before is not None and before.kind == "tensor")
+    if isinstance(value, np.ma.MaskedArray):
+        return _masked(name, value, before, num_rows, where)
+    is_tensor = isinstance(value, torch.Tensor) or (before is not None and _column(before).kind == "tensor")
     if isinstance(value, np.ndarray) and value.dtype.kind in "US" and value.ndim == 1:
         value = value.tolist()  # text, whose width may differ in the next batch
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.dtype == object):
         _check_rows(name, len(value), num_rows, where)
         ragged = _as_ragged(value)
         if ragged is None:
-            return _listed(name, value, where)
+            return _listed(name, value, before, where)
         is_tensor |= type(value[0]) is torch.Tensor
         value = ragged
     if isinstance(value, RaggedColumn):
         _check_rows(name, len(value), num_rows, where)
         leaf = _encoded(name, value.values, is_tensor, where)
-        return (
-            Column(name, leaf.kind, leaf.dtype, None, 1),
-            Data(leaf.array, value.offsets.astype("<i8", copy=False)),
-        )
+        data = Data(leaf.array, value.offsets.astype("<i8", copy=False))
+        column = Column(name, leaf.kind, leaf.dtype, None, 1)
+        is_list = before is not None and before.node.kind == "varying"
+        if is_list and before is not None and _column(before).storage == column.storage:
+            return _Part(before.node, [(_column(before), data)])
+        return _Part(Node("leaf"), [(column, data)])
     if not isinstance(value, (np.ndarray, torch.Tensor)):
+        what = "a dict" if isinstance(value, Mapping) else f"{value!r:.80}"
+        nested = "; map makes rows that nest" if isinstance(value, Mapping) else ""
         raise SchemaError(
-            f"{where} returned {value!r:.80} as {name!r}; return an array of {num_rows} rows, a tensor, a "
-            "list or a yoga.RaggedColumn"
+            f"{where} returned {what} as {name!r}; return an array of {num_rows} rows, a tensor, a list or a "
+            f"yoga.RaggedColumn{nested}"
         )
     _check_rows(name, len(value) if value.ndim else 1, num_rows if value.ndim else -1, where)
     leaf = _encoded(name, value, is_tensor, where)
     shape = leaf.array.shape[1:]
     kind, dtype = leaf.kind, leaf.dtype
     if kind == "ndarray" and not shape:
-        is_same = before is not None and _PYTHONS.get(before.kind) == leaf.array.dtype.str
-        kind = before.kind if is_same and before is not None else "scalar"
-    return Column(name, kind, dtype, shape, len(shape)), Data(leaf.array)
+        is_same = before is not None and _PYTHONS.get(_column(before).kind) == leaf.array.dtype.str
+        kind = _column(before).kind if is_same and before is not None else "scalar"
+    return _Part(Node("leaf"), [(Column(name, kind, dtype, shape, len(shape)), Data(leaf.array))])
+
+
+def _column(part: _Part) -> Column:
+    """The column of the values."""
+    return part.pieces[0][0]
+
+
+def _masked(name: str, value: MaskedArray, before: _Part | None, num_rows: int, where: str) -> _Part:
+    """A masked array as a column that may be None."""
+    mask: Array = np.ma.getmaskarray(value)
+    rows = mask.reshape(len(mask), -1) if mask.ndim else mask.reshape(1, 1)
+    if not (rows.all(axis=1) | ~rows.any(axis=1)).all():
+        raise SchemaError(f"{where} returned {name!r} with rows that are masked in part; fill them")
+    plain = np.where(mask, np.zeros((), value.dtype), value.data)
+    (piece,) = _kept(name, plain, before, num_rows, where).pieces
+    valid: Array = np.logical_not(rows.any(axis=1))
+    nullable = Node("nullable", (), (Node("leaf"), Node("leaf")))
+    return _Part(nullable, [piece, (Column(f"{name}{VALID}", "bool", "|b1", (), 0), Data(valid))])
 
 
 def _check_rows(name: str, found: int, num_rows: int, where: str) -> None:
@@ -168,12 +222,20 @@ def _as_ragged(values: Sequence[Row] | npt.NDArray[np.object_]) -> RaggedColumn 
     return RaggedColumn(np.concatenate(listed), [len(value) for value in listed])
 
 
-def _listed(name: str, values: Sequence[Row] | npt.NDArray[np.object_], where: str) -> tuple[Column, Data]:
-    """Values of any kind, one for each row, such as text."""
+def _listed(
+    name: str, values: Sequence[Row] | npt.NDArray[np.object_], before: _Part | None, where: str
+) -> _Part:
+    """Values of any kind, one a row, such as text; of the kind that they had before, if they can be."""
+    rows = list(values)
+    if before is not None and (before.node.kind in WRAPPERS or is_text(_column(before))):
+        names = leaf_names(before.node)
+        columns = [replace(piece[0], name=own) for own, piece in zip(names, before.pieces, strict=True)]
+        with contextlib.suppress(SchemaError):
+            return _parts(block_of(rows, Schema(before.node, tuple(columns))))[path_name(())]
     try:
-        block = block_of(list(values))
+        block = block_of(rows)
     except SchemaError as error:
         raise SchemaError(f"{where} returned {name!r}, which cannot be kept: {error}") from None
-    if block.schema.tree.kind != "leaf":
+    if not _is_single(block):
         raise SchemaError(f"{where} returned a list of {type(values[0]).__name__} as {name!r}; return arrays")
-    return replace(block.schema.columns[0], name=name), block.data[0]
+    return _parts(block)[path_name(())]

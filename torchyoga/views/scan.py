@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -15,13 +16,14 @@ from ..reading.in_epoch import in_epoch
 from ..rows.collector import block_of
 from ..rows.column import Column
 from ..rows.data import Data
+from ..rows.node import WRAPPERS, Node, outermost
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array
-from ..rows.values import leaf_values
+from ..rows.values import leaf_values, node_values
 from .ragged import RaggedColumn
 
-__all__ = ["Scanned", "array_of", "is_of_lengths", "is_text", "plain", "scan"]
+__all__ = ["Scanned", "array_of", "as_given", "is_of_lengths", "is_text", "plain", "scan"]
 
 Ints = npt.NDArray[np.int64]
 _ROWS, _BYTES = 2**16, 2**25  # at once, at most
@@ -50,8 +52,9 @@ Scanned: TypeAlias = Array | RaggedColumn
 def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping[str, Scanned]]]:
     """All rows of some columns, thousands at once, in order: first row, row after the last, columns.
 
-    A column of numbers is an array (B, ...), of text an array (B,) of objects, and a ragged one a
-    `RaggedColumn`. Rows that are made with random numbers are those of epoch 0 with seed 0.
+    A column of numbers is an array (B, ...), masked where it may be None; of text an array (B,) of objects; a
+    ragged one, or one of lists of numbers, a `RaggedColumn`; lists of anything else are objects, too. Rows
+    that are made with random numbers are those of epoch 0 with seed 0.
 
     Raises:
         KeyError: there is no such column.
@@ -70,10 +73,10 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
     alone = {name: ref.projected(place) for name, place in places.items()}
     for name, one in alone.items():
         assert one.schema is not None, "else it has no columns"
-        if one.schema.tree.kind != "leaf":
+        if one.schema.tree.kind not in ("leaf", *WRAPPERS):
             inside = [f"{name}/{column.name}" for column in one.schema.columns]
             raise ValueError(f"{name!r} holds several columns; name one of {', '.join(inside)[:500]}")
-    ragged = {name: one for name, one in alone.items() if is_of_lengths(_column(one))}
+    ragged = {name: one for name, one in alone.items() if _has_lengths(one)}
     # As a projection has them: in the order of the schema.
     together = sorted((name for name in names if name not in ragged), key=lambda name: places[name].columns)
     fixed = ref.projected(Projection.of(schema, together)) if together else None
@@ -84,8 +87,9 @@ def scan(ref: DataRef, names: Sequence[str]) -> Iterator[tuple[int, int, Mapping
         found: dict[str, Scanned] = {name: _Read(one, rows) for name, one in ragged.items()}
         if fixed is not None:
             block = block_of(in_epoch(fixed, 0, 0).take(rows), fixed.schema)
-            for name, column, data in zip(together, block.schema.columns, block.data, strict=True):
-                found[name] = array_of(column, data, len(rows))
+            pieces = zip(block.schema.columns, block.data, strict=True)
+            for name, (_, node) in zip(together, outermost(block.schema.tree), strict=True):
+                found[name] = as_given(node, list(islice(pieces, node.num_leaves)), len(rows))
         yield start, start + len(rows), found
 
 
@@ -94,9 +98,31 @@ def _row_bytes(schema: Schema) -> int:
     return sum(_RAGGED_BYTES if column.is_ragged else column.row_bytes for column in schema.columns)
 
 
-def _column(one: DataRef) -> Column:
+def _has_lengths(one: DataRef) -> bool:
     assert one.schema is not None
-    return one.schema.columns[0]
+    return one.schema.tree.kind == "leaf" and is_of_lengths(one.schema.columns[0])
+
+
+def as_given(node: Node, pieces: Sequence[tuple[Column, Data]], num_rows: int) -> Scanned:
+    """What functions get of a leaf or a wrapper; see `scan`."""
+    column, data = pieces[0]
+    child = node.children[0] if node.children else node
+    is_one = child.kind == "leaf" and not is_text(column)
+    if node.kind == "leaf" or (node.kind == "varying" and is_one):
+        if is_of_lengths(column) and (data.shapes is None or node.kind == "leaf"):
+            return RaggedColumn(plain(column, data.values), np.diff(data.part("offsets")))
+        if node.kind == "leaf":
+            return array_of(column, data, num_rows)
+    if node.kind == "nullable" and is_one and not column.is_ragged:
+        mask = ~pieces[1][1].values
+        if data.values.ndim > 1:
+            mask = np.broadcast_to(mask.reshape(-1, *(1,) * (data.values.ndim - 1)), data.values.shape)
+        masked: Array = np.ma.MaskedArray(plain(column, data.values), mask)
+        return masked
+    found = np.empty(num_rows, object)
+    for i, value in enumerate(node_values(node, iter(pieces), num_rows)):
+        found[i] = value  # not all at once: NumPy would make rows of lists of one length
+    return found
 
 
 def is_of_lengths(column: Column) -> bool:
@@ -119,7 +145,10 @@ def array_of(column: Column, data: Data, num_rows: int) -> Array:
 
 
 def plain(column: Column, values: Array) -> Array:
-    """The values as NumPy knows them: those of torch's own kinds, such as bfloat16, as float32."""
+    """The values as NumPy knows them: torch's kinds, such as bfloat16, as float32; decimals as float64."""
+    if column.meaning.scale is not None:
+        decimals: Array = values / 10**column.meaning.scale
+        return decimals
     if column.kind == "tensor" and not hasattr(np, column.dtype):
         found: Array = torch.from_numpy(values).view(getattr(torch, column.dtype)).float().numpy()
         return found

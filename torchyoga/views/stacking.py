@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 
 from ..order.full import as_int
 from ..rows.column import Column
-from ..rows.node import Node, leaf_paths, path_name
+from ..rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 
@@ -142,7 +143,7 @@ def _by_column(
 
 def _offsets(name: str, given: Sequence[int]) -> Offsets:
     """Offsets that were checked, as a range if they are one; it ends where the next one would be."""
-    if not isinstance(given, range) and np.ndim(given) != 1:
+    if not isinstance(given, range) and (isinstance(given, tuple) or np.ndim(given) != 1):
         raise TypeError(f"the offsets of {name!r} are a range or a list of ints; found {given!r:.100}")
     if isinstance(given, range) and given:  # before its length, which may not fit an int64
         ends = [as_int(f"an offset of {name!r}", end, -_FURTHEST, _FURTHEST) for end in (given[0], given[-1])]
@@ -170,28 +171,42 @@ def _stacked(kept: Projection, offsets_of: Mapping[int, Offsets]) -> list[_Found
     """
     found: list[_Found] = []
     refused: list[str] = []
+    _refuse_wrapped(kept, offsets_of)
     for number, column in zip(kept.columns, kept.schema.columns, strict=True):
         offsets = offsets_of.get(number)
         if offsets is not None:
-            if column.shape is None or column.kind == "none":
+            if column.shape is None or column.kind in ("none", "decimal"):
                 refused.append(column.name)
             else:
                 column = _of_rows(column, (len(offsets), *column.shape))
         found.append((Source(number, offsets), column))
     if refused:
         raise ValueError(
-            f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, None or "
-            "differ in length; leave them out by .columns([...]) before, or read them once, at the first "
-            f"row or offset 0, by static={refused}"
+            f"rows of {', '.join(map(repr, refused))} cannot be stacked, as they are text, bytes, decimals, "
+            "None or differ in length; leave them out by .columns([...]) before, or read them once, at the "
+            f"first row or offset 0, by static={refused}"
         )
     return found
+
+
+def _refuse_wrapped(kept: Projection, offsets_of: Container[int]) -> None:
+    """Raises ValueError if values that may be None, or lists, were to be stacked."""
+    numbers = iter(kept.columns)
+    for path, node in outermost(kept.schema.tree):
+        own = list(islice(numbers, node.num_leaves))
+        if node.kind in WRAPPERS and any(number in offsets_of for number in own):
+            name = path_name(path)
+            raise ValueError(
+                f"{name!r} may be None or is a list of varying length, which cannot be stacked; use "
+                f"filled({{{name!r}: ...}}) or masked() before, or read it once, by static=[{name!r}]"
+            )
 
 
 def _of_rows(column: Column, shape: tuple[int, ...]) -> Column:
     """A column of several rows of a column: tensors, or arrays of whatever else."""
     if column.kind == "tensor":
         return replace(column, shape=shape, ndim=len(shape))
-    return Column(column.name, "ndarray", column.storage.str, shape, len(shape))
+    return replace(column, kind="ndarray", dtype=column.storage.str, shape=shape, ndim=len(shape))
 
 
 def _mask(offsets: Offsets) -> _Found:

@@ -15,7 +15,7 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..process.seeding import seeds_within
 from ..process.warned import warn_user
-from ..reading.dataref import DataRef, Edge
+from ..reading.dataref import DataRef, Edge, RowView
 from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Block, Rows
 from ..rows.collector import block_of
@@ -26,6 +26,8 @@ from ..rows.types import Json, Row
 from ..versions.location import Progress
 from .anchors import Anchors
 from .groups import group_starts
+from .repeated import RepeatedRef
+from .selected import SelectedRef
 from .stacking import Offsets, Stacking
 
 __all__ = ["WindowsRef", "windows"]
@@ -33,6 +35,7 @@ __all__ = ["WindowsRef", "windows"]
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
+_AT_ONCE = 2**20  # rows whose numbers are looked at
 
 
 def windows(
@@ -52,6 +55,8 @@ def windows(
         return WindowsRef(ref, Anchors(np.zeros(2, np.int64), stride, 0, 0, edge == "repeat"), None)
     stacking = Stacking.of(schema, size_or_offsets, static, edge == "repeat")
     starts = np.array([0, len(ref)]) if group_by is None else group_starts(ref, group_by)
+    if isinstance(ref, (SelectedRef, RepeatedRef)):
+        _warn_of_gaps(ref, starts, group_by)
     anchors = Anchors(starts, stride, stacking.low, stacking.high, edge == "repeat")
     if not len(anchors) and len(ref):
         longest = int(np.diff(starts).max())
@@ -60,6 +65,22 @@ def windows(
             f"{longest} at most" + (f" with the same {group_by!r}" if group_by else "")
         )
     return WindowsRef(ref, anchors, stacking)
+
+
+def _warn_of_gaps(ref: RowView, starts: Ints, group_by: str | None) -> None:
+    """Warns if rows of one group are neighbours here that are not in the DataRef below."""
+    count = 0
+    for first in range(0, len(ref) - 1, _AT_ONCE):
+        rows = ref.rows_at(np.arange(first, min(first + _AT_ONCE, len(ref) - 1) + 1))
+        after_gap = first + 1 + np.flatnonzero(np.diff(rows) != 1)
+        count += int((starts[np.searchsorted(starts, after_gap)] != after_gap).sum())
+    if count:
+        warn_user(
+            f"windows: in {count} places rows follow each other"
+            + (f" in a group of {group_by!r}" if group_by else "")
+            + " that are not neighbours in what they were selected from, and windows hold both. If that is "
+            "not meant, take windows first, then select, split or repeat them"
+        )
 
 
 class WindowsRef(DataRef):

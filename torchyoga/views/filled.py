@@ -1,0 +1,284 @@
+"""Values, or masks, in place of None."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import SchemaError
+from ..process.lazy import cached_property
+from ..reading.dataref import DataRef
+from ..reading.readahead import ReadAhead
+from ..rows.block import Block, Rows
+from ..rows.collate import fill_value
+from ..rows.collector import block_of
+from ..rows.column import Column
+from ..rows.data import Data
+from ..rows.node import Node, Path, leaf_paths, path_name
+from ..rows.projection import unknown_column
+from ..rows.schema import Schema
+from ..rows.types import Array, Json, Row
+from .scan import is_text
+
+__all__ = ["FilledRef", "filled", "masked"]
+
+Ints = npt.NDArray[np.int64]
+Seeds = npt.NDArray[np.uint64]
+_LEAF = Node("leaf")
+
+
+class _Part(NamedTuple):
+    """Where a column comes from.
+
+    Attributes:
+        number: of the column in the whole.
+        valid: of the column that says where it is not None, if what is None gets a value.
+        fill: that value, as it is stored, (1, ...); None if what is None stays 0 or empty.
+    """
+
+    number: int
+    valid: int | None = None
+    fill: Data | None = None
+
+
+def filled(ref: DataRef, values: Mapping[str, object]) -> DataRef:
+    """The rows of a DataRef with values in place of None; see `DataRef.filled`."""
+    if not isinstance(values, Mapping) or not values:
+        raise TypeError(
+            f"filled takes a value for each of some columns, {{'label': -1}}, found {values!r:.80}"
+        )
+    return _changed(ref, dict(values), ())
+
+
+def masked(ref: DataRef, names: Sequence[str] | None) -> DataRef:
+    """The rows of a DataRef with masks in place of None; see `DataRef.masked`."""
+    if isinstance(names, str):
+        raise TypeError(f"columns are named by a list, as in masked([{names!r}])")
+    return _changed(ref, {}, None if names is None else list(names))
+
+
+def _changed(ref: DataRef, values: dict[str, object], masks: Collection[str] | None) -> DataRef:
+    schema = ref.schema
+    if schema is None:
+        if not len(ref):
+            return ref  # of a version without rows nothing is known
+        raise TypeError(f"{ref!r} does not say what its rows look like: its schema is None")
+    plan = _Plan(schema, values, masks)
+    return FilledRef(ref, plan.schema, plan.parts, [values, None if masks is None else sorted(masks)])
+
+
+class _Plan:
+    """What becomes of each column.
+
+    Args:
+        schema: of the rows.
+        values: in place of None, by name.
+        masks: names of columns that get a mask besides; None for all that may be None.
+    """
+
+    def __init__(self, schema: Schema, values: Mapping[str, object], masks: Collection[str] | None) -> None:
+        self._whole = schema
+        self._values = values
+        self._masks = masks
+        self._left = {*values, *(masks or ())}
+        self.parts: list[_Part] = []
+        tree = self._visited(schema.tree, (), 0)
+        for name in self._left:
+            raise unknown_column(schema, name)
+        names = [path_name(path) for path in leaf_paths(tree)]
+        columns = [schema.columns[part.number] for part in self.parts]
+        self.schema = Schema(
+            tree, tuple(replace(column, name=name) for column, name in zip(columns, names, strict=True))
+        )
+
+    def _visited(self, node: Node, path: Path, first: int) -> Node:
+        """A node as it becomes; adds its columns. `first` is the number of the first of them."""
+        name = path_name(path)
+        if path or node.kind not in ("dict", "list", "tuple", "namedtuple"):
+            self._left.discard(name)
+        if node.kind == "leaf":
+            self.parts.append(_Part(first))
+            return node
+        if node.kind == "nullable" and name in self._values:
+            return self._filled(node, name, first)
+        item = node.children[0] if node.kind == "varying" else node
+        if node.kind == "varying" and item.kind == "nullable" and name in self._values:
+            found = self._filled(item, name, first)
+            self.parts += [_Part(first + item.num_leaves)] * (len(node.children) - 1)
+            return replace(node, children=(found, *node.children[1:]))
+        masks: list[tuple[str, int]] = []
+        children = []
+        for step, key, child in zip(
+            node.steps, node.keys or range(len(node.children)), node.children, strict=True
+        ):
+            if node.kind == "dict" and child.kind == "nullable" and self._is_masked((*path, *step)):
+                self._left.discard(path_name((*path, *step)))
+                masks.append((self._mask_name(node, key, path), first + child.num_leaves - 1))
+                children.append(self._visited(child.children[0], (*path, *step), first))
+            else:
+                children.append(self._visited(child, (*path, *step), first))
+            first += child.num_leaves
+        if node.kind == "nullable" and self._masks is not None and name in self._masks:
+            raise ValueError(f"{name!r} has no name of its own in a dict, so its mask has none; use filled")
+        self.parts += [_Part(number) for _, number in masks]
+        keys = (*node.keys, *(mask for mask, _ in masks)) if masks else node.keys
+        return replace(node, keys=keys, children=(*children, *(_LEAF for _ in masks)))
+
+    def _is_masked(self, path: Path) -> bool:
+        name = path_name(path)
+        return name not in self._values and (self._masks is None or name in self._masks)
+
+    def _mask_name(self, node: Node, key: str | int, path: Path) -> str:
+        name = f"{key}_is_valid"
+        if name in node.keys:
+            raise ValueError(
+                f"the mask of {path_name((*path, key))!r} is called {name!r}, and there is such a column "
+                "already; leave one of the two out, by columns(...)"
+            )
+        return name
+
+    def _filled(self, node: Node, name: str, first: int) -> Node:
+        """What may be None, when it has a value instead."""
+        child = node.children[0]
+        column = self._whole.columns[first]
+        if child.kind != "leaf":
+            raise ValueError(f"{name!r} is a {child.kind}, not a single value; use masked([{name!r}])")
+        self.parts.append(_Part(first, first + 1, _stored(column, name, self._values[name])))
+        return child
+
+
+def _stored(column: Column, name: str, value: object) -> Data:
+    """A value as a row of a column; ValueError if it cannot be one."""
+    alone = replace(column, name="value")
+    if column.shape is not None and column.kind in ("ndarray", "scalar", "tensor"):
+        if column.storage.kind in "mM":
+            kept: Array = np.array(value, column.storage)
+        else:
+            kept = np.asarray(fill_value(replace(column, name=name), value))  # type: ignore[arg-type]
+        return Data(np.broadcast_to(kept, (1, *column.shape)))
+    tree = _LEAF
+    if column.is_ragged and not is_text(column):  # the items of lists
+        tree, value = Node("varying", (), (_LEAF,)), [value]
+    try:
+        (found,) = block_of([value], Schema(tree, (alone,))).data
+    except SchemaError as error:
+        what = str(error).partition("column 'value': ")[2] or str(error)
+        raise ValueError(f"filled({{{name!r}: {value!r:.80}}}): {what}") from None
+    return found
+
+
+class FilledRef(DataRef):
+    """The rows of another DataRef, in which something is no longer None.
+
+    Args:
+        whole: the other DataRef.
+        schema: what its rows become.
+        parts: where each column comes from.
+        name: what is done, as plain data.
+    """
+
+    def __init__(self, whole: DataRef, schema: Schema, parts: Sequence[_Part], name: object) -> None:
+        self.whole = whole
+        self.is_thread_safe = whole.is_thread_safe
+        self._schema = schema
+        self._parts = parts
+        self._name = name
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows`."""
+        return self._changed(self.whole.take(rows)) if len(rows) else []
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The rows of these numbers, made with these seeds."""
+        return self._changed(self.whole.take_seeded(rows, seeds)) if len(rows) else []
+
+    def _changed(self, rows: Sequence[Row]) -> Rows:
+        block = block_of(rows, self.whole.schema)
+        data = tuple(_part(block, part) for part in self._parts)
+        return Rows(Block(self._schema, block.num_rows, data))
+
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """The same of the whole as it is in an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        return self if whole is self.whole else FilledRef(whole, self._schema, self._parts, self._name)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average row of the whole."""
+        return self.whole.row_bytes
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """What makes rows of the whole ready; None if the whole has none."""
+        whole = self.whole.readahead
+        return None if whole is None else ReadAhead(self.row_bytes, whole.prefetch)
+
+    @property
+    def file_starts(self) -> Ints:
+        """The whole's."""
+        return self.whole.file_starts
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's and of what is done."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        text = json.dumps([whole, "filled", self._name, self._schema.to_json()], default=repr)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self._schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's info."""
+        return self.whole.info
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r} without None in {', '.join(self._schema_names())}"
+
+    def _schema_names(self) -> list[str]:
+        assert self.whole.schema is not None
+        names = [column.name for column in self.whole.schema.columns]
+        return [names[part.number] for part in self._parts if part.valid is not None] or ["masked columns"]
+
+
+def _part(block: Block, part: _Part) -> Data:
+    data = block.data[part.number]
+    if part.valid is None or part.fill is None:
+        return data
+    valid = block.data[part.valid].values
+    if valid.all():
+        return data
+    if data.offsets is None:
+        values = data.values.copy()
+        values[~valid] = part.fill.values[0]
+        return Data(values)
+    if len(valid) != block.num_rows:  # of the items of lists, one after the other
+        values = data.values.copy()
+        values[~valid] = part.fill.values[0]
+        return Data(values, data.offsets, data.shapes)
+    lengths = np.where(valid, np.diff(data.offsets), len(part.fill.values))
+    offsets = np.append(0, np.cumsum(lengths)).astype("<i8")
+    values = np.empty(int(offsets[-1]), data.dtype)
+    of_filled = np.repeat(~valid, lengths)
+    values[of_filled] = np.tile(part.fill.values, int((~valid).sum()))
+    values[~of_filled] = data.values  # what is None has no values
+    return Data(values, offsets, data.shapes)
