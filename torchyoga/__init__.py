@@ -1,5 +1,6 @@
 """torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -23,6 +24,8 @@ from .views.ragged import RaggedColumn
 
 if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
+    from .tables.parquet import from_parquet
+    from .tables.petastorm import from_petastorm
 
 __all__ = [
     "DataLoader",
@@ -39,6 +42,8 @@ __all__ = [
     "from_arrays",
     "from_hdf5",
     "from_lmdb",
+    "from_parquet",
+    "from_petastorm",
     "jagged",
     "padded",
     "prove",
@@ -49,6 +54,7 @@ __all__ = [
 
 provide_views(Makers(kept_where))
 
+_BY_PYARROW = {"from_parquet": ".tables.parquet", "from_petastorm": ".tables.petastorm"}
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 
 
@@ -57,6 +63,15 @@ def __getattr__(name: str) -> object:
         from .adapters.hdf5 import from_hdf5
 
         return from_hdf5
+    if name in _BY_PYARROW:
+        try:
+            return getattr(importlib.import_module(_BY_PYARROW[name], __name__), name)
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise ImportError(
+                f"yoga.{name} needs pyarrow, which is not installed; pip install 'torchyoga[arrow]'"
+            ) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -24,7 +24,7 @@ from ..process.progress import Bar, progress_bar
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
 from ..versions.staging import Staging

@@ -1,5 +1,5 @@
-"""Tables of other programs into rows, in place, and rows into them: Arrow, Parquet, data frames, Hugging Face.
+"""Arrow, Parquet, data frames and Hugging Face datasets into rows, in place, and rows into them.
 
-Doors: `from_arrow`, `from_parquet`, `from_pandas`, `from_polars`, `from_huggingface`, and `Exports`. Never sees
-versions, loaders, or how rows are shuffled.
+Doors: `from_arrow`, `from_parquet`, `from_pandas`, `from_polars`, `from_huggingface`, and `Exports`.
+Never sees versions or loaders.
 """

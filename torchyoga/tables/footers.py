@@ -1,7 +1,8 @@
 """Parquet files -> their footers, which say what is where; read once in a process as long as a file stays.
 
-A file is known by a digest of its footer. It is the same for the same file elsewhere, and another one if the file is written again: the footer has the
-place and the size of each column of each group, and mostly its smallest and largest value.
+A file is known by a digest of its footer. It is the same for the same file elsewhere, and another one if the
+file is written again: the footer has the place and the size of each column of each group, and mostly its
+smallest and largest value.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def _read(place: Place, identity: Identity) -> tuple[str, pq.FileMetaData]:
         try:
             metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw))
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise CorruptError(f"{place.name}: its footer is damaged: {error}; write the file again") from error
+            raise CorruptError(
+                f"{place.name}: its footer is damaged: {error}; write the file again"
+            ) from error
         found = hashlib.blake2b(raw, digest_size=16).hexdigest(), metadata
         _known.add(key, found, len(raw))
     return found
@@ -113,8 +116,12 @@ def _raw(place: Place, nbytes: int) -> bytes:
     if magic != _MAGIC or len(tail) < 12:
         (head,) = place.read([(0, min(4, nbytes))], nbytes)
         if head == _MAGIC:
-            raise CorruptError(f"{name} is cut: it begins as a Parquet file and does not end as one; write it again")
-        raise CorruptError(f"{name} is not a Parquet file; pass Parquet files only, as by a pattern *.parquet")
+            raise CorruptError(
+                f"{name} is cut: it begins as a Parquet file and does not end as one; write it again"
+            )
+        raise CorruptError(
+            f"{name} is not a Parquet file; pass Parquet files only, as by a pattern *.parquet"
+        )
     if length > nbytes - 4:
         raise CorruptError(
             f"{name} is damaged: its footer has {length} bytes, the file {nbytes}; write it again"

@@ -16,7 +16,6 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ..process.distinct import distinct
 from ..process.forks import renew_in_children
 from ..process.warned import warn_user
 from ..rows.block import Block

@@ -7,12 +7,13 @@ reads group by group.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import SchemaError
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
@@ -20,10 +21,11 @@ from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
 from ..rows.block import Block, Rows, interleaved, joined
 from ..rows.data import Data
+from ..rows.node import VALID
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Row
-from .conversion import Nulls, Options
+from .conversion import Options
 from .gathered import gathered
 from .groups import Groups
 from .parquet_files import ParquetFiles, opened
@@ -33,6 +35,7 @@ from .row_filter import Filters, filtered
 __all__ = ["ParquetRef", "from_parquet", "ref_of"]
 
 Ints = npt.NDArray[np.int64]
+Nulls: TypeAlias = "Literal['keep', 'mask', 'error'] | Mapping[str, object]"
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
 
 
@@ -171,13 +174,83 @@ def from_parquet(
     paths: Paths,
     columns: Sequence[str] | None = None,
     filters: Filters | None = None,
-    nulls: Nulls = "nullable",
+    nulls: Nulls = "keep",
     words: bool = False,
     cache_bytes: int | None = None,
     storage_options: Mapping[str, object] | None = None,
-) -> ParquetRef:
-    """TODO."""
-    return ref_of(paths, columns, filters, cache_bytes, storage_options, Options(nulls, words))
+) -> DataRef:
+    """The rows of Parquet files as a DataRef: nothing is copied, and only footers are read now.
+
+    A row group is decoded as a whole when a row of it is wanted; the next one in the order is decoded ahead.
+    So `shuffle="block"` and reading in order are quick; `shuffle=True` decodes a group for nearly every row,
+    and warns: for it, convert once by `storage.submit(yoga.from_parquet(...), id, version)`, which goes group
+    by group, and continues if it was interrupted.
+
+    Args:
+        paths: a file, a folder of files, a pattern such as `"logs/*.parquet"` (with `**` across folders), or
+            several of these; paths of this machine, or URLs of fsspec such as s3://, gs://, hf://, https://.
+            Files come in the order of their names. Below a folder or a pattern, folders called `key=value`
+            are columns.
+        columns: the only ones to read, such as `["ids", "meta/size"]`; all by default, without those in which
+            pandas keeps an index that has no name.
+        filters: only rows for which it holds: an expression of `pyarrow.dataset`, or terms such as
+            `[("year", ">=", 2020), ("lang", "in", ["de", "fr"])]`, of which all hold, or a list of such
+            lists, of which one holds. Groups in which it cannot hold are skipped; of the others, the columns
+            that it names are read now.
+        nulls: what nulls become. "keep": None in rows; such a column has to be filled or masked before it is
+            batched. A dict such as `{"label": -1}`: these values instead. "mask": zeros, and a column
+            "label_is_valid" of bools. "error": an error now.
+        words: dictionaries of words, such as pandas' categories, are codes, and the schema has their words,
+            for which these columns are read now; True makes them text.
+        cache_bytes: of decoded groups that are kept in each process; by default what ten of them need, at
+            least 64 MiB and at most 2 GiB.
+        storage_options: for fsspec; never written anywhere.
+
+    Lists of numbers are arrays of varying length, or of one shape where the file says so. The DataRef pickles
+    by its paths. Nulls within lists are looked for in the first group only, as footers do not tell them from
+    empty lists; name such a place in `nulls`, as in `{"tags{items}": 0}`, if it turns up later.
+
+    Raises:
+        NotFoundError: a path names no file.
+        SchemaError: files differ in a column, one is encrypted, or a column holds what cannot be rows.
+        CorruptError: a file is not a Parquet file, or is empty, cut or damaged; when rows are read also if it
+            has changed since, or is gone.
+        KeyError: there is no such column.
+        ValueError: the condition does not fit the columns; when rows are read also if a group is larger than
+            `cache_bytes`.
+        RemoteError: a store cannot be reached.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet
+        >>> table = pa.table({"id": range(10), "x": [[0.5, i] for i in range(10)]})
+        >>> pa.parquet.write_table(table, tmp_path / "x.parquet", row_group_size=4)
+        >>> ref = yoga.from_parquet(tmp_path / "x.parquet")
+        >>> ref[7], ref.file_starts.tolist()
+        ({'id': np.int64(7), 'x': array([0.5, 7. ])}, [0, 4, 8, 10])
+        >>> [int(i) for i in yoga.from_parquet(tmp_path / "x.parquet", filters=[("id", ">", 7)])["id"]]
+        [8, 9]
+        >>> len(storage.submit(ref, "from-parquet", "1"))
+        10
+    """
+    if nulls not in ("keep", "mask", "error") and not isinstance(nulls, Mapping):
+        raise ValueError(
+            f"nulls= is 'keep', 'mask', 'error' or a dict of values by column, found {nulls!r:.100}"
+        )
+    named = frozenset(nulls) if isinstance(nulls, Mapping) else frozenset[str]()
+    ref = ref_of(paths, columns, filters, cache_bytes, storage_options, Options(named, are_codes=not words))
+    if isinstance(nulls, Mapping):
+        return ref.filled(nulls) if nulls else ref
+    kinds = ref.schema.tree.kinds
+    if "nullable" not in kinds or nulls == "keep":
+        return ref
+    if nulls == "error":
+        held = [
+            column.name.removesuffix(VALID) for column in ref.schema.columns if column.name.endswith(VALID)
+        ]
+        raise SchemaError(
+            f"{ref!r:.100}... has nulls in {held}; say what they become with nulls=: 'keep', 'mask' or values"
+        )
+    return ref.masked()
 
 
 def ref_of(

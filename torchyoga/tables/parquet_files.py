@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
 from ..rows.block import Block
-from ..rows.node import path_name
+from ..rows.node import leaf_paths, path_name
 from ..rows.projection import Projection
 from ..rows.schema import Schema
+from .arrow import found_in
+from .conversion import Conversion, Options
 from .footers import Footer, footers_of
 from .gathered import contiguous
 from .places import LocalFile, Located, Ranges
-from .conversion import Conversion, Options
 
 __all__ = ["ParquetFiles", "opened"]
 
@@ -33,6 +34,7 @@ Ints = npt.NDArray[np.int64]
 _UNSET = "__HIVE_DEFAULT_PARTITION__"
 _INDEX = re.compile(r"__index_level_\d+__")
 _WORTH_THREADS = 4 * 2**20  # bytes of a group
+_MOST_WORDS = 2**16  # of a column of codes; with more it becomes text
 _MOST_SHOWN = 20  # names in a message
 
 
@@ -49,7 +51,6 @@ class ParquetFiles:
         fields: what is read: the fields of the files, and those made of the names of folders.
         keys: for each file, the values of the latter.
         kept: for each group, a bit for each row, packed; None if all are kept.
-        nulls: (fields,) how many of its values are null, as the footers say; None if they do not.
         options: for the conversion of Arrow's columns.
     """
 
@@ -61,13 +62,12 @@ class ParquetFiles:
     fields: pa.Schema
     keys: tuple[Mapping[str, object], ...]
     kept: tuple[bytes | None, ...]
-    nulls: tuple[int | None, ...]
     options: Options
 
     @cached_property
     def conversion(self) -> Conversion:
         """What turns Arrow's columns into ours."""
-        return self.options.conversion(self.fields, self.nulls)
+        return self.options.conversion(self.fields)
 
     @property
     def schema(self) -> Schema:
@@ -85,15 +85,14 @@ class ParquetFiles:
         found = hashlib.blake2b(json.dumps(self.schema.to_json()).encode(), digest_size=16)
         for footer, keys in zip(self.footers, self.keys, strict=True):
             found.update(f"{footer.digest} {footer.identity.nbytes} {json.dumps(keys)}\n".encode())
-        for index, kept in enumerate(self.kept):
-            if kept is not None:
-                found.update(f"{self.file[index]} {self.number[index]}".encode() + kept)
+        for file, number, kept in zip(self.file.tolist(), self.number.tolist(), self.kept, strict=True):
+            found.update(f"{file} {number} {kept is None}\n".encode() + (kept or b""))
         return found.hexdigest()
 
     # -- some columns
 
     def projected(self, of: Projection) -> tuple[ParquetFiles, Projection]:
-        """These files with those fields only that a projection needs, and the projection of what they give."""
+        """These files with only the fields that a projection needs, and the projection of what they give."""
         owners = self._owners()
         wanted = sorted({owners[number] for number in of.columns})
         before = [number for number, owner in enumerate(owners) if owner in set(wanted)]
@@ -101,14 +100,13 @@ class ParquetFiles:
             self,
             fields=pa.schema([self.fields.field(number) for number in wanted]),
             nbytes=self.nbytes[:, wanted],
-            nulls=tuple(self.nulls[number] for number in wanted),
         )
         return files, Projection(of.schema, tuple(before.index(number) for number in of.columns))
 
     def _owners(self) -> list[int]:
         """For each column of the schema, the number of the field that it is made of."""
-        names = {path_name((name,)): number for number, name in enumerate(self.fields.names)}
-        return [names[column.name.split("/")[0]] for column in self.schema.columns]
+        numbers: dict[str | int, int] = {name: number for number, name in enumerate(self.fields.names)}
+        return [numbers[path[0]] for path in leaf_paths(self.schema.tree)]
 
     # -- rows
 
@@ -130,7 +128,9 @@ class ParquetFiles:
         kept = self._mask(group)
         done = 0
         with self._opened(group) as (file, names):
-            for batch in file.iter_batches(num_rows, [int(self.number[group])], names, use_threads=self._threads(group)):
+            for batch in file.iter_batches(
+                num_rows, [int(self.number[group])], names, use_threads=self._threads(group)
+            ):
                 table = pa.Table.from_batches([batch])
                 if kept is not None:
                     table, kept = table.filter(pa.array(kept[: len(table)])), kept[len(table) :]
@@ -217,7 +217,9 @@ class _Opened:
     def _told(self, error: Exception) -> Exception:
         text = " ".join(str(error).split())[:300]
         if "encrypt" in text or "decrypt" in text:
-            return SchemaError(f"{self._where} is encrypted, which is not supported; write a copy that is not")
+            return SchemaError(
+                f"{self._where} is encrypted, which is not supported; write a copy that is not"
+            )
         if isinstance(error, (pa.ArrowNotImplementedError, pa.ArrowCapacityError)):
             return SchemaError(
                 f"{self._where}: pyarrow cannot read its columns {self._names!r:.200}: {text}; leave the "
@@ -245,9 +247,7 @@ def _runs_of(metadata: pq.FileMetaData, number: int, names: set[str]) -> list[tu
 
 def _leaf_owners(metadata: pq.FileMetaData) -> list[str]:
     """For each of Parquet's columns, the field that it belongs to."""
-    return [
-        found.name for found in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(found.type))
-    ]
+    return [found.name for found in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(found.type))]
 
 
 def _num_leaves(of: pa.DataType) -> int:
@@ -282,7 +282,8 @@ def opened(
     for name in made.names:
         if name in schemas[0].names:
             raise SchemaError(
-                f"{footers[0].place.name} has a column {name!r}, and its folder is called {name}=...; rename one"
+                f"{footers[0].place.name} has a column {name!r}, and its folder is called {name}=...; "
+                "rename one of them"
             )
     fields = pa.schema(_wanted([*found, *made], columns))
     groups = [group for index, footer in enumerate(footers) for group in _groups_of(index, footer, fields)]
@@ -299,10 +300,43 @@ def opened(
         fields=fields,
         keys=tuple(keys),
         kept=(None,) * len(groups),
-        nulls=tuple(nulls),
         options=options,
     )
-    return files, pa.schema([*found, *made])
+    return _looked_at(files, nulls), pa.schema([*found, *made])
+
+
+def _looked_at(files: ParquetFiles, counts: Sequence[int | None]) -> ParquetFiles:
+    """Files whose options say where there are nulls, and what the words of dictionaries are.
+
+    Footers count empty lists and nulls alike, so where a nested column may have nulls is seen in its first
+    group that has either. The words of a dictionary are in its column only.
+    """
+    places, words = set(files.options.nulls), dict[str, dict[str, None]]()
+    for number, (one, count) in enumerate(zip(files.fields, counts, strict=True)):
+        if count != 0 and not _is_nested(one.type):
+            places.add(path_name((one.name,)))
+        has_words = files.options.are_codes and _has_words(one.type)
+        is_unknown = count != 0 and _is_nested(one.type)
+        some = replace(files, fields=pa.schema([one]), nbytes=files.nbytes[:, [number]])
+        for group in range(len(files.sizes) if has_words else min(is_unknown, len(files.sizes))):
+            found = found_in(some.table(group))
+            places |= found.nulls.keys()
+            for place, listed in found.words.items() if has_words else ():
+                words.setdefault(place, {}).update(dict.fromkeys(listed))
+    few = {place: tuple(listed) for place, listed in words.items() if len(listed) <= _MOST_WORDS}
+    return replace(files, options=replace(files.options, nulls=frozenset(places), words=few))
+
+
+def _is_nested(of: pa.DataType) -> bool:
+    if isinstance(of, pa.BaseExtensionType):
+        of = of.storage_type
+    return bool(pa.types.is_nested(of))
+
+
+def _has_words(of: pa.DataType) -> bool:
+    if pa.types.is_dictionary(of):
+        return bool(pa.types.is_string(of.value_type) or pa.types.is_large_string(of.value_type))
+    return any(_has_words(of.field(i).type) for i in range(of.num_fields))
 
 
 def _arrow_schema(footer: Footer) -> pa.Schema:
@@ -355,7 +389,9 @@ def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[p
         if top not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
             others = [one for one in known if one not in near][: _MOST_SHOWN - len(near)]
-            raise KeyError(f"there is no column {name!r}; there are {', '.join(map(repr, [*near, *others])) or 'none'}")
+            raise KeyError(
+                f"there is no column {name!r}; there are {', '.join(map(repr, [*near, *others])) or 'none'}"
+            )
         tops.add(top)
     return [one for name, one in known.items() if name in tops]
 
@@ -391,13 +427,13 @@ def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]
 
 def _nulls_in(of: pa.Field, columns: Sequence[pq.ColumnChunkMetaData]) -> int | None:
     """Nulls of a field in a group; None if it is not known, as where empty lists are counted, too."""
-    if not of.nullable and not pa.types.is_nested(of.type):
+    if not of.nullable and not _is_nested(of.type):
         return 0
     known = [column.statistics for column in columns]
     if any(one is None or not one.has_null_count for one in known):
         return None
     total = sum(one.null_count for one in known)
-    return total if not total or not pa.types.is_nested(of.type) else None
+    return total if not total or not _is_nested(of.type) else None
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
@@ -420,6 +456,6 @@ def _keys_of(located: Sequence[Located]) -> tuple[list[dict[str, object]], pa.Sc
         known = [value for value in values if value is not None]
         are_ints = bool(known) and all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
         fields.append(pa.field(name, pa.int64() if are_ints else pa.string()))
-        for keys, value in zip(keys_of, values, strict=True):
-            keys[name] = int(value) if are_ints and value is not None else value
+        for found, value in zip(keys_of, values, strict=True):
+            found[name] = int(value) if are_ints and value is not None else value
     return keys_of, pa.schema(fields)

@@ -14,12 +14,13 @@ from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data
 from ..rows.meaning import Codec, Meaning
-from ..rows.node import VALID, Node, path_name
+from ..rows.node import VALID, Node, leaf_paths, path_name
 from ..rows.schema import Schema
 from .conversion import Conversion, Options
 from .footers import footers_of
 from .parquet import ParquetRef, ref_of
 from .places import within
+from .row_filter import Filters
 from .stored_arrays import arrays_of
 from .unischema import Field, fields_of
 
@@ -33,7 +34,7 @@ _ARRAYS = ("ndarray", "npz")
 def from_petastorm(
     path: str | os.PathLike[str],
     columns: Sequence[str] | None = None,
-    filters: object = None,
+    filters: Filters | None = None,
     cache_bytes: int | None = None,
     storage_options: Mapping[str, object] | None = None,
     *,
@@ -47,7 +48,10 @@ def from_petastorm(
 
     Args:
         path: the folder with its `_common_metadata`, local or a URL.
-        columns, filters, cache_bytes, storage_options: as `from_parquet` takes them.
+        columns: the only ones to read.
+        filters: as `from_parquet` takes them, on the columns as they are stored.
+        cache_bytes: of decoded groups that are kept in each process.
+        storage_options: for fsspec.
         trust_pickle: the schema beside the files is a pickle. It is read here without Petastorm, and by a
             reader that makes nothing but stand-ins for Petastorm's own classes; pass True if you accept that.
 
@@ -59,9 +63,7 @@ def from_petastorm(
         KeyError: there is no such column.
 
     Example:
-        >>> ref = yoga.from_petastorm(petastorm_folder, columns=["id", "matrix"], trust_pickle=True)
-        >>> len(ref), ref[2]["matrix"].shape
-        (10, (2, 3))
+        >>> ref = yoga.from_petastorm("s3://bucket/frames", trust_pickle=True)  # doctest: +SKIP
     """
     place = within(path, _METADATA, storage_options)
     found = (footers_of([place])[0].metadata.metadata or {}).get(_UNISCHEMA)
@@ -72,8 +74,8 @@ def from_petastorm(
         )
     if trust_pickle is not True:
         raise ValueError(
-            f"{place.name} holds Petastorm's schema as a pickle; pass trust_pickle=True if you know who wrote "
-            "it. It is read without Petastorm, and can make nothing but descriptions of columns. "
+            f"{place.name} holds Petastorm's schema as a pickle; pass trust_pickle=True if you know who "
+            "wrote it. It is read without Petastorm, and can make nothing but descriptions of columns. "
             "yoga.from_parquet reads the files without it: arrays are bytes then"
         )
     fields = fields_of(found, place.name)
@@ -90,30 +92,27 @@ class PetastormOptions(Options):
 
     fields: Mapping[str, Field] | None = None
 
-    def conversion(self, fields: pa.Schema, nulls: Sequence[int | None]) -> Conversion:
+    def conversion(self, fields: pa.Schema) -> Conversion:
         """The conversion of these fields."""
-        return _Conversion(fields, nulls, self, self.fields or {})
+        return _Conversion(fields, self, self.fields or {})
 
 
 class _Conversion:
     """Turns tables with columns of Petastorm's into blocks."""
 
-    def __init__(
-        self, fields: pa.Schema, nulls: Sequence[int | None], options: Options, known: Mapping[str, Field]
-    ) -> None:
+    def __init__(self, fields: pa.Schema, options: Options, known: Mapping[str, Field]) -> None:
         self._names = fields.names
         self._known = known
-        self._nullable = {name: count != 0 for name, count in zip(fields.names, nulls, strict=True)}
+        self._nullable = {name: path_name((name,)) in options.nulls for name in fields.names}
         self._arrays = [name for name in self._names if name in known and known[name].codec in _ARRAYS]
         others = [number for number, name in enumerate(self._names) if name not in self._arrays]
         self._others = pa.schema([_stored(fields.field(n), known.get(fields.field(n).name)) for n in others])
-        self._inner = Options.conversion(options, self._others, [nulls[n] for n in others])
+        self._inner = Options.conversion(options, self._others)
         trees = dict(zip(self._others.names, self._inner.schema.tree.children, strict=True))
         columns: list[Column] = []
         self._inner_columns: dict[str, list[int]] = {name: [] for name in self._others.names}
-        owners = {path_name((name,)): name for name in self._others.names}
-        for number, column in enumerate(self._inner.schema.columns):
-            self._inner_columns[owners[column.name.split("/")[0]]].append(number)
+        for number, leaf in enumerate(leaf_paths(self._inner.schema.tree)):
+            self._inner_columns[str(leaf[0])].append(number)
         children = []
         for name in self._names:
             if name in self._arrays:
@@ -154,7 +153,9 @@ class _Conversion:
 
     def block(self, table: pa.Table, where: str) -> Block:
         """The rows of a table."""
-        others = pa.table([_cast(table.column(one.name), one, where) for one in self._others], schema=self._others)
+        others = pa.table(
+            [_cast(table.column(one.name), one, where) for one in self._others], schema=self._others
+        )
         inner = self._inner.block(others, where)
         data: list[Data] = []
         for name in self._names:
@@ -192,7 +193,9 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArr
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
-        raise CorruptError(f"{where}: column {field.name!r} is not {field.type}, as its schema says: {error}") from error
+        raise CorruptError(
+            f"{where}: column {field.name!r} is not {field.type}, as its schema says: {error}"
+        ) from error
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

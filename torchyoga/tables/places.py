@@ -210,10 +210,12 @@ def found_at(paths: Paths, options: Mapping[str, object] | None = None) -> list[
     if not several:
         raise NotFoundError("from_parquet was given an empty list of paths; pass at least one file")
     found = []
-    for path in map(os.fspath, several):
+    for path in [os.fspath(one) for one in several]:
         some = sorted(_of_url(path, options) if is_url(path) else _of_path(path), key=lambda one: one.below)
         if not some:
-            raise NotFoundError(f"no files match {path!r}; pass a Parquet file, a folder of such, or a pattern")
+            raise NotFoundError(
+                f"no files match {path!r}; pass a Parquet file, a folder of such, or a pattern"
+            )
         found += some
     return found
 
@@ -291,7 +293,9 @@ def _of_url(url: str, options: Mapping[str, object] | None) -> Iterator[Located]
             return
     one = RemoteFile(Remote(parent, options), name)
     if one.folder.find_one(name) is None:
-        raise NotFoundError(f"there is no file {one.name}; pass a Parquet file, a folder of such, or a pattern")
+        raise NotFoundError(
+            f"there is no file {one.name}; pass a Parquet file, a folder of such, or a pattern"
+        )
     yield Located(one, name)
 
 
@@ -319,9 +323,12 @@ def _pattern(text: str) -> re.Pattern[str]:
         elif token in "*?":
             found += "[^/]" + token.replace("?", "")
         elif token[0] == "[" and len(token) > 1:
-            found += "[" + ("^" if token[1] == "!" else "") + re.escape(token[1:-1].lstrip("!")).replace(
-                r"\-", "-"
-            ) + "]"
+            found += (
+                "["
+                + ("^" if token[1] == "!" else "")
+                + re.escape(token[1:-1].lstrip("!")).replace(r"\-", "-")
+                + "]"
+            )
         else:
             found += re.escape(token)
     return re.compile(found)

@@ -7,7 +7,7 @@ import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -69,22 +69,24 @@ def filtered(files: ParquetFiles, filters: Filters, all_fields: pa.Schema) -> Pa
 def _expression(filters: Filters, fields: pa.Schema) -> ds.Expression:
     if isinstance(filters, ds.Expression):
         return filters
-    terms = [term for some in filters for term in ([some] if _is_term(some) else some)]
-    for term in terms:
-        if not _is_term(term):
-            raise TypeError(f"filters= takes terms such as ('x', '>', 3), found {term!r:.100}")
-        if term[0] not in fields.names:
-            raise _unknown(term[0], fields)
+    for some in filters:
+        for term in [some] if _is_term(some) else some:
+            if not _is_term(term):
+                raise TypeError(f"filters= takes terms such as ('x', '>', 3), found {term!r:.100}")
+            if term[0] not in fields.names:
+                raise _unknown(term[0], fields)
     return pq.filters_to_expression(filters)
 
 
-def _is_term(term: object) -> bool:
+def _is_term(term: object) -> TypeGuard[Term]:
     return isinstance(term, tuple) and len(term) == 3 and isinstance(term[0], str)
 
 
 def _unknown(name: str, fields: pa.Schema) -> KeyError:
     near = difflib.get_close_matches(name, fields.names, n=3, cutoff=0.5) or fields.names[:20]
-    return KeyError(f"filters= names a column {name!r}, which there is not; there are {', '.join(map(repr, near))}")
+    return KeyError(
+        f"filters= names a column {name!r}, which there is not; there are {', '.join(map(repr, near))}"
+    )
 
 
 def _masks(
@@ -96,7 +98,10 @@ def _masks(
 ) -> dict[int, npt.NDArray[np.bool_]]:
     """For each group of a file that may hold such rows, which of its rows they are."""
     footer, keys = files.footers[index], files.keys[index]
-    made = [ds.field(name) == value if value is not None else ds.field(name).is_null() for name, value in keys.items()]
+    made = [
+        ds.field(name) == value if value is not None else ds.field(name).is_null()
+        for name, value in keys.items()
+    ]
     partition = ds.scalar(True)
     for one in made:
         partition = partition & one

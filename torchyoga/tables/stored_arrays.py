@@ -59,7 +59,9 @@ def _equal(column: pa.Array, field: Field, dtype: np.dtype[np.generic]) -> Array
     """The arrays of a column whose values have equal headers, which takes one copy; None for any other."""
     if field.codec != "ndarray" or column.null_count or not len(column):
         return None
-    offsets = np.frombuffer(column.buffers()[1], np.int64 if pa.types.is_large_binary(column.type) else np.int32)
+    offsets = np.frombuffer(
+        column.buffers()[1], np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    )
     ends = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64)
     sizes = np.diff(ends)
     if not sizes[0] or (sizes != sizes[0]).any():
@@ -69,7 +71,12 @@ def _equal(column: pa.Array, field: Field, dtype: np.dtype[np.generic]) -> Array
     if parsed is None:
         return None
     start, (found, is_fortran, shape) = parsed
-    if found != dtype or is_fortran or shape != field.shape or table.shape[1] != start + _nbytes(dtype, shape):
+    if (
+        found != dtype
+        or is_fortran
+        or shape != field.shape
+        or table.shape[1] != start + _nbytes(dtype, shape)
+    ):
         return None
     if (table[:, :start] != table[0, :start]).any():
         return None

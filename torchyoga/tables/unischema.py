@@ -10,6 +10,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -90,7 +91,7 @@ def fields_of(pickled: bytes, where: str) -> dict[str, Field]:
 
 
 def _field(item: object, where: str) -> Field:
-    values = item.arguments if isinstance(item, _Held) else ()
+    values: tuple[Any, ...] = item.arguments if isinstance(item, _Held) else ()
     if len(values) not in (4, 5) or not isinstance(values[0], str) or not isinstance(values[2], tuple):
         raise CorruptError(f"{where}: a field of the pickled schema is {values!r:.200}")
     name, dtype, shape, codec = values[:4]
@@ -98,13 +99,17 @@ def _field(item: object, where: str) -> Field:
     if not kind:
         raise SchemaError(
             f"{where}: column {name!r} has the codec {getattr(codec, 'kind', codec)!r:.100}; known are "
-            f"{', '.join(_CODECS)}. Leave it out with columns=, or read its bytes with from_parquet"
+            f"{', '.join(_CODECS)}. Read its bytes with from_parquet"
         )
-    if not isinstance(dtype, str):
-        raise SchemaError(f"{where}: column {name!r} has values of a type that is not known: {dtype!r:.100}")
+    if not isinstance(dtype, str) or not all(type(extent) in (int, type(None)) for extent in shape):
+        raise SchemaError(
+            f"{where}: column {name!r} has values of a type or a shape that is not known: {dtype!r:.100} "
+            f"{shape!r:.100}"
+        )
     state = getattr(codec, "state", {})
     image = state.get("_image_codec", ".png") if isinstance(state, dict) else ".png"
-    return Field(name, kind, str(image).lstrip(".").replace("jpg", "jpeg"), dtype, shape, bool(values[4:5] and values[4]))
+    image = str(image).lstrip(".").replace("jpg", "jpeg")
+    return Field(name, kind, image, dtype, shape, len(values) > 4 and bool(values[4]))
 
 
 class _Restricted(pickle.Unpickler):
