@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptError, SchemaError
 from ..process.forks import renew_in_children
 from .places import Identity, Place
+from .thrift import Chunks, chunks_of
 
 __all__ = ["Footer", "footers_of"]
 
@@ -50,10 +52,18 @@ class Footer:
         Raises:
             CorruptError: the file has changed since it was opened.
         """
-        digest, metadata = _read(self.place, self.identity)
-        if digest != self.digest:
+        return self._read()[1]
+
+    @property
+    def chunks(self) -> Chunks:
+        """Where its columns lie; errors as `metadata`."""
+        return self._read()[2]
+
+    def _read(self) -> _Read:
+        found = _read(self.place, self.identity)
+        if found[0] != self.digest:
             raise self.changed()
-        return metadata
+        return found
 
     def check(self) -> None:
         """Raises CorruptError if the file is another one by now."""
@@ -87,19 +97,24 @@ def _footer_of(place: Place) -> Footer:
     return Footer(place, identity, _read(place, identity)[0])
 
 
-def _read(place: Place, identity: Identity) -> tuple[str, pq.FileMetaData]:
-    """The digest of a footer, and what it says; read if this process does not know it."""
+def _read(place: Place, identity: Identity) -> _Read:
+    """The digest of a footer, what it says, and of its columns; read if this process does not know it."""
     key = place.name, identity
     found = _known.get(key)
     if found is None:
         raw = _raw(place, identity.nbytes)
         try:
+            chunks = chunks_of(raw[:-8])
+            if chunks.are_encrypted:
+                raise _is_encrypted(place.name)
             metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw))
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except SchemaError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise CorruptError(
                 f"{place.name}: its footer is damaged: {error}; write the file again"
             ) from error
-        found = hashlib.blake2b(raw, digest_size=16).hexdigest(), metadata
+        found = hashlib.blake2b(raw, digest_size=16).hexdigest(), metadata, chunks
         _known.add(key, found, len(raw))
     return found
 
@@ -112,7 +127,7 @@ def _raw(place: Place, nbytes: int) -> bytes:
     (tail,) = place.read([(max(0, nbytes - _FIRST_READ), nbytes)], nbytes)
     magic, length = tail[-4:], int.from_bytes(tail[-8:-4], "little") + 8
     if magic == _ENCRYPTED:
-        raise SchemaError(f"{name} is encrypted, which is not supported; write a copy that is not")
+        raise _is_encrypted(name)
     if magic != _MAGIC or len(tail) < 12:
         (head,) = place.read([(0, min(4, nbytes))], nbytes)
         if head == _MAGIC:
@@ -131,11 +146,18 @@ def _raw(place: Place, nbytes: int) -> bytes:
     return tail[-length:]
 
 
+def _is_encrypted(name: str) -> SchemaError:
+    return SchemaError(f"{name} is encrypted, which is not supported; write a copy that is not")
+
+
+_Read: TypeAlias = "tuple[str, pq.FileMetaData, Chunks]"
+
+
 class _Known:
     """The footers that this process has read, as many as fit."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[object, tuple[tuple[str, pq.FileMetaData], int]] = OrderedDict()
+        self._found: OrderedDict[object, tuple[_Read, int]] = OrderedDict()
         self._nbytes = 0
         self.renew()
         renew_in_children(self)
@@ -144,7 +166,7 @@ class _Known:
         """Makes the lock anew, in a forked child."""
         self._lock = threading.Lock()
 
-    def get(self, key: object) -> tuple[str, pq.FileMetaData] | None:
+    def get(self, key: object) -> _Read | None:
         """A digest and a footer; None if it is not known."""
         with self._lock:
             found = self._found.get(key)
@@ -153,7 +175,7 @@ class _Known:
             self._found.move_to_end(key)
             return found[0]
 
-    def add(self, key: object, found: tuple[str, pq.FileMetaData], nbytes: int) -> None:
+    def add(self, key: object, found: _Read, nbytes: int) -> None:
         """Keeps a footer; the ones used least recently make room."""
         with self._lock:
             if key not in self._found:

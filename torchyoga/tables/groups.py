@@ -58,6 +58,7 @@ class Groups:
         self._progress: Progress = _over
         self._coming = np.zeros(0, np.int64)  # groups of rows of the order that were not looked at yet
         self._seen = 0  # rows of the order that were
+        self._num_taken = 0  # rows taken since the order began
         self._has_warned = False
         self.renew()
         renew_in_children(self)
@@ -93,6 +94,10 @@ class Groups:
             stop = max(start + 1, int(np.searchsorted(ends, before + self.limit, side="right")))
             yield groups[start:stop]
             start = stop
+
+    def taking(self, num_rows: int) -> None:
+        """Notes that so many rows are about to be taken, in the order that is followed if there is one."""
+        self._num_taken += num_rows
 
     def get(self, group: int) -> Block:
         """A decoded group.
@@ -186,7 +191,7 @@ class Groups:
             self._check_order(first)
         with self._following:
             self._order, self._progress = chain([first], chunks), progress
-            self._coming, self._seen = np.zeros(0, np.int64), 0
+            self._coming, self._seen, self._num_taken = np.zeros(0, np.int64), 0, 0
 
     def _check_order(self, rows: Ints) -> None:
         """Warns if most of what is decoded is dropped before it is used, as these rows show."""
@@ -248,6 +253,12 @@ class Groups:
         most = int(self._sizes.max(initial=0)) + 4 * _STEP
         with self._following:
             while True:
+                delivered = self._progress()
+                if delivered is None:
+                    return None
+                now = max(delivered, self._num_taken)
+                past = now - (self._seen - len(self._coming))
+                self._coming = self._coming[max(0, past) :]
                 changes = np.flatnonzero(np.diff(self._coming, prepend=-1))
                 for place in changes.tolist():
                     group = int(self._coming[place])
@@ -255,8 +266,7 @@ class Groups:
                         self._coming = self._coming[place:]
                         return group
                 self._coming = np.zeros(0, np.int64)
-                delivered = self._progress()
-                if delivered is None or self._seen > delivered + most:
+                if self._seen > now + most:
                     return None
                 rows = next(self._order, None)
                 if rows is None:

@@ -77,6 +77,7 @@ class ParquetRef(DataRef):
         starts = self._files.starts
         group = np.searchsorted(starts, rows, side="right") - 1
         wanted = distinct(group)
+        self._groups.taking(len(rows))
         turns = list(self._groups.turns(wanted))
         if len(turns) == 1:
             return Rows(self._taken(wanted, group, rows - starts[group]))

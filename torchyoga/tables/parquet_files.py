@@ -197,7 +197,7 @@ class _Opened:
         if isinstance(place, LocalFile):
             source: object = place.path
         else:
-            runs = _runs_of(metadata, self._number, set(self._names))
+            runs = _runs_of(footer, self._number, set(self._names))
             source = Ranges(place, footer.identity.nbytes, runs)
         try:
             self._file = pq.ParquetFile(source, metadata=metadata)
@@ -231,18 +231,15 @@ class _Opened:
 _OURS = (CorruptError, SchemaError)
 
 
-def _runs_of(metadata: pq.FileMetaData, number: int, names: set[str]) -> list[tuple[int, int]]:
+def _runs_of(footer: Footer, number: int, names: set[str]) -> list[tuple[int, int]]:
     """Where the columns of a group lie in its file."""
-    group, found = metadata.row_group(number), []
-    owners = _leaf_owners(metadata)
-    for index in range(group.num_columns):
-        if owners[index] in names:
-            column = group.column(index)
-            start = column.data_page_offset
-            if column.dictionary_page_offset:
-                start = min(start, column.dictionary_page_offset)
-            found.append((start, start + column.total_compressed_size))
-    return found
+    chunks, owners = footer.chunks, _leaf_owners(footer.metadata)
+    starts, sizes = chunks.start[number].tolist(), chunks.stored[number].tolist()
+    return [
+        (start, start + size)
+        for owner, start, size in zip(owners, starts, sizes, strict=True)
+        if owner in names
+    ]
 
 
 def _leaf_owners(metadata: pq.FileMetaData) -> list[str]:
@@ -408,31 +405,30 @@ class _Group(NamedTuple):
 
 def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]:
     """The groups of a file that have rows."""
-    metadata = footer.metadata
-    owners = _leaf_owners(metadata)
-    leaves = [[leaf for leaf, owner in enumerate(owners) if owner == name] for name in fields.names]
+    metadata, chunks = footer.metadata, footer.chunks
+    owners = np.array(_leaf_owners(metadata))
+    leaves = [np.flatnonzero(owners == name) for name in fields.names]
     for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        if not group.num_rows:
-            continue
-        of_fields = [[group.column(leaf) for leaf in some] for some in leaves]
-        yield _Group(
-            file,
-            number,
-            group.num_rows,
-            [sum(column.total_uncompressed_size for column in some) for some in of_fields],
-            [_nulls_in(one, some) for one, some in zip(fields, of_fields, strict=True)],
-        )
+        num_rows = metadata.row_group(number).num_rows
+        if num_rows:
+            nbytes = [int(chunks.unpacked[number, some].sum()) for some in leaves]
+            pairs = zip(fields, leaves, strict=True)
+            yield _Group(
+                file,
+                number,
+                num_rows,
+                nbytes,
+                [_nulls_in(of, chunks.nulls[number, some]) for of, some in pairs],
+            )
 
 
-def _nulls_in(of: pa.Field, columns: Sequence[pq.ColumnChunkMetaData]) -> int | None:
+def _nulls_in(of: pa.Field, counts: Ints) -> int | None:
     """Nulls of a field in a group; None if it is not known, as where empty lists are counted, too."""
     if not of.nullable and not _is_nested(of.type):
         return 0
-    known = [column.statistics for column in columns]
-    if any(one is None or not one.has_null_count for one in known):
+    if (counts < 0).any():
         return None
-    total = sum(one.null_count for one in known)
+    total = int(counts.sum())
     return total if not total or not _is_nested(of.type) else None
 
 
