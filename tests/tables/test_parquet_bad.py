@@ -133,7 +133,7 @@ def test_an_encrypted_column_is_refused(plaintext_footer: bool, tmp_path: Path) 
 
 def test_no_files_and_no_columns_are_named(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "*.parquet", [], f"memory://{uuid.uuid4().hex}/*.parquet"):
-        with pytest.raises(NotFoundError, match="no files match|empty list of paths"):
+        with pytest.raises(NotFoundError, match=r"no files match|empty list of paths"):
             yoga.from_parquet(path if isinstance(path, list) else str(path))
     written(tmp_path / "abc.parquet")
     with pytest.raises(NotFoundError, match=r"there is no file .*abd\.parquet; .* has abc\.parquet"):
