@@ -1,7 +1,7 @@
 """The bytes of a Parquet footer -> where its columns lie, and how many nulls they have.
 
-pyarrow ends the process when it is asked about a column whose description is damaged or encrypted. So a footer
-is read here first: in Thrift's compact protocol, and only what is needed.
+pyarrow ends the process when it is asked about a column whose description is damaged or encrypted. So footers
+are read here first: in Thrift's compact protocol, and only what is needed.
 """
 
 from __future__ import annotations
