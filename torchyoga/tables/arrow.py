@@ -1,8 +1,8 @@
 """Arrow tables -> blocks of rows, over the same memory where they are laid out alike.
 
 Note 95. Which columns may be None is said by whoever opens the data, not by each batch.
-An Arrow schema calls nearly every field nullable, and a batch without nulls says nothing of the next one. So a
-plan is made once, of the schema, the places that have nulls and the words of dictionaries; all batches are
+An Arrow schema calls nearly every field nullable, and a batch without nulls says nothing of the next one. So
+a plan is made once, of the schema, the places that have nulls and the words of dictionaries; all batches are
 converted by it and look alike.
 """
 
@@ -100,11 +100,13 @@ def plan_of(
 
 
 def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: ArrowPlan) -> Block:
-    """The rows of a table as one block, over the table's memory where it is laid out alike, and read-only there.
+    """The rows of a table as one block, over the table's own memory where it is laid out alike.
 
     Args:
         data: a table, a record batch, or several; columns that the plan does not have are left out.
         plan: made for its schema.
+
+    The table's memory is read-only.
 
     Raises:
         SchemaError: there are nulls where the plan has none, or words that it does not have; or a column is
@@ -185,6 +187,8 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
     kind = array.type
     if not pa.types.is_nested(kind):
         return
+    if _is_list(kind) and not pa.types.is_nested(array.values.type) and not array.values.null_count:
+        return  # which is known without a look at the lists
     if array.null_count:
         array = array.drop_null()
     if pa.types.is_struct(kind):
@@ -258,6 +262,13 @@ def _view_as(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type that an extension type is kept as."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     """The type of what `_plain` makes."""
     while True:
@@ -312,15 +323,16 @@ class _Maker:
             prepare = functools.partial(_plain_cast, to=kind)
         tensor = self._tensor(kind, path, is_deep)
         if tensor is not None:
-            return Held(tensor, place, _unwrapped, is_nullable, is_deep)
+            return Held(tensor, place, _unwrapped, is_nullable, is_deep, True)
         words = self.words.get(place)
         if words is not None and _is_text(_plain_type(kind)):
-            return Held(*self._codes(kind, words, place, is_deep), is_nullable, is_deep)
+            return Held(*self._codes(kind, words, place, is_deep), is_nullable, is_deep, True)
         plain = _plain_type(kind)
         if pa.types.is_decimal(plain) and plain.precision > MOST_DIGITS:
             plain = self._wide_decimal(plain, place)
             prepare = functools.partial(_plain_cast, to=plain)
-        return Held(self._form(plain, path, is_deep), place, prepare, is_nullable, is_deep)
+        is_free = prepare is _plain and plain == _storage_type(kind)
+        return Held(self._form(plain, path, is_deep), place, prepare, is_nullable, is_deep, is_free)
 
     def _form(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:
         """The form of values of a plain type."""

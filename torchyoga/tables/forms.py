@@ -78,6 +78,8 @@ class Held(Form):
         place: the name of the place, for messages.
         prepare: what the array goes through first.
         is_nullable: True if values may be null.
+        is_deep: True inside a list.
+        is_free: True if `prepare` leaves the values where they lie.
     """
 
     child: Form
@@ -85,6 +87,7 @@ class Held(Form):
     prepare: Callable[[pa.Array], pa.Array]
     is_nullable: bool
     is_deep: bool
+    is_free: bool
 
     @cached_property
     def node(self) -> Node:
