@@ -215,8 +215,12 @@ def test_the_public_names() -> None:
         "concat",
         "errors",
         "from_arrays",
+        "from_arrow",
         "from_hdf5",
+        "from_huggingface",
         "from_lmdb",
+        "from_pandas",
+        "from_polars",
         "jagged",
         "padded",
         "prove",
@@ -290,6 +294,7 @@ def test_importing_loads_no_optional_framework() -> None:
 
 # Private names of other packages for which there is no public one.
 THIRD_PARTY = {
+    "_indices",
     "_C",
     "_add_dataloader",
     "_batch_sampler",

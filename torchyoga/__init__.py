@@ -1,5 +1,6 @@
 """torchyoga: training data that is as easy to stop, continue and re-shard as a list is to slice."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -23,6 +24,9 @@ from .views.ragged import RaggedColumn
 
 if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
+    from .tables.arrow_ref import from_arrow
+    from .tables.frames import from_pandas, from_polars
+    from .tables.huggingface import from_huggingface
 
 __all__ = [
     "DataLoader",
@@ -37,8 +41,12 @@ __all__ = [
     "concat",
     "errors",
     "from_arrays",
+    "from_arrow",
     "from_hdf5",
+    "from_huggingface",
     "from_lmdb",
+    "from_pandas",
+    "from_polars",
     "jagged",
     "padded",
     "prove",
@@ -49,6 +57,12 @@ __all__ = [
 
 provide_views(Makers(kept_where))
 
+_BY_PYARROW = {
+    "from_arrow": ".tables.arrow_ref",
+    "from_huggingface": ".tables.huggingface",
+    "from_pandas": ".tables.frames",
+    "from_polars": ".tables.frames",
+}
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 
 
@@ -57,6 +71,15 @@ def __getattr__(name: str) -> object:
         from .adapters.hdf5 import from_hdf5
 
         return from_hdf5
+    if name in _BY_PYARROW:
+        try:
+            return getattr(importlib.import_module(_BY_PYARROW[name], __name__), name)
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise ImportError(
+                f"yoga.{name} needs pyarrow, which is not installed; pip install 'torchyoga[arrow]'"
+            ) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

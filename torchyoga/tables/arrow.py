@@ -26,7 +26,7 @@ from ..rows.schema import Schema
 from ..rows.times import MOST_DIGITS
 from ..rows.types import Array
 from .buffers import Values, bits_of, days_of, decimals_of, fixed_of, lists_of, tensors_of
-from .forms import Empty, Form, Held, Lists, Numbers, Structs, Tensors, Texts
+from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
 __all__ = ["ArrowPlan", "Decimals", "Found", "block_of", "found_in", "plan_of"]
 
@@ -67,6 +67,7 @@ def plan_of(
     nulls: Collection[str] = (),
     words: Mapping[str, Sequence[str]] | None = None,
     decimals: Decimals = "error",
+    meanings: Mapping[str, Meaning] | None = None,
 ) -> ArrowPlan:
     """How tables of an Arrow schema become rows.
 
@@ -76,6 +77,8 @@ def plan_of(
             `tags{items}` in lists. Values there may be None; nulls anywhere else raise an error when read.
         words: what the codes of columns of dictionaries stand for; columns not named here become text.
         decimals: what becomes of decimals of more than 18 digits: they are refused, or become floats or text.
+        meanings: of places, where somebody knows more than Arrow: the words of codes that are plain integers,
+            the codec of bytes, or of structs of `bytes` and `path`, which are kept as the bytes.
 
     Raises:
         SchemaError: a column cannot be kept; it is named, with a cast that works.
@@ -88,7 +91,7 @@ def plan_of(
         label: scalar |i1 [scalar]
         label{valid}: bool |b1 [scalar]
     """
-    maker = _Maker(frozenset(nulls), words or {}, decimals)
+    maker = _Maker(frozenset(nulls), words or {}, decimals, meanings or {})
     names = tuple(schema.names)
     _refuse_twins(names, ())
     fields = tuple(maker.held(part.type, (part.name,), False) for part in schema)
@@ -310,6 +313,7 @@ class _Maker:
     nulls: frozenset[str]
     words: Mapping[str, Sequence[str]] = field(hash=False)
     decimals: Decimals
+    meanings: Mapping[str, Meaning] = field(hash=False)
 
     def held(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:
         """The form of values that may be null, if this place has nulls."""
@@ -337,6 +341,11 @@ class _Maker:
     def _form(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:
         """The form of values of a plain type."""
         types, place = pa.types, path_name(path)
+        meaning = self.meanings.get(place, PLAIN)
+        if meaning.codec and types.is_struct(kind):
+            return Encoded(Texts("bytes", is_deep, meaning), place)
+        if meaning.codec and not _is_text(kind):
+            return Texts("bytes", is_deep, meaning)
         if _is_text(kind):
             return Texts("str", is_deep)
         if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -359,8 +368,8 @@ class _Maker:
             raise SchemaError(
                 f"column {place!r} is of the type {kind}, which cannot be kept; {_advice(kind)}"
             )
-        name, dtype, meaning, read = found
-        return Numbers(name, dtype, (), meaning, read, is_deep)
+        name, dtype, own, read = found
+        return Numbers(name, dtype, (), own or meaning, read, is_deep)
 
     def _structs(self, parts: list[tuple[str, pa.DataType]], path: Path, is_deep: bool) -> Form:
         names = tuple(name for name, _ in parts)

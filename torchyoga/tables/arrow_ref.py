@@ -27,7 +27,7 @@ from ..rows.types import Json, Row
 from .arrow import ArrowPlan, Decimals, found_in, plan_of
 from .in_place import Part, part_of
 
-__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "table_of", "without_nulls"]
+__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "table_of", "without_nulls"]
 
 Ints = npt.NDArray[np.int64]
 Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
@@ -203,6 +203,13 @@ def from_arrow(
         ref, counts = _over(
             "arrow", table.to_batches(), table.schema, (_of_table, (table, *options)), *options
         )
+    return without_nulls(ref, nulls, counts)
+
+
+def from_table(table: pa.Table, nulls: Nulls, words: bool, decimals: Decimals) -> DataRef:
+    """The DataRef that `from_arrow` makes of a table in memory."""
+    options = (None, words, decimals)
+    ref, counts = _over("table", table.to_batches(), table.schema, (_of_table, (table, *options)), *options)
     return without_nulls(ref, nulls, counts)
 
 

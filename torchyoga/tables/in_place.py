@@ -22,7 +22,7 @@ from ..mapped.items import Runs
 from ..rows.data import Data
 from ..rows.types import Array
 from .buffers import Values, base_of
-from .forms import Form, Held, Lists, Numbers, Structs, Texts
+from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
 __all__ = ["Part", "part_of"]
 
@@ -74,6 +74,9 @@ def _in_place(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part | No
         found = _Struct(parts)
     elif isinstance(child, Texts):
         found = _texts(arrays, empty)
+    elif isinstance(child, Encoded):
+        held = [array.field("bytes") for array in arrays]
+        found = None if any(array.null_count for array in held) else _texts(held, empty)
     elif isinstance(child, Numbers):
         found = _numbers(child, arrays, empty)
     elif isinstance(child, Lists) and child.is_array:
