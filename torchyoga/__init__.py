@@ -11,13 +11,14 @@ from .loading.device import to_device
 from .loading.loader import DataLoader
 from .order.proof import prove
 from .order.quality import ShuffleQuality, shuffle_quality
-from .reading.dataref import DataRef, provide_views
+from .reading.dataref import DataRef, provide_exports, provide_views
 from .reading.stream import Stream
 from .rows.collate import jagged, padded
 from .rows.schema import Schema
 from .sampling.batch_sampler import ResumableBatchSampler
 from .sampling.sampler import ResumableSampler
 from .storage import Storage
+from .tables.exports import Exports
 from .views.chosen import concat
 from .views.makers import Makers
 from .views.ragged import RaggedColumn
@@ -56,6 +57,7 @@ __all__ = [
 
 
 provide_views(Makers(kept_where))
+provide_exports(Exports())
 
 _BY_PYARROW = {
     "from_arrow": ".tables.arrow_ref",

@@ -28,7 +28,7 @@ from ..rows.types import Array
 from .buffers import Values, bits_of, days_of, decimals_of, fixed_of, lists_of, tensors_of
 from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
-__all__ = ["ArrowPlan", "Decimals", "Found", "block_of", "found_in", "plan_of"]
+__all__ = ["ArrowPlan", "Decimals", "Found", "block_of", "empty_block", "found_in", "plan_of"]
 
 Decimals = Literal["error", "float", "text"]
 Kept: TypeAlias = "tuple[str, str, Meaning, Callable[[pa.Array], Array]]"
@@ -127,7 +127,7 @@ def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: A
         data = data.to_batches()
     batches = [data] if isinstance(data, pa.RecordBatch) else [batch for batch in data if len(batch)]
     if not batches:
-        return _empty(plan)
+        return empty_block(plan.schema)
     return joined([_block(batch, plan) for batch in batches])
 
 
@@ -139,15 +139,16 @@ def _block(batch: pa.RecordBatch, plan: ArrowPlan) -> Block:
     return Block(plan.schema, len(batch), tuple(plan.form.of_fields(arrays)))
 
 
-def _empty(plan: ArrowPlan) -> Block:
+def empty_block(schema: Schema) -> Block:
+    """A block without rows."""
     made = []
-    for column in plan.schema.columns:
+    for column in schema.columns:
         if column.shape is not None:
             made.append(Data(np.empty((0, *column.shape), column.storage)))
             continue
         shapes = np.empty((0, column.ndim), "<i8") if column.ndim > 1 else None
         made.append(Data(np.empty(0, column.storage), np.zeros(1, "<i8"), shapes))
-    return Block(plan.schema, 0, tuple(made))
+    return Block(schema, 0, tuple(made))
 
 
 def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Found:

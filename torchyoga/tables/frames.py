@@ -24,7 +24,9 @@ def from_pandas(
 
     Args:
         frame: the DataFrame. An index that has a name is a column, too.
-        nulls, words, decimals: see `from_arrow`; a categorical column has codes and words.
+        nulls: see `from_arrow`.
+        words: see `from_arrow`; a categorical column has codes and words.
+        decimals: see `from_arrow`.
 
     NaN in a column of floats stays NaN; `None`, `NaT` and `pandas.NA` are nulls.
 
@@ -60,7 +62,9 @@ def from_polars(
 
     Args:
         frame: the DataFrame; a LazyFrame has to be collected first.
-        nulls, words, decimals: see `from_arrow`; columns of categories and enums have codes and words.
+        nulls: see `from_arrow`.
+        words: see `from_arrow`; columns of categories and enums have codes and words.
+        decimals: see `from_arrow`.
 
     Raises:
         SchemaError: a column cannot be kept.

@@ -31,10 +31,12 @@ def from_huggingface(
         dataset: the dataset. What `select`, `shuffle`, `filter` and the columns of its format leave is kept;
             formats such as "torch" change nothing else, because batches are tensors anyway. A dataset with
             a transform is read row by row through it.
-        nulls, words, decimals: see `from_arrow`.
+        nulls: see `from_arrow`.
+        words: see `from_arrow`.
+        decimals: see `from_arrow`.
 
-    A `ClassLabel` is a number, whose words are in the schema. `Image`, `Audio` and such are their bytes, as they
-    are encoded; those that are kept as paths are read from their files. `Array2D` and such are arrays.
+    A `ClassLabel` is a number, whose words are in the schema. `Image`, `Audio` and such are their bytes, as
+    they are encoded; those that are kept as paths are read from their files. `Array2D` and such are arrays.
 
     Raises:
         TypeError: it is a DatasetDict, or an IterableDataset.
