@@ -215,10 +215,14 @@ def test_the_public_names() -> None:
         "concat",
         "errors",
         "from_arrays",
+        "from_arrow",
         "from_hdf5",
+        "from_huggingface",
         "from_lmdb",
+        "from_pandas",
         "from_parquet",
         "from_petastorm",
+        "from_polars",
         "jagged",
         "padded",
         "prove",
@@ -292,6 +296,7 @@ def test_importing_loads_no_optional_framework() -> None:
 
 # Private names of other packages for which there is no public one.
 THIRD_PARTY = {
+    "_indices",
     "_C",
     "_add_dataloader",
     "_batch_sampler",

@@ -11,19 +11,23 @@ from .loading.device import to_device
 from .loading.loader import DataLoader
 from .order.proof import prove
 from .order.quality import ShuffleQuality, shuffle_quality
-from .reading.dataref import DataRef, provide_views
+from .reading.dataref import DataRef, provide_exports, provide_views
 from .reading.stream import Stream
 from .rows.collate import jagged, padded
 from .rows.schema import Schema
 from .sampling.batch_sampler import ResumableBatchSampler
 from .sampling.sampler import ResumableSampler
 from .storage import Storage
+from .tables.exports import Exports
 from .views.chosen import concat
 from .views.makers import Makers
 from .views.ragged import RaggedColumn
 
 if TYPE_CHECKING:
     from .adapters.hdf5 import from_hdf5
+    from .tables.arrow_ref import from_arrow
+    from .tables.frames import from_pandas, from_polars
+    from .tables.huggingface import from_huggingface
     from .tables.parquet import from_parquet
     from .tables.petastorm import from_petastorm
 
@@ -40,10 +44,14 @@ __all__ = [
     "concat",
     "errors",
     "from_arrays",
+    "from_arrow",
     "from_hdf5",
+    "from_huggingface",
     "from_lmdb",
+    "from_pandas",
     "from_parquet",
     "from_petastorm",
+    "from_polars",
     "jagged",
     "padded",
     "prove",
@@ -53,8 +61,16 @@ __all__ = [
 
 
 provide_views(Makers(kept_where))
+provide_exports(Exports())
 
-_BY_PYARROW = {"from_parquet": ".tables.parquet", "from_petastorm": ".tables.petastorm"}
+_BY_PYARROW = {
+    "from_arrow": ".tables.arrow_ref",
+    "from_huggingface": ".tables.huggingface",
+    "from_pandas": ".tables.frames",
+    "from_parquet": ".tables.parquet",
+    "from_petastorm": ".tables.petastorm",
+    "from_polars": ".tables.frames",
+}
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported
 
 

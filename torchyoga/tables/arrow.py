@@ -1,8 +1,8 @@
 """Arrow tables -> blocks of rows, over the same memory where they are laid out alike.
 
 Note 95. Which columns may be None is said by whoever opens the data, not by each batch.
-An Arrow schema calls nearly every field nullable, and a batch without nulls says nothing of the next one. So a
-plan is made once, of the schema, the places that have nulls and the words of dictionaries; all batches are
+An Arrow schema calls nearly every field nullable, and a batch without nulls says nothing of the next one. So
+a plan is made once, of the schema, the places that have nulls and the words of dictionaries; all batches are
 converted by it and look alike.
 """
 
@@ -26,9 +26,9 @@ from ..rows.schema import Schema
 from ..rows.times import MOST_DIGITS
 from ..rows.types import Array
 from .buffers import Values, bits_of, days_of, decimals_of, fixed_of, lists_of, tensors_of
-from .forms import Empty, Form, Held, Lists, Numbers, Structs, Tensors, Texts
+from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
-__all__ = ["ArrowPlan", "Decimals", "Found", "block_of", "found_in", "plan_of"]
+__all__ = ["ArrowPlan", "Decimals", "Found", "block_of", "empty_block", "found_in", "plan_of"]
 
 Decimals = Literal["error", "float", "text"]
 Kept: TypeAlias = "tuple[str, str, Meaning, Callable[[pa.Array], Array]]"
@@ -67,6 +67,7 @@ def plan_of(
     nulls: Collection[str] = (),
     words: Mapping[str, Sequence[str]] | None = None,
     decimals: Decimals = "error",
+    meanings: Mapping[str, Meaning] | None = None,
 ) -> ArrowPlan:
     """How tables of an Arrow schema become rows.
 
@@ -76,6 +77,8 @@ def plan_of(
             `tags{items}` in lists. Values there may be None; nulls anywhere else raise an error when read.
         words: what the codes of columns of dictionaries stand for; columns not named here become text.
         decimals: what becomes of decimals of more than 18 digits: they are refused, or become floats or text.
+        meanings: of places, where somebody knows more than Arrow: the words of codes that are plain integers,
+            the codec of bytes, or of structs of `bytes` and `path`, which are kept as the bytes.
 
     Raises:
         SchemaError: a column cannot be kept; it is named, with a cast that works.
@@ -88,7 +91,7 @@ def plan_of(
         label: scalar |i1 [scalar]
         label{valid}: bool |b1 [scalar]
     """
-    maker = _Maker(frozenset(nulls), words or {}, decimals)
+    maker = _Maker(frozenset(nulls), words or {}, decimals, meanings or {})
     names = tuple(schema.names)
     _refuse_twins(names, ())
     fields = tuple(maker.held(part.type, (part.name,), False) for part in schema)
@@ -100,11 +103,13 @@ def plan_of(
 
 
 def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: ArrowPlan) -> Block:
-    """The rows of a table as one block, over the table's memory where it is laid out alike, and read-only there.
+    """The rows of a table as one block, over the table's own memory where it is laid out alike.
 
     Args:
         data: a table, a record batch, or several; columns that the plan does not have are left out.
         plan: made for its schema.
+
+    The table's memory is read-only.
 
     Raises:
         SchemaError: there are nulls where the plan has none, or words that it does not have; or a column is
@@ -122,7 +127,7 @@ def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: A
         data = data.to_batches()
     batches = [data] if isinstance(data, pa.RecordBatch) else [batch for batch in data if len(batch)]
     if not batches:
-        return _empty(plan)
+        return empty_block(plan.schema)
     return joined([_block(batch, plan) for batch in batches])
 
 
@@ -134,15 +139,16 @@ def _block(batch: pa.RecordBatch, plan: ArrowPlan) -> Block:
     return Block(plan.schema, len(batch), tuple(plan.form.of_fields(arrays)))
 
 
-def _empty(plan: ArrowPlan) -> Block:
+def empty_block(schema: Schema) -> Block:
+    """A block without rows."""
     made = []
-    for column in plan.schema.columns:
+    for column in schema.columns:
         if column.shape is not None:
             made.append(Data(np.empty((0, *column.shape), column.storage)))
             continue
         shapes = np.empty((0, column.ndim), "<i8") if column.ndim > 1 else None
         made.append(Data(np.empty(0, column.storage), np.zeros(1, "<i8"), shapes))
-    return Block(plan.schema, 0, tuple(made))
+    return Block(schema, 0, tuple(made))
 
 
 def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Found:
@@ -185,6 +191,8 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
     kind = array.type
     if not pa.types.is_nested(kind):
         return
+    if _is_list(kind) and not pa.types.is_nested(array.values.type) and not array.values.null_count:
+        return  # which is known without a look at the lists
     if array.null_count:
         array = array.drop_null()
     if pa.types.is_struct(kind):
@@ -258,6 +266,13 @@ def _view_as(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type that an extension type is kept as."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     """The type of what `_plain` makes."""
     while True:
@@ -299,6 +314,7 @@ class _Maker:
     nulls: frozenset[str]
     words: Mapping[str, Sequence[str]] = field(hash=False)
     decimals: Decimals
+    meanings: Mapping[str, Meaning] = field(hash=False)
 
     def held(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:
         """The form of values that may be null, if this place has nulls."""
@@ -312,19 +328,25 @@ class _Maker:
             prepare = functools.partial(_plain_cast, to=kind)
         tensor = self._tensor(kind, path, is_deep)
         if tensor is not None:
-            return Held(tensor, place, _unwrapped, is_nullable, is_deep)
+            return Held(tensor, place, _unwrapped, is_nullable, is_deep, True)
         words = self.words.get(place)
         if words is not None and _is_text(_plain_type(kind)):
-            return Held(*self._codes(kind, words, place, is_deep), is_nullable, is_deep)
+            return Held(*self._codes(kind, words, place, is_deep), is_nullable, is_deep, True)
         plain = _plain_type(kind)
         if pa.types.is_decimal(plain) and plain.precision > MOST_DIGITS:
             plain = self._wide_decimal(plain, place)
             prepare = functools.partial(_plain_cast, to=plain)
-        return Held(self._form(plain, path, is_deep), place, prepare, is_nullable, is_deep)
+        is_free = prepare is _plain and plain == _storage_type(kind)
+        return Held(self._form(plain, path, is_deep), place, prepare, is_nullable, is_deep, is_free)
 
     def _form(self, kind: pa.DataType, path: Path, is_deep: bool) -> Form:
         """The form of values of a plain type."""
         types, place = pa.types, path_name(path)
+        meaning = self.meanings.get(place, PLAIN)
+        if meaning.codec and types.is_struct(kind):
+            return Encoded(Texts("bytes", is_deep, meaning), place)
+        if meaning.codec and not _is_text(kind):
+            return Texts("bytes", is_deep, meaning)
         if _is_text(kind):
             return Texts("str", is_deep)
         if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -347,8 +369,8 @@ class _Maker:
             raise SchemaError(
                 f"column {place!r} is of the type {kind}, which cannot be kept; {_advice(kind)}"
             )
-        name, dtype, meaning, read = found
-        return Numbers(name, dtype, (), meaning, read, is_deep)
+        name, dtype, own, read = found
+        return Numbers(name, dtype, (), own or meaning, read, is_deep)
 
     def _structs(self, parts: list[tuple[str, pa.DataType]], path: Path, is_deep: bool) -> Form:
         names = tuple(name for name, _ in parts)

@@ -14,6 +14,7 @@ from ..rows.types import Array
 
 __all__ = [
     "Values",
+    "base_of",
     "bits_of",
     "days_of",
     "decimals_of",
@@ -68,11 +69,23 @@ class Values:
             values = values.astype("<i8")
         return values.view(target)
 
+    @property
+    def is_plain(self) -> bool:
+        """True if values are given as they lie."""
+        dtype, target, times, over = self.arguments
+        return times == over == 1 and np.dtype(dtype).itemsize == np.dtype(target).itemsize
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Values) and self.arguments == other.arguments
 
     def __hash__(self) -> int:
         return hash(self.arguments)
+
+
+def base_of(array: pa.Array, nth: int, width: int) -> int:
+    """The address at which the array's first value begins in a buffer of `width` bytes a value."""
+    buffer = array.buffers()[nth]
+    return 0 if buffer is None else int(buffer.address) + array.offset * width
 
 
 def days_of(array: pa.Array) -> Array:

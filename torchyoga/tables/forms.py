@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import SchemaError
+from ..errors import NotFoundError, SchemaError
 from ..rows.column import Column
 from ..rows.data import Data
 from ..rows.meaning import PLAIN, Meaning
@@ -25,7 +26,7 @@ from ..rows.node import Node
 from ..rows.types import Array
 from .buffers import lists_of, runs_of, tensors_of
 
-__all__ = ["Empty", "Form", "Held", "Lists", "Numbers", "Structs", "Tensors", "Texts"]
+__all__ = ["Empty", "Encoded", "Form", "Held", "Lists", "Numbers", "Structs", "Tensors", "Texts"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -78,6 +79,8 @@ class Held(Form):
         place: the name of the place, for messages.
         prepare: what the array goes through first.
         is_nullable: True if values may be null.
+        is_deep: True inside a list.
+        is_free: True if `prepare` leaves the values where they lie.
     """
 
     child: Form
@@ -85,6 +88,7 @@ class Held(Form):
     prepare: Callable[[pa.Array], pa.Array]
     is_nullable: bool
     is_deep: bool
+    is_free: bool
 
     @cached_property
     def node(self) -> Node:
@@ -232,6 +236,51 @@ class Texts(Form):
         else:
             yield Data(values, offsets[bounds])
             yield Data(np.diff(offsets), bounds)
+
+
+@dataclass(frozen=True)
+class Encoded(Form):
+    """Images, recordings and such: their bytes, or those of a file whose path is kept in their place.
+
+    Args:
+        texts: the form of the bytes.
+        place: the name of the place, for messages.
+    """
+
+    texts: Texts
+    place: str
+
+    @property
+    def node(self) -> Node:
+        """That of the bytes."""
+        return self.texts.node
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of the bytes."""
+        return self.texts.columns
+
+    def data(self, array: pa.Array, present: Bools | None, bounds: Ints | None) -> Iterator[Data]:
+        """The bytes; files are read."""
+        held = array.field("bytes")
+        if held.null_count:
+            pairs = zip(held.to_pylist(), array.field("path").to_pylist(), strict=True)
+            there = [True] * len(held) if present is None else present.tolist()
+            read = [
+                self._bytes(*pair) if is_there else b"" for pair, is_there in zip(pairs, there, strict=True)
+            ]
+            held = pa.array(read, pa.large_binary())
+        return self.texts.data(held, present, bounds)
+
+    def _bytes(self, held: bytes | None, path: str | None) -> bytes:
+        if held is not None:
+            return held
+        if path is None:
+            raise SchemaError(f"column {self.place!r} has neither bytes nor a path for a value; leave it out")
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise NotFoundError(f"column {self.place!r}: the file {path} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
