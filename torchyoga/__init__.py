@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .tables.arrow_ref import from_arrow
     from .tables.frames import from_pandas, from_polars
     from .tables.huggingface import from_huggingface
-    from .tables.parquet import from_parquet
-    from .tables.petastorm import from_petastorm
+    from .tables.parquet.petastorm import from_petastorm
+    from .tables.parquet.ref import from_parquet
 
 __all__ = [
     "DataLoader",
@@ -67,8 +67,8 @@ _BY_PYARROW = {
     "from_arrow": ".tables.arrow_ref",
     "from_huggingface": ".tables.huggingface",
     "from_pandas": ".tables.frames",
-    "from_parquet": ".tables.parquet",
-    "from_petastorm": ".tables.petastorm",
+    "from_parquet": ".tables.parquet.ref",
+    "from_petastorm": ".tables.parquet.petastorm",
     "from_polars": ".tables.frames",
 }
 _FOR_USERS = {"adapters", "compat", "testing"}  # once they are imported

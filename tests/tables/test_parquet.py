@@ -21,7 +21,7 @@ from children import status_of_child
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError
-from torchyoga.tables.parquet_files import ParquetFiles
+from torchyoga.tables.parquet.files import ParquetFiles
 from torchyoga.testing import assert_rows_equal, check_dataref, check_resume
 
 N = 211

@@ -14,8 +14,8 @@ import pytest
 import torchyoga as yoga
 from torchyoga import storage as storages
 from torchyoga.building.build import BuildOptions
-from torchyoga.tables import parquet
-from torchyoga.tables.parquet_files import ParquetFiles
+from torchyoga.tables.parquet import ref as parquet
+from torchyoga.tables.parquet.files import ParquetFiles
 from torchyoga.testing import assert_rows_equal
 
 N = 300

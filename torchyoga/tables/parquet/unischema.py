@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CorruptError, SchemaError
+from ...errors import CorruptError, SchemaError
 
 __all__ = ["Field", "fields_of"]
 

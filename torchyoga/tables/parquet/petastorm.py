@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from ..errors import CorruptError, NotFoundError, SchemaError
-from ..rows.block import Block
-from ..rows.column import Column
-from ..rows.data import Data
-from ..rows.meaning import Codec, Meaning
-from ..rows.node import VALID, Node, leaf_paths, path_name
-from ..rows.schema import Schema
+from ...errors import CorruptError, NotFoundError, SchemaError
+from ...rows.block import Block
+from ...rows.column import Column
+from ...rows.data import Data
+from ...rows.meaning import Codec, Meaning
+from ...rows.node import VALID, Node, leaf_paths, path_name
+from ...rows.schema import Schema
 from .conversion import Conversion, Options
 from .footers import footers_of
-from .parquet import ParquetRef, ref_of
 from .places import within
+from .ref import ParquetRef, ref_of
 from .row_filter import Filters
 from .stored_arrays import arrays_of
 from .unischema import Field, fields_of

@@ -16,10 +16,10 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ..process.forks import renew_in_children
-from ..process.warned import warn_user
-from ..rows.block import Block
-from ..versions.location import Progress
+from ...process.forks import renew_in_children
+from ...process.warned import warn_user
+from ...rows.block import Block
+from ...versions.location import Progress
 
 __all__ = ["Groups"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..mapped.gather import Memory, address_of
-from ..mapped.items import Runs
-from ..process.buffers import BufferPool
-from ..rows.block import Block
-from ..rows.column import Column
-from ..rows.data import Data
+from ...mapped.gather import Memory, address_of
+from ...mapped.items import Runs
+from ...process.buffers import BufferPool
+from ...rows.block import Block
+from ...rows.column import Column
+from ...rows.data import Data
 
 __all__ = ["contiguous", "gathered"]
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import CorruptError
-from ..rows.data import Data
-from ..rows.types import Array
+from ...errors import CorruptError
+from ...rows.data import Data
+from ...rows.types import Array
 from .unischema import Field
 
 __all__ = ["arrays_of"]

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import CorruptError, SchemaError
-from ..process.lazy import cached_property
-from ..rows.block import Block
-from ..rows.node import leaf_paths, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema
-from .arrow import found_in
+from ...errors import CorruptError, SchemaError
+from ...process.lazy import cached_property
+from ...rows.block import Block
+from ...rows.node import leaf_paths, path_name
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ..arrow import found_in
 from .conversion import Conversion, Options
 from .footers import Footer, footers_of
 from .gathered import contiguous

@@ -18,8 +18,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import CorruptError, SchemaError
-from ..process.forks import renew_in_children
+from ...errors import CorruptError, SchemaError
+from ...process.forks import renew_in_children
 from .places import Identity, Place
 from .thrift import Chunks, chunks_of
 

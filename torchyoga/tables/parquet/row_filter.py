@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from ..errors import CorruptError
-from .parquet_files import ParquetFiles
+from ...errors import CorruptError
+from .files import ParquetFiles
 from .places import LocalFile, Ranges
 
 __all__ = ["Filters", "filtered"]

@@ -13,22 +13,22 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import SchemaError
-from ..process.buffers import BufferPool
-from ..process.distinct import distinct
-from ..process.lazy import cached_property
-from ..reading.dataref import DataRef
-from ..reading.readahead import ReadAhead
-from ..rows.block import Block, Rows, interleaved, joined
-from ..rows.data import Data
-from ..rows.node import VALID
-from ..rows.projection import Projection
-from ..rows.schema import Schema
-from ..rows.types import Row
+from ...errors import SchemaError
+from ...process.buffers import BufferPool
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef
+from ...reading.readahead import ReadAhead
+from ...rows.block import Block, Rows, interleaved, joined
+from ...rows.data import Data
+from ...rows.node import VALID
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Row
 from .conversion import Options
+from .files import ParquetFiles, opened
 from .gathered import gathered
 from .groups import Groups
-from .parquet_files import ParquetFiles, opened
 from .places import Paths, found_at
 from .row_filter import Filters, filtered
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from ..errors import CorruptError, NotFoundError
-from ..stores.objects import Remote, is_url
+from ...errors import CorruptError, NotFoundError
+from ...stores.objects import Remote, is_url
 
 __all__ = ["Identity", "LocalFile", "Located", "Paths", "Place", "Ranges", "RemoteFile", "found_at", "within"]
 

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ..errors import CorruptError, SchemaError
-from ..rows.block import Block
-from ..rows.schema import Schema
-from .arrow import ArrowPlan, Decimals, block_of, plan_of
+from ...errors import CorruptError, SchemaError
+from ...rows.block import Block
+from ...rows.schema import Schema
+from ..arrow import ArrowPlan, Decimals, block_of, plan_of
 
 __all__ = ["Conversion", "Options"]
 
