@@ -311,11 +311,13 @@ def test_nulls_as_one_asks(tmp_path: Path) -> None:
     assert [int(row["id"]) for row in yoga.from_parquet(path, nulls={"id": -1})] == [1, -1, 3, 4, 5]
     masked = yoga.from_parquet(path, nulls="mask")[1]
     assert (masked["id"], masked["id_is_valid"]) == (0, False)
-    with pytest.raises(SchemaError, match="has nulls in \\['id'\\]"):
+    with pytest.raises(SchemaError, match="column 'id' has 1 nulls"):
         yoga.from_parquet(path, nulls="error")
     assert len(yoga.from_parquet(path, ["y"], nulls="error")) == 5
-    with pytest.raises(ValueError, match="nulls= is 'keep', 'mask', 'error' or a dict"):
-        yoga.from_parquet(path, nulls="drop")
+    with pytest.raises(KeyError, match="names \\['z'\\]"):
+        yoga.from_parquet(path, nulls={"z": 1})
+    with pytest.raises(TypeError, match="nulls is None"):
+        yoga.from_parquet(path, nulls="drop")  # type: ignore[arg-type]
 
 
 def test_dictionaries_are_codes_with_words_over_all_groups(tmp_path: Path) -> None:

@@ -37,13 +37,13 @@ class Options:
     """How Arrow's columns are converted.
 
     Attributes:
-        nulls: the places that may be null.
+        nulls: the places that may be null, and how many are, as far as is known.
         words: what the codes of dictionaries stand for.
         decimals: what becomes of decimals of more than 18 digits.
         are_codes: True if dictionaries of words become codes, False if they become text.
     """
 
-    nulls: frozenset[str] = frozenset()
+    nulls: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     decimals: Decimals = "error"
     are_codes: bool = True

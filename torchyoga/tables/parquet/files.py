@@ -308,20 +308,20 @@ def _looked_at(files: ParquetFiles, counts: Sequence[int | None]) -> ParquetFile
     Footers count empty lists and nulls alike, so where a nested column may have nulls is seen in its first
     group that has either. The words of a dictionary are in its column only.
     """
-    places, words = set(files.options.nulls), dict[str, dict[str, None]]()
+    nulls, words = dict(files.options.nulls), dict[str, dict[str, None]]()
     for number, (one, count) in enumerate(zip(files.fields, counts, strict=True)):
         if count != 0 and not _is_nested(one.type):
-            places.add(path_name((one.name,)))
+            nulls[path_name((one.name,))] = 1 if count is None else count
         has_words = files.options.are_codes and _has_words(one.type)
         is_unknown = count != 0 and _is_nested(one.type)
         some = replace(files, fields=pa.schema([one]), nbytes=files.nbytes[:, [number]])
         for group in range(len(files.sizes) if has_words else min(is_unknown, len(files.sizes))):
             found = found_in(some.table(group))
-            places |= found.nulls.keys()
+            nulls = {**found.nulls, **nulls}
             for place, listed in found.words.items() if has_words else ():
                 words.setdefault(place, {}).update(dict.fromkeys(listed))
     few = {place: tuple(listed) for place, listed in words.items() if len(listed) <= _MOST_WORDS}
-    return replace(files, options=replace(files.options, nulls=frozenset(places), words=few))
+    return replace(files, options=replace(files.options, nulls=nulls, words=few))
 
 
 def _is_nested(of: pa.DataType) -> bool:

@@ -8,12 +8,10 @@ reads group by group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import SchemaError
 from ...process.buffers import BufferPool
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
@@ -25,6 +23,8 @@ from ...rows.node import VALID
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Row
+from ..arrow import Decimals
+from ..arrow_ref import Nulls, without_nulls
 from .conversion import Options
 from .files import ParquetFiles, opened
 from .gathered import gathered
@@ -35,7 +35,6 @@ from .row_filter import Filters, filtered
 __all__ = ["ParquetRef", "from_parquet", "ref_of"]
 
 Ints = npt.NDArray[np.int64]
-Nulls: TypeAlias = "Literal['keep', 'mask', 'error'] | Mapping[str, object]"
 _LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
 
 
@@ -138,6 +137,12 @@ class ParquetRef(DataRef):
         """What a row looks like."""
         return self._of.schema
 
+    @property
+    def nulls(self) -> dict[str, int]:
+        """The places of its columns that may be null, and how many are, as far as is known."""
+        names = {column.name for column in self.schema.columns}
+        return {place: count for place, count in self._files.options.nulls.items() if place + VALID in names}
+
     @cached_property
     def fingerprint(self) -> str | None:
         """A name for the content, made of the files' footers and the columns."""
@@ -175,8 +180,9 @@ def from_parquet(
     paths: Paths,
     columns: Sequence[str] | None = None,
     filters: Filters | None = None,
-    nulls: Nulls = "keep",
+    nulls: Nulls = None,
     words: bool = False,
+    decimals: Decimals = "error",
     cache_bytes: int | None = None,
     storage_options: Mapping[str, object] | None = None,
 ) -> DataRef:
@@ -198,11 +204,11 @@ def from_parquet(
             `[("year", ">=", 2020), ("lang", "in", ["de", "fr"])]`, of which all hold, or a list of such
             lists, of which one holds. Groups in which it cannot hold are skipped; of the others, the columns
             that it names are read now.
-        nulls: what nulls become. "keep": None in rows; such a column has to be filled or masked before it is
-            batched. A dict such as `{"label": -1}`: these values instead. "mask": zeros, and a column
-            "label_is_valid" of bools. "error": an error now.
+        nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
+            `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
         words: dictionaries of words, such as pandas' categories, are codes, and the schema has their words,
             for which these columns are read now; True makes them text.
+        decimals: decimals of more than 18 digits are an "error", "float" or "text".
         cache_bytes: of decoded groups that are kept in each process; by default what ten of them need, at
             least 64 MiB and at most 2 GiB.
         storage_options: for fsspec; never written anywhere.
@@ -233,25 +239,10 @@ def from_parquet(
         >>> len(storage.submit(ref, "from-parquet", "1"))
         10
     """
-    if nulls not in ("keep", "mask", "error") and not isinstance(nulls, Mapping):
-        raise ValueError(
-            f"nulls= is 'keep', 'mask', 'error' or a dict of values by column, found {nulls!r:.100}"
-        )
-    named = frozenset(nulls) if isinstance(nulls, Mapping) else frozenset[str]()
-    ref = ref_of(paths, columns, filters, cache_bytes, storage_options, Options(named, are_codes=not words))
-    if isinstance(nulls, Mapping):
-        return ref.filled(nulls) if nulls else ref
-    kinds = ref.schema.tree.kinds
-    if "nullable" not in kinds or nulls == "keep":
-        return ref
-    if nulls == "error":
-        held = [
-            column.name.removesuffix(VALID) for column in ref.schema.columns if column.name.endswith(VALID)
-        ]
-        raise SchemaError(
-            f"{ref!r:.100}... has nulls in {held}; say what they become with nulls=: 'keep', 'mask' or values"
-        )
-    return ref.masked()
+    named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
+    options = Options(named, decimals=decimals, are_codes=not words)
+    ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options)
+    return without_nulls(ref, nulls, ref.nulls)
 
 
 def ref_of(
