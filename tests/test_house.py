@@ -279,6 +279,7 @@ def test_importing_loads_no_optional_framework() -> None:
         "ml_dtypes",
         "h5py",
         "fsspec",
+        "pyarrow",
         "s3fs",
         "sklearn",
         "matplotlib",
