@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pickle
 import re
@@ -16,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from children import status_of_child
 
 import torchyoga as yoga
-from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
+from torchyoga.tables.parquet.thrift import chunks_of
 
 TABLE = pa.table({"id": np.arange(40), "text": [f"row {i}" for i in range(40)]})
 
@@ -306,3 +310,34 @@ def test_bytes_changed_at_random_are_errors_or_the_same_rows(tmp_path: Path) -> 
         except (CorruptError, SchemaError) as error:
             message = str(error)
         assert not message or re.search(r"x\.parquet|UTF-8", message)
+
+
+def test_no_damaged_footer_ends_the_process(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.parquet", TABLE[:9].select(["id"]), store_schema=False)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+
+    def work() -> None:
+        places = range(len(data) - 8 - length, len(data) - 8)
+        for place, bit in itertools.product(places, (1, 2, 4)):
+            damaged = bytearray(data)
+            damaged[place] ^= bit
+            path.write_bytes(damaged)
+            with contextlib.suppress(YogaError, KeyError, ValueError):
+                yoga.from_parquet(tmp_path, filters=[("id", ">", 3)])
+
+    assert status_of_child(work) == 0
+
+
+@pytest.mark.parametrize("group", [1, 8, 40])
+def test_columns_lie_where_pyarrow_says(group: int, tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "x.parquet", row_group_size=group)
+    data, metadata = (tmp_path / "x.parquet").read_bytes(), pq.read_metadata(tmp_path / "x.parquet")
+    found = chunks_of(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+    for number in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(number).column(index)
+            assert found.start[number, index] == column.dictionary_page_offset or column.data_page_offset
+            assert found.stored[number, index] == column.total_compressed_size
+            assert found.unpacked[number, index] == column.total_uncompressed_size
+            assert found.nulls[number, index] == column.statistics.null_count

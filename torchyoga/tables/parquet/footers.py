@@ -108,6 +108,9 @@ def _read(place: Place, identity: Identity) -> _Read:
             if chunks.are_encrypted:
                 raise _is_encrypted(place.name)
             metadata = pq.read_metadata(pa.BufferReader(_MAGIC + raw))
+            described = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+            if not chunks.fit([(one.max_repetition_level, one.max_definition_level) for one in described]):
+                raise ValueError("a column has counts of levels that it does not have")
         except SchemaError:
             raise
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

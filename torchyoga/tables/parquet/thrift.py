@@ -15,10 +15,19 @@ __all__ = ["Chunks", "chunks_of"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 _MOST_DEPTH = 16
+_BYTE_ARRAY = 6  # the type of text and bytes
 _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 1, 2, 3, 7, 8, 9, 10, 11, 12
 # What is read of a value: a number, some fields of a struct, or of each struct in a list.
 Wanted: TypeAlias = "type[int] | dict[int, Wanted] | list[Wanted]"
-_NUMBERS: dict[int, Wanted] = {1: int, 6: int, 7: int, 9: int, 11: int, 12: {3: int}}
+_NUMBERS: dict[int, Wanted] = {
+    1: int,
+    6: int,
+    7: int,
+    9: int,
+    11: int,
+    12: {3: int},
+    16: {1: int, 2: [int], 3: [int]},
+}
 _CHUNK: dict[int, Wanted] = {3: _NUMBERS, 8: {}}
 _FOOTER: dict[int, Wanted] = {2: [{1: int}], 4: [{1: [_CHUNK]}], 8: {}}
 
@@ -31,6 +40,7 @@ class Chunks(NamedTuple):
         stored: bytes there; `unpacked`: bytes before compression.
         nulls: -1 if it is not known.
         are_encrypted: True if a column is.
+        levels: for each column of each group, how many repetition levels and definition levels are counted.
     """
 
     start: Ints
@@ -38,6 +48,20 @@ class Chunks(NamedTuple):
     unpacked: Ints
     nulls: Ints
     are_encrypted: bool
+    levels: list[list[tuple[int, int]]]
+
+    def fit(self, most: list[tuple[int, int]]) -> bool:
+        """True if the columns have counts of levels such as those of the schema, or none.
+
+        Args:
+            most: for each column, the highest repetition level and the highest definition level.
+        """
+        return all(
+            count in (0, highest + 1)
+            for group in self.levels
+            for counts, column in zip(group, most, strict=True)
+            for count, highest in zip(counts, column, strict=True)
+        )
 
 
 def chunks_of(footer: bytes) -> Chunks:
@@ -53,16 +77,20 @@ def chunks_of(footer: bytes) -> Chunks:
     types = [element[1] for element in found.get(2, []) if 1 in element]
     groups = [group.get(1, []) for group in found.get(4, [])]
     are_encrypted = 8 in found or any(8 in chunk for group in groups for chunk in group)
-    rows = []
+    rows, levels = [], []
     for number, group in enumerate(groups if not are_encrypted else []):
         described = [chunk.get(3, {}) for chunk in group]
         if [one.get(1) for one in described] != types:
             raise ValueError(f"the columns of row group {number} are not of the types that the file has")
         rows.append([_row(one) for one in described])
+        counted = [one.get(16, {}) for one in described]
+        levels.append([(len(one.get(2, ())), len(one.get(3, ()))) for one in counted])
+        if any(1 in one and kind != _BYTE_ARRAY for one, kind in zip(counted, types, strict=True)):
+            raise ValueError(f"a column of row group {number} has the size of texts, and holds none")
     table = np.array(rows, np.int64).reshape(len(rows), len(types), 4)
     if (table[..., :3] < 0).any():
         raise ValueError("a column begins before the file, or has fewer than 0 bytes")
-    return Chunks(table[..., 0], table[..., 1], table[..., 2], table[..., 3], are_encrypted)
+    return Chunks(table[..., 0], table[..., 1], table[..., 2], table[..., 3], are_encrypted, levels)
 
 
 def _row(chunk: dict[int, object]) -> tuple[int, ...]:
