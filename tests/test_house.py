@@ -31,6 +31,7 @@ HOUSE = [
     "reading",
     "views",
     "stores",
+    "tables",
     "building",
     "sampling",
     "loading",
@@ -221,8 +222,14 @@ def test_the_public_names() -> None:
         "flac",
         "flat_map",
         "from_arrays",
+        "from_arrow",
         "from_hdf5",
+        "from_huggingface",
         "from_lmdb",
+        "from_pandas",
+        "from_parquet",
+        "from_petastorm",
+        "from_polars",
         "image",
         "image_folder",
         "jagged",
@@ -286,10 +293,15 @@ def test_importing_loads_no_optional_framework() -> None:
         "ml_dtypes",
         "h5py",
         "fsspec",
+        "pyarrow",
         "s3fs",
         "sklearn",
         "matplotlib",
         "torchdata",
+        "pyarrow",
+        "pandas",
+        "polars",
+        "datasets",
     ]
     code = f"import sys, torchyoga; print([name for name in {names} if name in sys.modules])"
     command = [sys.executable, "-c", code]
@@ -299,6 +311,7 @@ def test_importing_loads_no_optional_framework() -> None:
 
 # Private names of other packages for which there is no public one.
 THIRD_PARTY = {
+    "_indices",
     "_C",
     "_add_dataloader",
     "_batch_sampler",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ..building.sources import BlockSource
+from ..building.sources import BlockSource, SeekableBlocks
 from ..process.distinct import distinct
 from ..reading.dataref import DataRef
 from ..reading.in_epoch import in_epoch
@@ -27,7 +28,18 @@ def source_of(data: object, schema: Schema | None = None) -> RefSource | None:
     """
     if not isinstance(data, DataRef) or data.schema is None or schema not in (None, data.schema):
         return None
+    fingerprint = data.fingerprint
+    if isinstance(data, _InBlocks) and fingerprint is not None:
+        return SeekableRefSource(data, data.schema, fingerprint)
     return RefSource(data, data.schema)
+
+
+@runtime_checkable
+class _InBlocks(Protocol):
+    """A DataRef that has its own way to read all rows once, in order."""
+
+    def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from `start` on, in blocks of about `nbytes` bytes."""
 
 
 class RefSource(BlockSource):
@@ -70,3 +82,29 @@ class RefSource(BlockSource):
 
     def _block(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
         return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)
+
+
+class SeekableRefSource(RefSource, SeekableBlocks):
+    """The rows of a DataRef that gives blocks of its own, from any row on.
+
+    Args:
+        ref, schema: see `RefSource`.
+        fingerprint: of the DataRef.
+    """
+
+    def __init__(self, ref: DataRef, schema: Schema, fingerprint: str) -> None:
+        super().__init__(ref, schema)
+        self.fingerprint = fingerprint
+
+    def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from `start` on."""
+        assert isinstance(self._ref, _InBlocks)
+        return self._ref.blocks(start, nbytes)
+
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        """All rows."""
+        return self.blocks_from(0, nbytes)
+
+    def differ(self) -> bool:
+        """False: its rows follow from its fingerprint."""
+        return False

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..building.sources import BlockSource, RowSource, Source
 from ..reading.dataref import DataRef
 from ..rows.schema import Schema
+from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from . import files, flat_map, python, ref, torch, webdataset
 from .arrays import from_arrays, is_arrays
@@ -71,6 +72,8 @@ def source_of(data: object, num_workers: int = 0, schema: Schema | None = None) 
         return data
     if is_arrays(data):
         data = from_arrays(data)
+    table = recognised(data)
+    data = data if table is None else table
     source = (
         files.source_of(data, schema)
         or webdataset.source_of(data)

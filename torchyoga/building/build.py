@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,16 +24,17 @@ from ..process.progress import Bar, progress_bar
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
 from ..versions.staging import Staging
 from .output import Output
 from .record import Kept, Record
-from .sources import BlockSource, PlacedSource, RowSource, Source
+from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
 __all__ = ["BuildOptions", "build"]
 
+T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
 _FILE_SECONDS, _FILE_SHARE = 2.0, 0.1  # an interruption costs 2 s of work, or a tenth of all so far
 _LOOKS = 20  # at the clock and the progress bar, in the time that an interruption may cost
@@ -143,10 +145,13 @@ class _Build:
         self._record: Record | None = None
         self._place: Json | None = None  # where a PlacedSource continues
         self._given = options.schema or (source.schema if isinstance(source, RowSource) else None)
-        if isinstance(source, RowSource) and (source.seekable or isinstance(source, PlacedSource)):
+        pin = source.pin if isinstance(source, RowSource) else None
+        if isinstance(source, (PlacedSource, SeekableBlocks)) or (
+            isinstance(source, RowSource) and source.seekable
+        ):
             schema = self._given.to_json() if self._given else None
             like: list[object] = [options.format, options.compression, schema]
-            like += [] if source.pin is None else [source.pin]
+            like += [] if pin is None else [pin]
             self._record = Record(staging, source, like, options.function, options.differing)
         self._meanings = (lambda: source.meanings) if isinstance(source, RowSource) else None
         self._collector = Collector(self._given, self._meanings)
@@ -182,7 +187,7 @@ class _Build:
             blocks = (
                 self._blocks_of_rows(source, done, bar)
                 if isinstance(source, RowSource)
-                else self._blocks_of_arrays(source, bar)
+                else self._blocks_of_arrays(source, done, bar)
             )
             for block in blocks:
                 self._hand_over(block)
@@ -304,8 +309,8 @@ class _Build:
                 "correct its __len__ or __getitems__"
             )
 
-    def _asked(self, ask: Callable[[], Iterable[Row]]) -> Iterator[Row]:
-        """Rows of the source; marks its errors, to distinguish them from all others."""
+    def _asked(self, ask: Callable[[], Iterable[T]]) -> Iterator[T]:
+        """Rows or blocks of the source; marks its errors, to distinguish them from all others."""
         try:
             yield from ask()
         except Exception:
@@ -332,9 +337,12 @@ class _Build:
             self._staging.free_bytes() / 1e9,
         )
 
-    def _blocks_of_arrays(self, source: BlockSource, bar: Bar) -> Iterator[Block]:
-        number = 0
-        for block in source.blocks(self.options.block_bytes):
+    def _blocks_of_arrays(self, source: BlockSource, done: int, bar: Bar) -> Iterator[Block]:
+        number, nbytes = done, self.options.block_bytes
+        ask = partial(source.blocks, nbytes)
+        if isinstance(source, SeekableBlocks):
+            ask = partial(source.blocks_from, done, nbytes)
+        for block in self._asked(ask):
             number += block.num_rows
             self._check_bound(number)
             yield block

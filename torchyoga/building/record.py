@@ -2,7 +2,8 @@
 
 Note 5. An interrupted build continues, if its source is map-style.
 The next build compares the files' checksums, and some rows with the source: those at the files' ends, and one
-drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md.
+drawn at random from each stretch. If the source has changed, the build starts over; see docs/builds.md. Of a
+source with a fingerprint, that is compared, and no rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.manifest import FileEntry, FunctionEntry, is_token
 from ..versions.staging import Staging
-from .sources import PlacedSource, RowSource
+from .sources import PlacedSource, RowSource, SeekableBlocks
 
 __all__ = ["Kept", "Record"]
 
@@ -56,7 +57,7 @@ class Record:
     def __init__(
         self,
         staging: Staging,
-        source: RowSource,
+        source: RowSource | SeekableBlocks,
         options: Sequence[object],
         function: FunctionEntry | None,
         differing: Callable[[FunctionEntry], Sequence[str]] | None,
@@ -130,7 +131,8 @@ class Record:
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        self._compare(reader, self._source, asked)
+        if isinstance(self._source, RowSource):
+            self._compare(reader, self._source, asked)
         place = self._places[files[-1].name] if placed and files else None
         return Kept(found["token"], reader, bool(found["learned"]), place)
 

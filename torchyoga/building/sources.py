@@ -10,7 +10,7 @@ from ..rows.meaning import Meaning
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 
-__all__ = ["BlockSource", "PlacedSource", "RowSource", "Source"]
+__all__ = ["BlockSource", "PlacedSource", "RowSource", "SeekableBlocks", "Source"]
 
 
 class RowSource(ABC):
@@ -91,6 +91,24 @@ class BlockSource(ABC):
     def differ(self) -> bool:
         """True if reading the source again would give other rows, as far as a few of them show."""
         return False
+
+
+class SeekableBlocks(BlockSource):
+    """Blocks that can begin at any row at no great cost, so that a build can be continued.
+
+    Attributes:
+        fingerprint: a name for the content; a build of other content is not continued.
+    """
+
+    fingerprint: str
+
+    @abstractmethod
+    def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from number `start` on, as `blocks` gives them."""
+
+    def blocks(self, nbytes: int) -> Iterator[Block]:
+        """All rows, in order, in blocks of about `nbytes` bytes."""
+        return self.blocks_from(0, nbytes)
 
 
 Source = RowSource | BlockSource

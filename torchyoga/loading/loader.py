@@ -27,6 +27,7 @@ from ..sampling.ranks import Group
 from ..sampling.resumable import Resumable
 from ..sampling.seeding import draws_random_numbers
 from ..sampling.trainers import accelerate_device, is_planning_epochs, left_by_lightning, name_arguments
+from ..tables.recognised import recognised
 from ..views.flattened import flattened
 from .accelerate import Accelerated, AcceleratePrepared
 from .choice import Choice, with_random_access
@@ -49,7 +50,7 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
     the same number of ranks and the same batch size: see docs/resume.md.
 
     Args:
-        dataset: any map-style dataset, cached or not.
+        dataset: any map-style dataset, cached or not; or a table, a DataFrame or a `datasets.Dataset`.
         batch_size: rows of a batch on each rank; None hands out single rows.
         shuffle: a full shuffle, anew each epoch; "block" mixes a few files at a time: see docs/shuffle.md.
         sampler: a `ResumableSampler`, in place of `shuffle`, `seed`, `num_replicas`, `rank`, `remainder`,
@@ -125,6 +126,8 @@ class DataLoader(Resumable, AcceleratePrepared, torch.utils.data.DataLoader[Batc
         locality: Locality = "global",
         **torch_arguments: Any,
     ) -> None:
+        table = recognised(dataset)
+        dataset = dataset if table is None else table
         rows = with_random_access(dataset)
         if torch_arguments.get("in_order") is False and batch_size is None:
             raise ValueError("in_order=False needs batches; give a batch_size")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import (
@@ -34,6 +35,10 @@ from .readahead import ReadAhead, Translated
 from .stream import Stream
 
 if TYPE_CHECKING:
+    import datasets
+    import pandas
+    import polars
+    import pyarrow
     from typing_extensions import TypeVar
 
     RowT = TypeVar("RowT", covariant=True, default=Row)
@@ -50,6 +55,7 @@ __all__ = [
     "RowView",
     "SlicedRef",
     "WhenStale",
+    "provide_exports",
     "provide_views",
     "row_numbers",
 ]
@@ -152,6 +158,28 @@ def provide_views(views: _Views) -> None:
 
 def _views() -> _Views:
     return _provided[0]
+
+
+class _Exports(Protocol):
+    """What makes tables of the rows of a DataRef, with libraries that are loaded then."""
+
+    def to_arrow(self, ref: DataRef) -> pyarrow.Table: ...
+
+    def to_pandas(self, ref: DataRef) -> pandas.DataFrame: ...
+
+    def to_polars(self, ref: DataRef) -> polars.DataFrame: ...
+
+    def to_huggingface(self, ref: DataRef) -> datasets.Dataset: ...
+
+    def to_parquet(self, ref: DataRef, path: str | os.PathLike[str], group_bytes: int) -> None: ...
+
+
+_exports: list[_Exports] = []
+
+
+def provide_exports(exports: _Exports) -> None:
+    """Says what makes tables of DataRefs; called once, when the package is imported."""
+    _exports[:] = [exports]
 
 
 class DataRef(ABC, Generic[RowT]):
@@ -534,6 +562,71 @@ class DataRef(ABC, Generic[RowT]):
         if len(self):
             self._known_schema()
         return _views().windows(self, size_or_offsets, stride, group_by, edge, static)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.
+
+        A row that is not a dict becomes columns named "0", "1" and so on, or one named "value". Codes with
+        words become dictionaries, arrays of one shape lists of a fixed size, what may be None has nulls.
+
+        Raises:
+            SchemaError: a column has no type in Arrow; it is named.
+            TypeError: it is not known what a row looks like.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> yoga.from_arrays({"x": np.arange(9), "y": np.zeros((9, 2))})[7:].to_arrow().to_pylist()
+            [{'x': 7, 'y': [0.0, 0.0]}, {'x': 8, 'y': [0.0, 0.0]}]
+        """
+        return _exports[0].to_arrow(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows as a pandas DataFrame; raises as `to_arrow` does.
+
+        Example:
+            >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_pandas()
+               x
+            0  7
+            1  8
+        """
+        return _exports[0].to_pandas(self)
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows as a polars DataFrame; raises as `to_arrow` does.
+
+        Example:
+            >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_polars().shape
+            (2, 1)
+        """
+        return _exports[0].to_polars(self)
+
+    def to_huggingface(self) -> datasets.Dataset:
+        """All rows as a `datasets.Dataset` in memory; raises as `to_arrow` does.
+
+        Codes with words become a `ClassLabel`, encoded images and recordings `Image` and `Audio`.
+
+        Example:
+            >>> yoga.from_arrays({"x": np.arange(9)})[7:].to_huggingface()[0]
+            {'x': 7}
+        """
+        return _exports[0].to_huggingface(self)
+
+    def to_parquet(self, path: str | os.PathLike[str], group_bytes: int = 64 * 2**20) -> None:
+        """Writes all rows into a Parquet file, block by block; it appears when it is whole.
+
+        Args:
+            path: of the file; one that is there is replaced.
+            group_bytes: about how many bytes of rows become a row group; memory holds a few times that.
+
+        Raises:
+            SchemaError: a column has no type in Arrow; it is named.
+            TypeError: it is not known what a row looks like.
+            ImportError: pyarrow is not installed.
+
+        Example:
+            >>> yoga.from_arrays({"x": np.arange(9)}).to_parquet(tmp_path / "numbers.parquet")
+        """
+        _exports[0].to_parquet(self, path, group_bytes)
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows with some of their columns only; a subclass that can read less than all overrides it.

@@ -1,0 +1,381 @@
+"""Parquet files as DataRefs: every row, in any order, wherever they lie, with pyarrow as the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from children import status_of_child
+
+import torchyoga as yoga
+from torchyoga.errors import SchemaError
+from torchyoga.tables.parquet.files import ParquetFiles
+from torchyoga.testing import assert_rows_equal, check_dataref, check_resume
+
+N = 211
+RNG = np.random.default_rng(0)
+FLOATS = RNG.random((N, 6), dtype=np.float32)
+TABLE = pa.table(
+    {
+        "id": np.arange(N),
+        "x": pa.FixedSizeListArray.from_arrays(FLOATS.reshape(-1), 6),
+        "text": [f"row {i}" * (i % 3) for i in range(N)],
+        "ids": [list(range(i % 5)) for i in range(N)],
+        "box": [{"w": i, "h": float(i)} for i in range(N)],
+    }
+)
+GROUPS = (1, 7, 1000)
+
+
+def written(
+    folder: Path, group: int = 7, table: pa.Table = TABLE, name: str = "x.parquet", **how: Any
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / name, row_group_size=group, **how)
+    return folder / name
+
+
+def ids(ref: Any) -> list[int]:
+    return [int(i) for i in ref["id"]]
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[str, ...]]]:
+    """The groups that are decoded from now on, and their columns."""
+    found: list[tuple[int, tuple[str, ...]]] = []
+    table = ParquetFiles.table
+
+    def note(self: ParquetFiles, group: int) -> pa.Table:
+        found.append((group, tuple(self.fields.names)))
+        return table(self, group)
+
+    monkeypatch.setattr(ParquetFiles, "table", note)
+    return found
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_rows_are_those_that_pyarrow_reads(group: int, tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, group))
+    assert len(ref.file_starts) == -(-N // group) + 1
+    assert ids(ref) == list(range(N))
+    for row, expected in zip(ref, TABLE.to_pylist(), strict=True):
+        assert row["text"] == expected["text"]
+        assert row["ids"].tolist() == expected["ids"]
+        assert row["x"].tolist() == expected["x"]
+        assert row["box"] == expected["box"]
+    check_dataref(ref)
+    check_dataref(ref.columns(["text", "box/w"]))
+    check_dataref(ref["ids"])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_an_epoch_continues_with_other_ranks_and_batches(group: int, tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, group), ["id", "x"])
+    whole = yoga.DataLoader(ref, 8, shuffle="block", seed=7, shuffle_window=3)
+    order = [int(i) for batch in whole for i in batch["id"]]
+    assert sorted(order) == list(range(N))
+    first = yoga.DataLoader(ref, 8, shuffle="block", seed=7, shuffle_window=3)
+    begun = [int(i) for batch in itertools.islice(first, 5) for i in batch["id"]]
+    state = first.state_dict()
+    found = []
+    for rank in range(3):
+        rest = yoga.DataLoader(
+            yoga.from_parquet(tmp_path, ["id", "x"]),
+            5,
+            shuffle="block",
+            seed=7,
+            shuffle_window=3,
+            num_replicas=3,
+            rank=rank,
+            remainder="keep",
+        )
+        rest.load_state_dict(state)
+        found.append([int(i) for batch in rest for i in batch["id"]])
+    assert begun == order[:40]
+    assert sorted(itertools.chain(*found)) == sorted(order[40:])
+    assert found[1] == order[41::3]
+
+
+def test_a_loader_stops_and_continues_anywhere(tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, 7))
+    check_resume(
+        lambda: yoga.DataLoader(ref, 32, shuffle="block", seed=1, collate_fn=yoga.jagged), most_stops=3
+    )
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_read_what_the_process_reads(method: str, tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, 7)).columns(["id", "x"])
+    expected = list(yoga.DataLoader(ref, 16, shuffle="block", seed=3))  # so that it was used before the fork
+    loader = yoga.DataLoader(ref, 16, shuffle="block", seed=3, num_workers=2, multiprocessing_context=method)
+    assert_rows_equal(list(loader), expected)
+
+
+def test_a_fork_in_the_middle_of_reading_goes_on(tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, 7), ["id", "x"], cache_bytes=3000)
+    batches = iter(yoga.DataLoader(ref, 8, shuffle="block", seed=3))
+    next(batches)
+
+    def work() -> None:
+        assert ids(ref) == list(range(N))
+        assert sorted(int(i) for b in yoga.DataLoader(ref, 8, shuffle="block", seed=3) for i in b["id"]) == [
+            *range(N)
+        ]
+
+    assert status_of_child(work) == 0
+    assert len(list(batches)) == -(-N // 8) - 1
+
+
+def test_each_group_is_decoded_once_in_a_block_shuffle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"id": np.arange(2000), "x": np.zeros(2000)})
+    ref = yoga.from_parquet(written(tmp_path, 100, table), cache_bytes=10 * 1700)
+    decoded = counted(monkeypatch)
+    loader = yoga.DataLoader(ref, 10, shuffle="block", shuffle_window=4, seed=1, prefetch_factor=0)
+    loader_reads_one_batch_at_a_time = [int(i) for batch in loader for i in batch["id"]]
+    assert sorted(loader_reads_one_batch_at_a_time) == list(range(2000))
+    assert sorted(group for group, _ in decoded) == list(range(20))
+    del decoded[:]
+    assert ids(ref)[:5] == [0, 1, 2, 3, 4]
+    assert {names for _, names in decoded} == {("id",)}, "only the column that is read is decoded"
+
+
+def test_the_next_group_is_decoded_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = yoga.from_parquet(written(tmp_path, 50), ["id"])
+    decoded = counted(monkeypatch)
+    order = np.arange(N)
+    ref.readahead.follow(iter([order[:60], order[60:]]), lambda: 0)
+    time.sleep(0.05)
+    assert not decoded, "not before rows are taken: others may read them"
+    ref.take(order[:8])
+    for _ in range(500):
+        if len(decoded) > 1:
+            break
+        time.sleep(0.02)
+    assert [group for group, _ in decoded] == [0, 1]
+    assert [int(row["id"]) for row in ref.take(order)] == list(range(N))
+
+
+def test_a_full_shuffle_warns_of_its_cost_and_names_the_conversion(tmp_path: Path) -> None:
+    table = pa.table({"id": np.arange(20_000), "x": np.zeros(20_000)})
+    ref = yoga.from_parquet(written(tmp_path, 500, table), cache_bytes=50_000)
+    with pytest.warns(UserWarning, match=r"storage\.submit\(yoga\.from_parquet\(\.\.\.\), id, version\)"):
+        next(iter(yoga.DataLoader(ref, 64, shuffle=True, seed=0)))
+    next(iter(yoga.DataLoader(ref, 64, shuffle=True, seed=0)))  # once
+    for options in ({"shuffle": "block", "shuffle_window": 4}, {"shuffle": False}):
+        quiet = yoga.from_parquet(tmp_path, cache_bytes=50_000)
+        next(iter(yoga.DataLoader(quiet, 64, seed=0, **options)))
+    in_memory = yoga.from_parquet(tmp_path)
+    next(iter(yoga.DataLoader(in_memory, 64, shuffle=True, seed=0)))  # where all groups are kept it is quick
+
+
+def test_a_group_larger_than_the_cache_is_refused_with_numbers(tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, 1000), cache_bytes=1000)
+    with pytest.raises(ValueError, match=r"row group 0 has about .* decoded, and cache_bytes is 0\.0 MB"):
+        ref[0]
+
+
+def test_many_groups_are_read_in_turns_where_few_may_be_kept(tmp_path: Path) -> None:
+    ref = yoga.from_parquet(written(tmp_path, 7), cache_bytes=2000)
+    order = RNG.permutation(N)
+    assert [int(row["id"]) for row in ref.take(order)] == order.tolist()
+    assert [row["text"] for row in ref.take(order)] == [TABLE["text"][int(i)].as_py() for i in order]
+
+
+# -- which files
+
+
+def test_files_of_folders_patterns_and_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, name in enumerate(
+        ["b.parquet", "a.parquet", "deep/er/c.parquet", "_hidden.parquet", "x.crc"]
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        written((tmp_path / name).parent, 7, TABLE[number * 10 : number * 10 + 10], Path(name).name)
+    (tmp_path / "notes.txt").write_text("not rows")
+    in_folder = [*range(10, 20), *range(10), *range(20, 30)]
+    assert ids(yoga.from_parquet(tmp_path)) == in_folder
+    assert ids(yoga.from_parquet(str(tmp_path / "*.parquet"))) == [*range(30, 40), *range(10, 20), *range(10)]
+    assert ids(yoga.from_parquet(f"{tmp_path}/**/c.parquet")) == [*range(20, 30)]
+    assert ids(yoga.from_parquet([tmp_path / "b.parquet", tmp_path / "a.parquet"])) == [*range(20)]
+    assert ids(yoga.from_parquet(f"file://{tmp_path}/[ab].parquet")) == in_folder[:20]
+    monkeypatch.chdir(tmp_path)
+    ref = yoga.from_parquet("a.parquet")
+    monkeypatch.chdir("/")
+    assert ids(pickle.loads(pickle.dumps(ref))) == [*range(10, 20)]
+
+
+def test_folders_called_key_value_are_columns(tmp_path: Path) -> None:
+    pq.write_to_dataset(
+        pa.table({"id": np.arange(30), "year": np.arange(30) % 3 + 2020, "lang": ["de", "f r/é", None] * 10}),
+        tmp_path,
+        ["year", "lang"],
+    )
+    ref = yoga.from_parquet(tmp_path)
+    assert {int(r["id"]): (int(r["year"]), r["lang"]) for r in ref} == {
+        i: (i % 3 + 2020, ["de", "f r/é", None][i % 3]) for i in range(30)
+    }
+    check_dataref(ref)
+    assert sorted(ids(yoga.from_parquet(tmp_path, filters=[("year", "=", 2021)]))) == [*range(1, 30, 3)]
+    assert sorted(ids(yoga.from_parquet(tmp_path, ["id"], ds.field("lang").is_null()))) == [*range(2, 30, 3)]
+
+
+def in_memory(folder: Path) -> str:
+    url = f"memory://{uuid.uuid4().hex}"
+    files = fsspec.filesystem("memory")
+    for path in folder.rglob("*.parquet"):
+        files.pipe_file(f"{url.partition('://')[2]}/{path.relative_to(folder)}", path.read_bytes())
+    return url
+
+
+def test_files_behind_a_url_are_the_same(tmp_path: Path) -> None:
+    written(tmp_path / "year=1", 7, TABLE[:100], "a.parquet")
+    written(tmp_path / "year=2", 7, TABLE[100:], "b.parquet")
+    here, url = yoga.from_parquet(tmp_path), in_memory(tmp_path)
+    for path in (url, f"{url}/**/*.parquet", f"{url}/*/[ab].parquet"):
+        there = yoga.from_parquet(path)
+        assert_rows_equal(list(there), list(here))
+        assert there.fingerprint == here.fingerprint
+    check_dataref(there)
+    assert_rows_equal(list(yoga.from_parquet(f"{url}/year=2/b.parquet")["id"]), list(here["id"])[100:])
+    found = yoga.from_parquet(url, filters=[("id", ">", 150), ("year", "==", 2)])
+    assert ids(found) == [*range(151, N)]
+    assert len(list(yoga.DataLoader(there["id"], 32, shuffle="block", seed=0))) == -(-N // 32)
+
+
+# -- conditions
+
+CONDITIONS: list[Any] = [
+    [("id", ">", 20), ("id", "<=", 130)],
+    [("id", "in", [3, 77, 500])],
+    [[("id", "<", 5)], [("text", "==", ""), ("id", ">", 200)]],
+    pc.bit_wise_and(ds.field("id"), 7) == 3,
+    ds.field("box", "w") > 190,
+    ds.field("id") < 0,
+    pc.starts_with(ds.field("text"), "row 1"),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("number", range(len(CONDITIONS)))
+def test_conditions_keep_the_rows_that_pyarrow_keeps(number: int, group: int, tmp_path: Path) -> None:
+    path, condition = written(tmp_path, group), CONDITIONS[number]
+    expected = pq.read_table(path, filters=condition)["id"].to_pylist()
+    ref = yoga.from_parquet(path, ["text", "id"], condition)
+    assert ids(ref) == expected
+    assert len(ref) == len(expected) == ref.file_starts[-1]
+    if expected:
+        check_dataref(ref)
+        assert ref[-1]["text"] == TABLE["text"][expected[-1]].as_py()
+    assert ref.fingerprint != yoga.from_parquet(path, ["text", "id"]).fingerprint
+
+
+def test_groups_in_which_a_condition_cannot_hold_are_not_read(tmp_path: Path) -> None:
+    path = written(tmp_path, 10)
+    data = bytearray(path.read_bytes())
+    footer = pq.read_metadata(path)
+    for number in range(footer.num_row_groups):
+        column = footer.row_group(number).column(0)
+        if number not in (3, 4):
+            start = column.dictionary_page_offset or column.data_page_offset
+            data[start : start + column.total_compressed_size] = b"\0" * column.total_compressed_size
+    path.write_bytes(data)
+    assert ids(yoga.from_parquet(path, ["id"], [("id", ">=", 35), ("id", "<", 45)])) == [*range(35, 45)]
+
+
+def test_nulls_do_not_fulfil_a_condition(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, None, 3, None, 5], "y": [1.0, 2.0, None, 4.0, 5.0]})
+    path = written(tmp_path, 2, table)
+    assert [row["y"] for row in yoga.from_parquet(path, filters=[("id", ">", 1)])] == [None, 5.0]
+
+
+# -- what becomes of values
+
+
+def test_nulls_as_one_asks(tmp_path: Path) -> None:
+    path = written(tmp_path, 2, pa.table({"id": [1, None, 3, 4, 5], "y": [1.0, 2.0, 3.0, 4.0, 5.0]}))
+    ref = yoga.from_parquet(path)
+    assert [row["id"] for row in ref] == [1, None, 3, 4, 5]
+    assert "nullable" not in ref["y"].schema.tree.kinds
+    assert [int(row["id"]) for row in yoga.from_parquet(path, nulls={"id": -1})] == [1, -1, 3, 4, 5]
+    masked = yoga.from_parquet(path, nulls="mask")[1]
+    assert (masked["id"], masked["id_is_valid"]) == (0, False)
+    with pytest.raises(SchemaError, match="column 'id' has 1 nulls"):
+        yoga.from_parquet(path, nulls="error")
+    assert len(yoga.from_parquet(path, ["y"], nulls="error")) == 5
+    with pytest.raises(KeyError, match="names \\['z'\\]"):
+        yoga.from_parquet(path, nulls={"z": 1})
+    with pytest.raises(TypeError, match="nulls is None"):
+        yoga.from_parquet(path, nulls="drop")  # type: ignore[arg-type]
+
+
+def test_dictionaries_are_codes_with_words_over_all_groups(tmp_path: Path) -> None:
+    column = pa.array(["a", "b", "a", "c", "c", "d"]).dictionary_encode()
+    path = written(tmp_path, 2, pa.table({"x": column}))
+    other = written(tmp_path, 2, pa.table({"x": pa.array(["e", "a"]).dictionary_encode()}), "y.parquet")
+    ref = yoga.from_parquet([path, other])
+    assert ref.schema.columns[0].meaning.words == ("a", "b", "c", "d", "e")
+    assert [int(row["x"]) for row in ref] == [0, 1, 0, 2, 2, 3, 4, 0]
+    assert [row["x"] for row in yoga.from_parquet([path, other], words=True)] == list("abaccdea")
+
+
+def test_a_fingerprint_is_that_of_the_content(tmp_path: Path) -> None:
+    here, there = written(tmp_path / "a", 7), written(tmp_path / "b", 7, name="other.parquet")
+    assert yoga.from_parquet(here).fingerprint == yoga.from_parquet(there).fingerprint
+    assert yoga.from_parquet(here).fingerprint != yoga.from_parquet(here, ["id"]).fingerprint
+    assert yoga.from_parquet(here).fingerprint != yoga.from_parquet([here, there]).fingerprint
+    os.utime(here, (1, 1))
+    assert yoga.from_parquet(here).fingerprint == yoga.from_parquet(there).fingerprint
+    written(tmp_path / "a", 7, TABLE.set_column(0, "id", pa.array(np.arange(N) + 1)))
+    assert yoga.from_parquet(here).fingerprint != yoga.from_parquet(there).fingerprint
+
+
+def test_footers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path)
+    first = yoga.from_parquet(path)
+    monkeypatch.setattr(pq, "read_metadata", lambda *_: pytest.fail("read again"))
+    assert ids(yoga.from_parquet(path)) == ids(pickle.loads(pickle.dumps(first))) == list(range(N))
+
+
+# -- tables that others wrote
+
+SAMPLES = Path(pa.__file__).parent / "tests" / "data" / "parquet"
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.parquet")), ids=lambda path: path.stem)
+def test_files_that_come_with_pyarrow(path: Path) -> None:
+    ref, table = yoga.from_parquet(path), pq.ParquetFile(path).read()
+    for name in ref.schema.tree.keys:
+        expected, found = table.column(name).to_pylist(), list(ref[name])
+        if hasattr(expected[0], "utcoffset"):
+            found = [np.datetime64(value, "us").astype(int) for value in found]
+            expected = [int(value.timestamp() * 1e6) for value in expected]
+        assert list(found) == expected
+
+
+def test_tables_that_come_with_packages(tmp_path: Path) -> None:
+    penguins = pytest.importorskip("palmerpenguins").load_penguins()
+    penguins["species"] = penguins["species"].astype("category")
+    penguins.to_parquet(tmp_path / "p.parquet", row_group_size=50)
+    ref = yoga.from_parquet(tmp_path / "p.parquet")
+    check_dataref(ref.columns([name for name in penguins if name != "species"]))
+    expected = penguins.astype(object).where(penguins.notna(), None)
+    for name in penguins.columns.drop("species"):
+        assert list(ref[name]) == list(expected[name])
+    words = ref.schema.columns[0].meaning.words
+    assert [words[code] for code in ref["species"]] == list(penguins["species"])
+    batch = next(
+        iter(yoga.DataLoader(ref.columns(["species", "body_mass_g"]).filled({"body_mass_g": 0.0}), 8))
+    )
+    assert batch["body_mass_g"].shape == batch["species"].shape == (8,)

@@ -1,0 +1,343 @@
+"""Parquet files that are wrong, change, or cannot be rows: each is refused by file and column, none hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+from children import status_of_child
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError, YogaError
+from torchyoga.tables.parquet.thrift import chunks_of
+
+TABLE = pa.table({"id": np.arange(40), "text": [f"row {i}" for i in range(40)]})
+
+
+def written(path: Path, table: pa.Table = TABLE, **how: Any) -> Path:
+    pq.write_table(table, path, row_group_size=8, **how)
+    return path
+
+
+def no_file(path: Path) -> Path:
+    return path
+
+
+def nothing(path: Path) -> Path:
+    path.write_bytes(b"")
+    return path
+
+
+def text(path: Path) -> Path:
+    path.write_text("id,text\n1,row\n" * 50)
+    return path
+
+
+def few_bytes(path: Path) -> Path:
+    path.write_bytes(b"PAR1")
+    return path
+
+
+def cut(path: Path) -> Path:
+    data = written(path).read_bytes()
+    path.write_bytes(data[:-100])
+    return path
+
+
+def footer_too_long(path: Path) -> Path:
+    data = written(path).read_bytes()
+    path.write_bytes(data[:-8] + (2**31 - 1).to_bytes(4, "little") + b"PAR1")
+    return path
+
+
+def footer_damaged(path: Path) -> Path:
+    data = bytearray(written(path).read_bytes())
+    length = int.from_bytes(data[-8:-4], "little")
+    data[-8 - length : -8] = b"\xff" * length
+    path.write_bytes(data)
+    return path
+
+
+def footer_encrypted(path: Path) -> Path:
+    data = written(path).read_bytes()
+    path.write_bytes(data[:-4] + b"PARE")
+    return path
+
+
+def a_pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+AT_OPEN: dict[Callable[[Path], Path], tuple[type[Exception], str]] = {
+    no_file: (NotFoundError, "there is no file"),
+    a_pipe: (NotFoundError, "there is no file"),
+    nothing: (CorruptError, "is empty, it has 0 bytes"),
+    text: (CorruptError, "is not a Parquet file"),
+    few_bytes: (CorruptError, "is cut"),
+    cut: (CorruptError, "is cut: it begins as a Parquet file"),
+    footer_too_long: (CorruptError, "its footer has 2147483655 bytes"),
+    footer_damaged: (CorruptError, "its footer is damaged"),
+    footer_encrypted: (SchemaError, "is encrypted"),
+}
+
+
+@pytest.mark.parametrize("make", AT_OPEN, ids=lambda make: make.__name__)
+def test_what_is_no_parquet_file_is_refused_by_name(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = make(tmp_path / "x.parquet")
+    error, message = AT_OPEN[make]
+    with pytest.raises(error, match=message) as raised:
+        yoga.from_parquet([written(tmp_path / "good.parquet"), path])
+    assert "x.parquet" in str(raised.value)
+
+
+@pytest.mark.parametrize("stop", [*range(0, 60, 7), 200, 500])
+def test_a_cut_file_is_refused_wherever_it_is_cut(stop: int, tmp_path: Path) -> None:
+    data = written(tmp_path / "x.parquet").read_bytes()
+    (tmp_path / "x.parquet").write_bytes(data[:stop])
+    with pytest.raises(CorruptError, match=r"x\.parquet"):
+        yoga.from_parquet(tmp_path)
+
+
+class _Keys(pe.KmsClient):  # type: ignore[misc]
+    def __init__(self, _: object) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, name: str) -> bytes:
+        return key.hex().encode()
+
+    def unwrap_key(self, key: bytes, name: str) -> bytes:
+        return bytes.fromhex(key.decode())
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_an_encrypted_column_is_refused(plaintext_footer: bool, tmp_path: Path) -> None:
+    how = pe.EncryptionConfiguration(
+        footer_key="f", column_keys={"k": ["text"]}, plaintext_footer=plaintext_footer
+    )
+    factory = pe.CryptoFactory(_Keys)  # kept: pyarrow's properties point into it
+    properties = factory.file_encryption_properties(pe.KmsConnectionConfig(), how)
+    written(tmp_path / "x.parquet", encryption_properties=properties)
+    with pytest.raises((SchemaError, CorruptError), match=r"x\.parquet.*(is encrypted)"):
+        yoga.from_parquet(tmp_path, ["text"])[0]
+
+
+def test_no_files_and_no_columns_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "*.parquet", [], f"memory://{uuid.uuid4().hex}/*.parquet"):
+        with pytest.raises(NotFoundError, match=r"no files match|empty list of paths"):
+            yoga.from_parquet(path if isinstance(path, list) else str(path))
+    written(tmp_path / "abc.parquet")
+    with pytest.raises(NotFoundError, match=r"there is no file .*abd\.parquet; .* has abc\.parquet"):
+        yoga.from_parquet(tmp_path / "abd.parquet")
+    with pytest.raises(NotFoundError, match="there is no file memory://"):
+        yoga.from_parquet(f"memory://{uuid.uuid4().hex}/x.parquet")
+    with pytest.raises(KeyError, match="no column 'texts'; there are 'text', 'id'"):
+        yoga.from_parquet(tmp_path, ["texts"])
+    with pytest.raises(KeyError, match=r"names a column 'idd', which there is not; there are 'id'"):
+        yoga.from_parquet(tmp_path, filters=[("idd", ">", 1)])
+    with pytest.raises(KeyError, match="names a column 'idd'"):
+        yoga.from_parquet(tmp_path, filters=pa.compute.field("idd") > 1)
+    with pytest.raises(TypeError, match="filters= takes terms such as"):
+        yoga.from_parquet(tmp_path, filters=[("id", ">")])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"filters= does not fit the columns of .*abc\.parquet"):
+        yoga.from_parquet(tmp_path, filters=[("text", ">", 1)])
+    with pytest.raises(TypeError, match=r"columns=\['id'\]"):
+        yoga.from_parquet(tmp_path, "id")
+
+
+UNLIKE: dict[str, tuple[pa.Table, str]] = {
+    "type": (
+        pa.table({"id": np.arange(3.0), "text": ["a"] * 3}),
+        "column 'id' is int64 in .*a.parquet and double in",
+    ),
+    "missing": (pa.table({"id": np.arange(3)}), "a.parquet has a column 'text', .*b.parquet has none"),
+    "more": (TABLE.append_column("x", TABLE["id"]), "b.parquet has a column 'x', .*a.parquet has none"),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_files_of_unlike_schemas_are_refused_by_file_and_field(name: str, tmp_path: Path) -> None:
+    table, message = UNLIKE[name]
+    written(tmp_path / "a.parquet")
+    written(tmp_path / "b.parquet", table)
+    with pytest.raises(SchemaError, match=message):
+        yoga.from_parquet(tmp_path)
+    alike = ["text"] if name == "type" else ["id"]
+    assert len(yoga.from_parquet(tmp_path, alike)) == 40 + len(table)
+
+
+def test_a_file_in_which_a_column_is_all_null_fits_the_others(tmp_path: Path) -> None:
+    written(tmp_path / "a.parquet", pa.table({"id": pa.nulls(3)}))
+    written(tmp_path / "b.parquet", pa.table({"id": [5, 6]}))
+    assert list(yoga.from_parquet(tmp_path)["id"]) == [None, None, None, 5, 6]
+
+
+def test_empty_files_and_groups_have_no_rows(tmp_path: Path) -> None:
+    with pq.ParquetWriter(tmp_path / "a.parquet", TABLE.schema) as writer:
+        for part in (TABLE[:0], TABLE[:5], TABLE[:0], TABLE[5:7], TABLE[:0]):
+            writer.write_table(part)
+    written(tmp_path / "b.parquet", TABLE[:0])
+    ref = yoga.from_parquet(tmp_path)
+    assert ref.file_starts.tolist() == [0, 5, 7]
+    assert [int(i) for i in ref["id"]] == [*range(7)]
+    empty = yoga.from_parquet(tmp_path / "b.parquet")
+    assert len(empty) == 0
+    assert list(empty) == []
+    assert empty.schema == ref.schema
+    assert list(yoga.DataLoader(empty, 4)) == []
+    assert len(yoga.Storage(tmp_path / "storage").submit(empty, "empty", "1")) == 0
+    assert list(yoga.from_parquet(tmp_path, filters=[("id", ">", 99)]).stream(shuffle="block")) == []
+
+
+def test_several_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
+    with pytest.raises(SchemaError, match=r"x\.parquet has several columns called 'x'"):
+        yoga.from_parquet(written(tmp_path / "x.parquet", twice))
+
+
+def test_a_column_that_cannot_be_rows_is_refused_unless_it_is_left_out(tmp_path: Path) -> None:
+    wide = pa.table({"id": [1], "x": pa.array([1], pa.decimal128(38, 2))})
+    path = written(tmp_path / "x.parquet", wide)
+    with pytest.raises(SchemaError, match="column 'x'"):
+        yoga.from_parquet(path)
+    assert list(yoga.from_parquet(path, ["id"])["id"]) == [1]
+
+
+def test_large_lists_have_offsets_of_64_bits(tmp_path: Path) -> None:
+    table = pa.table({"ids": pa.array([[1, 2], [], [3]], pa.large_list(pa.int16()))})
+    ref = yoga.from_parquet(written(tmp_path / "x.parquet", table))
+    assert [row["ids"].tolist() for row in ref] == [[1, 2], [], [3]]
+
+
+def test_nulls_that_the_first_group_did_not_show_are_refused_by_file_and_column(tmp_path: Path) -> None:
+    lists = [[1], []] * 4 + [[None, 2]] * 2
+    path = written(tmp_path / "x.parquet", pa.table({"ids": pa.array(lists, pa.list_(pa.int64()))}))
+    ref = yoga.from_parquet(path)
+    assert ref[0]["ids"].tolist() == [1]
+    with pytest.raises(SchemaError, match=r"x\.parquet, row group 1: .*ids\{items\}"):
+        ref[9]
+
+
+# -- files that change
+
+
+def changed(path: Path) -> None:
+    written(path, TABLE.set_column(0, "id", pa.array(np.arange(40) * 7)))
+
+
+def cut_later(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def written_over(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[-8:-4], "little")
+    data[4 : -8 - length] = b"\x07" * (len(data) - 12 - length)
+    path.write_bytes(data)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+CHANGES = {
+    changed: "has changed since it was opened",
+    cut_later: "has changed since it was opened",
+    written_over: "row group 4 is damaged",
+    removed: "is gone since it was opened",
+}
+
+
+@pytest.mark.parametrize(
+    "how", [lambda ref: ref, lambda ref: pickle.loads(pickle.dumps(ref))], ids=["here", "sent"]
+)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_file_that_changes_is_an_error_never_other_rows(
+    change: Callable[[Path], None], how: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    path = written(tmp_path / "x.parquet")
+    ref = yoga.from_parquet(path)
+    assert ref[3]["id"] == 3
+    change(path)
+    with pytest.raises(CorruptError, match=rf"x\.parquet.*{CHANGES[change]}|x\.parquet {CHANGES[change]}"):
+        how(ref)[39]
+
+
+def test_a_file_that_was_only_touched_is_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.parquet")
+    ref = yoga.from_parquet(path)
+    os.utime(path, (5, 5))
+    assert ref[39]["id"] == 39
+
+
+def test_an_object_in_a_store_that_changes_is_an_error(tmp_path: Path) -> None:
+    files, url = fsspec.filesystem("memory"), f"memory://{uuid.uuid4().hex}/x.parquet"
+    files.pipe_file(url, written(tmp_path / "x.parquet").read_bytes())
+    ref = yoga.from_parquet(url)
+    assert ref[0]["id"] == 0
+    files.pipe_file(url, written(tmp_path / "x.parquet", TABLE[:30]).read_bytes())
+    with pytest.raises(CorruptError, match="has changed since it was opened"):
+        ref[39]
+    files.rm_file(url)
+    with pytest.raises(CorruptError, match="is gone since it was opened"):
+        ref[39]
+
+
+def test_bytes_changed_at_random_are_errors_or_the_same_rows(tmp_path: Path) -> None:
+    path, rng = tmp_path / "x.parquet", np.random.default_rng(0)
+    data = written(path, use_dictionary=False, compression="none", write_page_checksum=False).read_bytes()
+    for _ in range(60):
+        damaged = bytearray(data)
+        for place in rng.integers(4, len(data) - 8, 3):
+            damaged[place] = int(rng.integers(256))
+        path.write_bytes(damaged)
+        message = ""
+        try:
+            list(yoga.from_parquet(path))
+        except (CorruptError, SchemaError) as error:
+            message = str(error)
+        assert not message or re.search(r"x\.parquet|UTF-8", message)
+
+
+def test_no_damaged_footer_ends_the_process(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.parquet", TABLE[:9].select(["id"]), store_schema=False)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+
+    def work() -> None:
+        places = range(len(data) - 8 - length, len(data) - 8)
+        for place, bit in itertools.product(places, (1, 2, 4)):
+            damaged = bytearray(data)
+            damaged[place] ^= bit
+            path.write_bytes(damaged)
+            with contextlib.suppress(YogaError, KeyError, ValueError):
+                yoga.from_parquet(tmp_path, filters=[("id", ">", 3)])
+
+    assert status_of_child(work) == 0
+
+
+@pytest.mark.parametrize("group", [1, 8, 40])
+def test_columns_lie_where_pyarrow_says(group: int, tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "x.parquet", row_group_size=group)
+    data, metadata = (tmp_path / "x.parquet").read_bytes(), pq.read_metadata(tmp_path / "x.parquet")
+    found = chunks_of(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+    for number in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(number).column(index)
+            assert found.start[number, index] == column.dictionary_page_offset or column.data_page_offset
+            assert found.stored[number, index] == column.total_compressed_size
+            assert found.unpacked[number, index] == column.total_uncompressed_size
+            assert found.nulls[number, index] == column.statistics.null_count

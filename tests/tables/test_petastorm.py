@@ -1,0 +1,291 @@
+"""Data sets as Petastorm writes them: its codecs, and its pickled schema, which can run nothing."""
+
+from __future__ import annotations
+
+import decimal
+import io
+import pickle
+import pickletools
+import sys
+from collections import OrderedDict, namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.rows.meaning import Codec
+from torchyoga.testing import check_dataref
+
+KEY = b"dataset-toolkit.unischema.v1"
+N = 10
+RNG = np.random.default_rng(0)
+MATRIX = RNG.random((N, 2, 3)).astype(np.float32)
+PACKED = RNG.integers(0, 9, (N, 4)).astype(np.uint16)
+POINTS = [RNG.random((i % 4, 3)) for i in range(N)]
+IMAGES = RNG.integers(0, 255, (N, 5, 4, 3)).astype(np.uint8)
+
+
+def module_of(name: str, *classes: str, of: type = object) -> ModuleType:
+    module = ModuleType(name)
+    for cls in classes:
+        setattr(module, cls, type(cls, (of,), {"__module__": name}))
+    return module
+
+
+@pytest.fixture
+def petastorm() -> Iterator[Any]:
+    """Classes that pickle under the names of Petastorm's, while the fixture lasts."""
+    codecs = module_of(
+        "petastorm.codecs",
+        "NdarrayCodec",
+        "CompressedNdarrayCodec",
+        "CompressedImageCodec",
+        "ScalarCodec",
+        "Other",
+    )
+    schemas = module_of("petastorm.unischema", "Unischema")
+    fields = namedtuple("UnischemaField", "name numpy_dtype shape codec nullable")
+    fields.__module__, schemas.UnischemaField = "petastorm.unischema", fields  # type: ignore[attr-defined]
+    spark = module_of("pyspark.sql.types", "LongType", "StringType")
+    names = {"petastorm": ModuleType("petastorm"), "petastorm.codecs": codecs, "petastorm.unischema": schemas}
+    names |= {name: ModuleType(name) for name in ("pyspark", "pyspark.sql")} | {"pyspark.sql.types": spark}
+    assert not names.keys() & sys.modules.keys()
+    sys.modules.update(names)
+    yield codecs, schemas, spark
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("petastorm", "pyspark")]:
+        del sys.modules[name]
+
+
+def with_state(cls: type, **state: object) -> Any:
+    made = object.__new__(cls)
+    made.__dict__.update(state)
+    return made
+
+
+def schema_of(petastorm: Any, *more: tuple[Any, ...]) -> bytes:
+    codecs, schemas, spark = petastorm
+    scalar = with_state(codecs.ScalarCodec, _spark_type=with_state(spark.LongType))
+    fields = [
+        ("id", np.int64, (), scalar, False),
+        ("small", np.uint8, (), scalar, False),
+        ("matrix", np.float32, (2, 3), with_state(codecs.NdarrayCodec), False),
+        ("packed", np.uint16, (4,), with_state(codecs.CompressedNdarrayCodec), True),
+        ("points", np.float64, (None, 3), with_state(codecs.NdarrayCodec), False),
+        (
+            "image",
+            np.uint8,
+            (5, 4, 3),
+            with_state(codecs.CompressedImageCodec, _image_codec=".png", _quality=80),
+            False,
+        ),
+        ("part", np.str_, (), None, False),
+        *more,
+    ]
+    found = OrderedDict((one[0], schemas.UnischemaField(*one)) for one in fields)
+    return pickle.dumps(with_state(schemas.Unischema, _name="Frames", _fields=found, **found), 2)
+
+
+def saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def packed(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, arr=array)
+    return file.getvalue()
+
+
+def png(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(array).save(file, "png")
+    return file.getvalue()
+
+
+def write(folder: Path, pickled: bytes, **columns: Any) -> Path:
+    table = pa.table(
+        {
+            "id": np.arange(N),
+            "small": np.arange(N, dtype=np.int16),
+            "matrix": [saved(one) for one in MATRIX],
+            "packed": [None if i == 3 else packed(one) for i, one in enumerate(PACKED)],
+            "points": [saved(one) for one in POINTS],
+            "image": [png(one) for one in IMAGES],
+            **columns,
+        }
+    )
+    for part in (0, 1):
+        (folder / f"part=p_{part}").mkdir(parents=True)
+        pq.write_table(
+            table[part * 5 : part * 5 + 5], folder / f"part=p_{part}" / "x.parquet", row_group_size=3
+        )
+    pq.write_metadata(table.schema.with_metadata({KEY: pickled}), folder / "_common_metadata")
+    return folder
+
+
+def test_arrays_scalars_and_images_come_as_the_schema_says(petastorm: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "frames", schema_of(petastorm))
+    forget()
+    ref = yoga.from_petastorm(folder, trust_pickle=True)
+    assert not {"petastorm", "pyspark"} & sys.modules.keys()
+    for i, row in enumerate(ref):
+        assert (row["id"], row["small"], row["part"]) == (i, i, f"p_{i // 5}")
+        assert row["small"].dtype == np.uint8
+        assert row["matrix"].tolist() == MATRIX[i].tolist()
+        assert row["packed"] is None if i == 3 else row["packed"].tolist() == PACKED[i].tolist()
+        assert row["points"].shape == POINTS[i].shape
+        assert row["points"].tolist() == POINTS[i].tolist()
+        assert row["image"] == png(IMAGES[i])
+    columns = {column.name: column for column in ref.schema.columns}
+    assert columns["image"].meaning.codec == Codec("png")
+    assert columns["matrix"].shape == (2, 3)
+    check_dataref(ref.columns(["matrix", "points", "small"]))
+    batch = next(iter(yoga.DataLoader(ref.columns(["id", "matrix"]), 4, shuffle="block", seed=0)))
+    assert batch["matrix"].shape == (4, 2, 3)
+    made = yoga.Storage(tmp_path / "storage").submit(ref, "frames", "1", progress=False)
+    assert made[3]["packed"] is None
+    assert made[4]["packed"].tolist() == PACKED[4].tolist()
+    some = yoga.from_petastorm(folder, ["matrix"], [("id", ">", 7)], trust_pickle=True)
+    assert [row["matrix"].tolist() for row in some] == MATRIX[8:].tolist()
+
+
+def test_the_pickle_is_read_only_if_one_says_so(petastorm: Any, tmp_path: Path) -> None:
+    folder = write(tmp_path / "frames", schema_of(petastorm))
+    with pytest.raises(ValueError, match="trust_pickle=True if you know who wrote it"):
+        yoga.from_petastorm(folder)
+    plain = yoga.from_parquet(folder)  # without it, arrays are bytes
+    assert plain[0]["matrix"] == saved(MATRIX[0])
+    with pytest.raises(NotFoundError, match="has no _common_metadata"):
+        yoga.from_petastorm(folder / "part=p_0", trust_pickle=True)
+    pq.write_metadata(pa.schema([("x", pa.int64())]), folder / "_common_metadata")
+    with pytest.raises(NotFoundError, match="has no schema of Petastorm's"):
+        yoga.from_petastorm(folder, trust_pickle=True)
+
+
+class Runs:
+    """Would write a file if it were unpickled as pickles are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.write_text, (self.path, "run")
+
+
+def hostile(path: Path) -> list[bytes]:
+    return [
+        pickle.dumps(Runs(path)),
+        b"cos\nsystem\n(S'touch " + str(path).encode() + b"'\ntR.",
+        b"cbuiltins\neval\n(S'1'\ntR.",
+        b"cnumpy\nload\n.",
+        b"cpetastorm.codecs\nNdarrayCodec\n.",
+        b"ccopy_reg\n_reconstructor\n(c__builtin__\nobject\nc__builtin__\nobject\nNtR.",
+        b"cpetastorm.unischema\nUnischema\n)\x81}(X\x07\x00\x00\x00_fieldsK\x01ub.",
+        b"cpetastorm.etl.dataset_metadata\nmaterialize_dataset\n.",
+        b"cpetastorm.codecs.os\nsystem\n.",
+        b"",
+        b"\x80\x04",
+        b"garbage",
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(hostile(Path()))))
+def test_a_hostile_pickle_runs_nothing(number: int, tmp_path: Path) -> None:
+    folder = write(tmp_path / "frames", hostile(tmp_path / "run")[number])
+    with pytest.raises(CorruptError, match="_common_metadata: "):
+        yoga.from_petastorm(folder, trust_pickle=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_pickles_of_python_2_and_of_sparks_namedtuples_are_read(petastorm: Any, tmp_path: Path) -> None:
+    codecs, schemas, _ = petastorm
+    found = pickle.dumps(
+        with_state(
+            schemas.Unischema, _fields=OrderedDict(id=schemas.UnischemaField("id", np.int64, (), None, False))
+        ),
+        0,
+    )
+    assert any(code.name == "GLOBAL" for code, _, _ in pickletools.genops(found))
+    restored = module_of("pyspark.serializers")
+    restored._restore = lambda *_: None  # type: ignore[attr-defined]
+    restored._restore.__module__, restored._restore.__qualname__ = "pyspark.serializers", "_restore"
+    sys.modules["pyspark.serializers"] = restored
+
+    class Hijacked:
+        def __reduce__(self) -> Any:
+            values = ("small", np.uint8, (), with_state(codecs.ScalarCodec), False)
+            return restored._restore, ("UnischemaField", ("name",), values)
+
+    hijacked = pickle.dumps(with_state(schemas.Unischema, _fields=OrderedDict(small=Hijacked())), 2)
+    forget()
+    for number, pickled in enumerate((found, hijacked)):
+        folder = write(tmp_path / str(number), pickled)
+        ref = yoga.from_petastorm(folder, ["id", "small"], trust_pickle=True)
+        assert ref[4]["small"].dtype == (np.int16, np.uint8)[number]
+
+
+def test_what_does_not_fit_the_schema_is_named(petastorm: Any, tmp_path: Path) -> None:
+    other = {"Other": ("matrix", np.float32, (2, 3), with_state(petastorm[0].Other), False)}
+    with pytest.raises(SchemaError, match="column 'matrix' has the codec 'Other'"):
+        yoga.from_petastorm(write(tmp_path / "a", schema_of(petastorm, *other.values())), trust_pickle=True)
+    text = ("texts", np.str_, (None,), with_state(petastorm[0].NdarrayCodec), False)
+    folder = write(tmp_path / "b", schema_of(petastorm, text), texts=[saved(np.array(["a"]))] * N)
+    with pytest.raises(SchemaError, match="column 'texts' holds arrays of text"):
+        yoga.from_petastorm(folder, trust_pickle=True)
+    assert len(yoga.from_petastorm(folder, ["id"], trust_pickle=True)) == N
+
+
+def wrong() -> dict[str, tuple[str, bytes, str]]:
+    whole = saved(MATRIX[0])
+    return {
+        "shape": ("matrix", saved(MATRIX[0][:1]), r"an array of float32 \(1, 3\)"),
+        "dtype": ("matrix", saved(MATRIX[0].astype(np.float64)), "an array of float64"),
+        "cut": ("matrix", whole[:-4], "an array of"),
+        "header": ("matrix", whole[:40], "not an array as numpy.save"),
+        "objects": ("matrix", whole.replace(b"'<f4'", b"'|O' "), "not an array as numpy.save"),
+        "text": ("matrix", b"hello", "not an array as numpy.save"),
+        "no zip": ("packed", b"hello", "not an array as numpy.savez_compressed"),
+        "bomb": ("packed", packed(np.zeros(10**7, np.uint16)), "more than its shape needs"),
+        "damaged zip": (
+            "packed",
+            packed(PACKED[0]).replace(b"\x93NUMPY", b"\x93NUMPX")[:-60],
+            "not an array",
+        ),
+        "points": ("points", saved(np.zeros((2, 4))), r"an array of float64 \(2, 4\)"),
+    }
+
+
+@pytest.mark.parametrize("name", wrong())
+def test_a_damaged_value_is_named_by_file_column_and_row(name: str, petastorm: Any, tmp_path: Path) -> None:
+    column, value, message = wrong()[name]
+    values = {"matrix": MATRIX, "packed": PACKED, "points": POINTS}[column]
+    good = [packed(one) if column == "packed" else saved(one) for one in values]
+    folder = write(tmp_path / "x", schema_of(petastorm), **{column: [*good[:1], value, *good[2:]]})
+    ref = yoga.from_petastorm(folder, trust_pickle=True)
+    with pytest.raises(
+        CorruptError, match=rf"x\.parquet, row group 0, column '{column}', row 1: .*{message}"
+    ):
+        ref[0]
+
+
+def test_decimals_keep_their_meaning(petastorm: Any, tmp_path: Path) -> None:
+    field = ("price", decimal.Decimal, (), with_state(petastorm[0].ScalarCodec), False)
+    prices = pa.array([decimal.Decimal("1.50")] * N, pa.decimal128(10, 2))
+    ref = yoga.from_petastorm(
+        write(tmp_path / "x", schema_of(petastorm, field), price=prices), trust_pickle=True
+    )
+    assert ref[2]["price"] == decimal.Decimal("1.50")

@@ -1,0 +1,341 @@
+"""Arrow tables and files as DataRefs, read where they lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import CorruptError, NotFoundError, SchemaError
+from ..mapped.items import Numbering
+from ..process.buffers import BufferPool
+from ..process.distinct import distinct
+from ..process.lazy import cached_property
+from ..reading.dataref import DataRef
+from ..rows.block import Block, Rows
+from ..rows.data import Data
+from ..rows.projection import Projection
+from ..rows.schema import Schema
+from ..rows.types import Json, Row
+from .arrow import ArrowPlan, Decimals, found_in, plan_of
+from .in_place import Part, part_of
+
+__all__ = ["ArrowRef", "Nulls", "Tabular", "from_arrow", "from_table", "table_of", "without_nulls"]
+
+Ints = npt.NDArray[np.int64]
+Nulls: TypeAlias = "Mapping[str, object] | Literal['mask', 'error'] | None"
+Tabular: TypeAlias = Any  # a table, record batches, or whatever gives an Arrow stream
+_SAMPLE = 64
+
+
+class ArrowRef(DataRef):
+    """Rows of Arrow chunks that stay where they are.
+
+    Args:
+        name: what this is, for messages.
+        plan: says what rows look like.
+        batches: the chunks.
+        remade: a function and its arguments that make this DataRef anew, for pickling.
+        info: what is known besides the rows.
+        fingerprint: a name for the content; one is made of a few rows by default.
+    """
+
+    is_thread_safe = True
+
+    def __init__(
+        self,
+        name: str,
+        plan: ArrowPlan,
+        batches: Sequence[pa.RecordBatch],
+        remade: tuple[Callable[..., DataRef], tuple[object, ...]],
+        info: Json | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        self._name = name
+        self._schema = plan.schema
+        self._batches = [batch for batch in batches if len(batch)]
+        self._starts = np.cumsum([0, *map(len, self._batches)], dtype=np.int64)
+        self._numbering = Numbering()
+        if self._batches:
+            self._numbering.append(self._starts[:-1], len(self))
+        self._remade = remade
+        self._info = info or {}
+        self._given = fingerprint
+        pool = BufferPool()
+        self._parts: list[tuple[Part, list[tuple[int, int]]]] = []
+        first = 0
+        for name, form in zip(plan.names, plan.form.fields, strict=True):
+            arrays = [batch.column(batch.schema.get_field_index(name)) for batch in self._batches]
+            numbers = range(first, first + len(form.columns))
+            # Of each part, which columns are wanted, and where they go.
+            self._parts.append((part_of(form, arrays, pool.empty), list(enumerate(numbers))))
+            first = numbers.stop
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        if not len(rows):
+            return []
+        chunks = self._numbering.blocks(rows)
+        places = rows - self._starts.take(chunks)
+        data: list[Data] = [Data(None)] * len(self._schema.columns)
+        for part, wanted in self._parts:
+            found = part.take(chunks, places, None)
+            for nth, number in wanted:
+                data[number] = found[nth]
+        return Rows(Block(self._schema, len(rows), tuple(data)))
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; other fields are not touched."""
+        ref = ArrowRef.__new__(ArrowRef)
+        ref.__dict__.update(self.__getstate__())
+        ref.__dict__.pop("fingerprint", None)
+        ref._schema = of.schema
+        target = {number: place for place, number in enumerate(of.columns)}
+        kept = [
+            (part, [(nth, target[number]) for nth, number in wanted if number in target])
+            for part, wanted in self._parts
+        ]
+        ref._parts = [(part, wanted) for part, wanted in kept if wanted]
+        ref._given = of.pinned(self._given)
+        ref._remade = _projected, (*self._remade, of)
+        return ref
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of an average row, as a few rows show."""
+        if not len(self):
+            return 0
+        rows = self.take(distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64)))
+        assert isinstance(rows, Rows)
+        return max(1, rows.block.nbytes // len(rows))
+
+    @property
+    def file_starts(self) -> Ints:
+        """Where each chunk begins."""
+        return self._starts
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self._schema
+
+    @property
+    def info(self) -> Json:
+        """What the source of the table says of it."""
+        return dict(self._info)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The name that the table came with, or one made of its schema, its length and 64 rows over it."""
+        found = hashlib.blake2b(f"{len(self)} {json.dumps(self._schema.to_json())}".encode(), digest_size=16)
+        if self._given is not None:
+            found.update(self._given.encode())
+        elif len(self):
+            some = distinct(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(np.int64))
+            rows = self.take(some)
+            assert isinstance(rows, Rows)
+            for piece in rows.block.checked():
+                found.update(piece.data)
+        return found.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<DataRef {self._name}: {len(self)} rows; {', '.join(map(str, self._schema.columns))}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._remade
+
+
+def _projected(remake: Callable[..., DataRef], arguments: tuple[object, ...], of: Projection) -> DataRef:
+    return remake(*arguments).projected(of)
+
+
+def from_arrow(
+    data: Tabular | str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    nulls: Nulls = None,
+    words: bool = False,
+    decimals: Decimals = "error",
+) -> DataRef:
+    """An Arrow table or file as a DataRef: nothing is cached, and what can be read in place is not copied.
+
+    Args:
+        data: a `pyarrow.Table`, record batches, anything that gives an Arrow stream, or the path of a file
+            of Arrow's IPC format (`.arrow`, `.feather`; a file or a stream). A file is mapped, and a DataRef
+            over it pickles by its path; one that is compressed is decompressed into memory.
+        columns: names of the columns to keep, all by default.
+        nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
+            `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
+        words: True gives the words of columns that are dictionaries; by default rows have their codes, and
+            the schema has the words.
+        decimals: decimals of more than 18 digits are an "error", "float" or "text".
+
+    Numbers, times, text, bytes, lists of numbers, arrays of a fixed shape, and structs of such are gathered
+    from where they lie; other columns are converted as they are read. Lists of numbers are arrays, maps are
+    lists of dicts with `key` and `value`. Each chunk is a file to a block shuffle.
+
+    Raises:
+        NotFoundError: there is no such file, or it has changed since it was pickled.
+        CorruptError: it is not a file of Arrow's, or is damaged.
+        SchemaError: a column cannot be kept; it is named, with a cast that works.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> ref = from_arrow(pa.table({"ids": [[1, 2], [3]], "label": [5, None]}), nulls={"label": -1})
+        >>> ref[1]["ids"], [int(row["label"]) for row in ref]
+        (array([3]), [5, -1])
+    """
+    options = (None if columns is None else tuple(columns), words, decimals)
+    if isinstance(data, (str, os.PathLike)):
+        ref, counts = _of_file(Path(data).expanduser().absolute(), *options)
+    else:
+        table = table_of(data)
+        ref, counts = _over(
+            "arrow", table.to_batches(), table.schema, (_of_table, (table, *options)), *options
+        )
+    return without_nulls(ref, nulls, counts)
+
+
+def from_table(table: pa.Table, nulls: Nulls, words: bool, decimals: Decimals) -> DataRef:
+    """The DataRef that `from_arrow` makes of a table in memory."""
+    options = (None, words, decimals)
+    ref, counts = _over("table", table.to_batches(), table.schema, (_of_table, (table, *options)), *options)
+    return without_nulls(ref, nulls, counts)
+
+
+def without_nulls(ref: DataRef, nulls: Nulls, counts: Mapping[str, int]) -> DataRef:
+    """A DataRef over a table, with what the caller wants in place of None.
+
+    Args:
+        ref: the DataRef; columns with nulls may be None.
+        nulls: see `from_arrow`.
+        counts: how many nulls there are at each place.
+
+    Raises:
+        SchemaError: there are nulls, and `nulls` is "error".
+        KeyError, ValueError: a fill is for a column that does not exist, or cannot hold it.
+    """
+    if nulls is None:
+        return ref
+    if nulls == "error":
+        if counts:
+            place, count = next(iter(counts.items()))
+            raise SchemaError(
+                f"column {place!r} has {count} nulls; pass nulls={{{place!r}: value}} to fill them, "
+                'nulls="mask" for a mask, or None for rows with None'
+            )
+        return ref
+    if nulls == "mask":
+        return ref.masked() if any("{items}" not in place for place in counts) else ref
+    if not isinstance(nulls, Mapping):
+        raise TypeError(f'nulls is None, "mask", "error" or a dict of values, found {nulls!r:.80}')
+    assert ref.schema is not None
+    names = {column.name.partition("{")[0] for column in ref.schema.columns}
+    unknown = [name for name in nulls if name.partition("{")[0] not in names]
+    if unknown:
+        raise KeyError(f"nulls names {unknown}, which are not columns; there are {sorted(names)[:20]}")
+    wanted = {name: value for name, value in nulls.items() if name in counts or f"{name}{{items}}" in counts}
+    return ref.filled(wanted) if wanted else ref
+
+
+def table_of(data: Tabular) -> pa.Table:
+    """Any tabular data as an Arrow table.
+
+    Raises:
+        TypeError: it is not a table.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    if isinstance(data, Iterable) and not isinstance(data, (dict, str, bytes)):
+        batches = list(data)
+        if batches and all(isinstance(batch, pa.RecordBatch) for batch in batches):
+            return pa.Table.from_batches(batches)
+    raise TypeError(
+        f"from_arrow takes a pyarrow.Table, record batches or the path of an Arrow file, found {data!r:.80}"
+    )
+
+
+def _of_table(table: pa.Table, columns: tuple[str, ...] | None, words: bool, decimals: Decimals) -> DataRef:
+    options = (columns, words, decimals)
+    return _over("arrow", table.to_batches(), table.schema, (_of_table, (table, *options)), *options)[0]
+
+
+def _over(
+    name: str,
+    batches: Sequence[pa.RecordBatch],
+    schema: pa.Schema,
+    remade: tuple[Callable[..., DataRef], tuple[object, ...]],
+    columns: tuple[str, ...] | None,
+    words: bool,
+    decimals: Decimals,
+) -> tuple[ArrowRef, dict[str, int]]:
+    """A DataRef over batches, and how many nulls there are at each place."""
+    if columns is not None:
+        unknown = [column for column in columns if column not in schema.names]
+        if unknown:
+            raise KeyError(f"there are no columns {unknown}; there are {schema.names[:20]}")
+        schema = pa.schema([schema.field(column) for column in columns])
+        batches = [batch.select(list(columns)) for batch in batches]
+    found = found_in(batches)
+    plan = plan_of(schema, found.nulls, None if words else found.words, decimals)
+    return ArrowRef(name, plan, batches, remade), found.nulls
+
+
+def _of_file(
+    path: Path,
+    columns: tuple[str, ...] | None,
+    words: bool,
+    decimals: Decimals,
+    identity: tuple[int, int] | None = None,
+) -> tuple[ArrowRef, dict[str, int]]:
+    try:
+        about = os.stat(path)
+        now = about.st_size, about.st_mtime_ns
+        if identity not in (None, now):
+            raise NotFoundError(f"{path} has changed since this DataRef was made; open it again")
+        schema, batches = _read(path)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {path}; pass the path of an Arrow file") from None
+    options = (columns, words, decimals)
+    return _over(str(path), batches, schema, (_of_same_file, (path, *options, now)), *options)
+
+
+def _of_same_file(*arguments: Any) -> DataRef:
+    return _of_file(*arguments)[0]
+
+
+def _read(path: Path) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """The schema and the batches of a file, which is mapped."""
+    source = pa.memory_map(str(path))
+    try:
+        try:
+            reader = pa.ipc.open_file(source)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        except pa.ArrowInvalid as error:
+            source.seek(0)
+            try:
+                reader = pa.ipc.open_stream(source)
+            except (pa.ArrowInvalid, OSError):
+                raise error from None
+            batches = list(reader)
+        for batch in batches:
+            batch.validate()
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptError(f"{path} cannot be read as an Arrow file, or is damaged: {error}") from error
+    return reader.schema, batches

@@ -1,0 +1,176 @@
+"""Arrow arrays -> NumPy arrays over the same memory, whatever their offsets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import CorruptError, SchemaError
+from ..rows.types import Array
+
+__all__ = [
+    "Values",
+    "base_of",
+    "bits_of",
+    "days_of",
+    "decimals_of",
+    "fixed_of",
+    "lists_of",
+    "runs_of",
+    "tensors_of",
+    "values_of",
+]
+
+Ints = npt.NDArray[np.int64]
+
+
+def values_of(array: pa.Array, dtype: str) -> Array:
+    """(N,) the values of an array whose values lie one after the other."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.empty(0, dtype)
+    return np.frombuffer(buffer, dtype, len(array), array.offset * np.dtype(dtype).itemsize)
+
+
+def bits_of(array: pa.Array) -> Array:
+    """(N,) the values of an array of bools."""
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.empty(0, np.bool_)
+    first, rest = divmod(array.offset, 8)
+    packed = np.frombuffer(buffer, np.uint8)[first : first + (rest + len(array) + 7) // 8]
+    return np.unpackbits(packed, bitorder="little", count=rest + len(array))[rest:].view(np.bool_)
+
+
+class Values:
+    """Reads values as one dtype and gives them as another.
+
+    Args:
+        dtype: in which they lie.
+        target: dtype of the result; the same by default.
+        times: what they are multiplied by.
+        over: what they are divided by.
+    """
+
+    def __init__(self, dtype: str, target: str = "", times: int = 1, over: int = 1) -> None:
+        self.arguments = dtype, target or dtype, times, over
+
+    def __call__(self, array: pa.Array) -> Array:
+        """(N,) the values."""
+        dtype, target, times, over = self.arguments
+        values = values_of(array, dtype)
+        if times != 1 or over != 1:
+            values = values.astype("<i8") * times // over
+        if values.dtype.itemsize < np.dtype(target).itemsize:
+            values = values.astype("<i8")
+        return values.view(target)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if values are given as they lie."""
+        dtype, target, times, over = self.arguments
+        return times == over == 1 and np.dtype(dtype).itemsize == np.dtype(target).itemsize
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Values) and self.arguments == other.arguments
+
+    def __hash__(self) -> int:
+        return hash(self.arguments)
+
+
+def base_of(array: pa.Array, nth: int, width: int) -> int:
+    """The address at which the array's first value begins in a buffer of `width` bytes a value."""
+    buffer = array.buffers()[nth]
+    return 0 if buffer is None else int(buffer.address) + array.offset * width
+
+
+def days_of(array: pa.Array) -> Array:
+    """(N,) dates, of an array of date32."""
+    return values_of(array, "<i4").astype("<M8[D]")
+
+
+def decimals_of(array: pa.Array) -> Array:
+    """(N,) decimals of at most 18 digits without their points.
+
+    Raises:
+        CorruptError: one has more.
+    """
+    words = array.type.bit_width // 64
+    if words < 1:
+        return values_of(array, "<i4").astype("<i8")
+    parts = values_of(array, f"V{8 * words}").view("<i8").reshape(len(array), words)
+    low = parts[:, 0]
+    beyond = (parts[:, 1:] != (low >> 63)[:, None]).any(axis=1)
+    if beyond.any() and (beyond & np.asarray(array.is_valid())).any():
+        raise CorruptError(f"a {array.type} has more digits than its type allows; write the column again")
+    return low
+
+
+def runs_of(array: pa.Array) -> tuple[Ints, Array]:
+    """(N + 1,) where each text begins, from 0 on, and the bytes of all texts."""
+    if pa.types.is_fixed_size_binary(array.type):
+        width = array.type.byte_width
+        values = _bytes(array.buffers()[1])[array.offset * width : (array.offset + len(array)) * width]
+        return np.arange(len(array) + 1) * width, values
+    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    offsets = _offsets(array.buffers()[1], array, "<i8" if is_large else "<i4")
+    start, stop = int(offsets[0]), int(offsets[-1])
+    return offsets - start if start else offsets, _bytes(array.buffers()[2])[start:stop]
+
+
+def lists_of(array: pa.Array) -> tuple[Ints, pa.Array]:
+    """(N + 1,) where each list begins, from 0 on, and the items of all lists."""
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        return np.arange(len(array) + 1) * size, _fixed_items(array)
+    is_large = pa.types.is_large_list(array.type)
+    offsets = _offsets(array.buffers()[1], array, "<i8" if is_large else "<i4")
+    start, stop = int(offsets[0]), int(offsets[-1])
+    return offsets - start if start else offsets, array.values.slice(start, stop - start)
+
+
+def _offsets(buffer: pa.Buffer | None, array: pa.Array, dtype: str) -> Ints:
+    if buffer is None or not len(array):
+        return np.zeros(1, np.int64)
+    size = np.dtype(dtype).itemsize
+    found = np.frombuffer(buffer, dtype, len(array) + 1, array.offset * size).astype(np.int64, copy=False)
+    if int(found[0]) < 0 or bool((found[1:] < found[:-1]).any()):
+        raise CorruptError(f"the offsets of a {array.type} do not ascend; write the column again")
+    return found
+
+
+def _bytes(buffer: pa.Buffer | None) -> Array:
+    return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+
+
+def _fixed_items(array: pa.Array) -> pa.Array:
+    size = array.type.list_size
+    return array.values.slice(array.offset * size, len(array) * size)
+
+
+def fixed_of(array: pa.Array) -> pa.Array:
+    """The innermost values of lists of a fixed size, those below nulls too."""
+    while pa.types.is_fixed_size_list(array.type):
+        array = _fixed_items(array)
+    return array
+
+
+def tensors_of(array: pa.Array, shape: tuple[int, ...], read: Callable[[pa.Array], Array]) -> Array:
+    """The values of N arrays of one shape, which lie as lists in lists.
+
+    Raises:
+        SchemaError: some have another shape.
+    """
+    found = len(array)
+    for extent in shape:
+        offsets, array = lists_of(array)
+        if bool((np.diff(offsets) != extent).any()):
+            raise SchemaError(f"an array of the shape {shape} was expected, and a list has another length")
+    if array.null_count:
+        raise SchemaError(f"an array of the shape {shape} holds {array.null_count} nulls; fill them")
+    assert len(array) == found * math.prod(shape)
+    return read(array)

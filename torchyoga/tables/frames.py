@@ -1,0 +1,85 @@
+"""Data frames of pandas and polars as DataRefs."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import SchemaError
+from ..reading.dataref import DataRef
+from .arrow import Decimals
+from .arrow_ref import Nulls, from_table
+
+__all__ = ["Frame", "from_pandas", "from_polars"]
+
+Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
+
+
+def from_pandas(
+    frame: Frame, *, nulls: Nulls = None, words: bool = False, decimals: Decimals = "error"
+) -> DataRef:
+    """A pandas DataFrame as a DataRef; a row is a dict of its columns.
+
+    Args:
+        frame: the DataFrame. An index that has a name is a column, too.
+        nulls: see `from_arrow`.
+        words: see `from_arrow`; a categorical column has codes and words.
+        decimals: see `from_arrow`.
+
+    NaN in a column of floats stays NaN; `None`, `NaT` and `pandas.NA` are nulls.
+
+    Raises:
+        SchemaError: a column holds objects that Arrow has no type for, such as values of several types.
+
+    Example:
+        >>> import pandas as pd
+        >>> ref = from_pandas(pd.DataFrame({"x": [0.5, 1.5], "name": ["a", "b"]}))
+        >>> ref[1]
+        {'x': np.float64(1.5), 'name': 'b'}
+    """
+    named = None if any(name is not None for name in frame.index.names) else False
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=named)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"the DataFrame cannot be kept: {error}; give the column one type, with astype or to_numpy"
+        ) from error
+    for name, dtype in zip(map(str, frame.columns), frame.dtypes, strict=True):
+        if isinstance(dtype, np.dtype) and dtype.kind == "f" and table.column(name).null_count:
+            values = frame.iloc[:, table.column_names.index(name)].to_numpy()
+            table = table.set_column(
+                table.column_names.index(name), name, pa.array(values, from_pandas=False)
+            )
+    return from_table(table.replace_schema_metadata(None), nulls, words, decimals)
+
+
+def from_polars(
+    frame: Frame, *, nulls: Nulls = None, words: bool = False, decimals: Decimals = "error"
+) -> DataRef:
+    """A polars DataFrame as a DataRef; a row is a dict of its columns.
+
+    Args:
+        frame: the DataFrame; a LazyFrame has to be collected first.
+        nulls: see `from_arrow`.
+        words: see `from_arrow`; columns of categories and enums have codes and words.
+        decimals: see `from_arrow`.
+
+    Raises:
+        SchemaError: a column cannot be kept.
+
+    Example:
+        >>> import polars as pl
+        >>> ref = from_polars(pl.DataFrame({"x": [0.5, 1.5], "tags": [["a"], []]}))
+        >>> ref[0]
+        {'x': np.float64(0.5), 'tags': ['a']}
+    """
+    if not hasattr(frame, "to_arrow"):
+        raise TypeError(
+            f"from_polars takes a DataFrame, found a {type(frame).__name__}; call collect() first"
+        )
+    import polars
+
+    table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+    return from_table(table, nulls, words, decimals)

@@ -1,0 +1,141 @@
+"""Datasets of Hugging Face as DataRefs, read from their own Arrow files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..reading.dataref import DataRef
+from ..rows.meaning import Codec, Meaning
+from ..rows.node import ITEMS, Path, path_name
+from ..rows.types import Row
+from .arrow import Decimals, found_in, plan_of
+from .arrow_ref import ArrowRef, Nulls, without_nulls
+
+__all__ = ["HuggingFace", "from_huggingface"]
+
+HuggingFace: TypeAlias = Any  # a datasets.Dataset
+Ints = npt.NDArray[np.int64]
+_ENCODED = {"Image": "image", "Audio": "audio", "Video": "video", "Pdf": "pdf"}
+
+
+def from_huggingface(
+    dataset: HuggingFace, *, nulls: Nulls = None, words: bool = False, decimals: Decimals = "error"
+) -> DataRef:
+    """A `datasets.Dataset` as a DataRef, read from the Arrow files that it has mapped.
+
+    Args:
+        dataset: the dataset. What `select`, `shuffle`, `filter` and the columns of its format leave is kept;
+            formats such as "torch" change nothing else, because batches are tensors anyway. A dataset with
+            a transform is read row by row through it.
+        nulls: see `from_arrow`.
+        words: see `from_arrow`.
+        decimals: see `from_arrow`.
+
+    A `ClassLabel` is a number, whose words are in the schema. `Image`, `Audio` and such are their bytes, as
+    they are encoded; those that are kept as paths are read from their files. `Array2D` and such are arrays.
+
+    Raises:
+        TypeError: it is a DatasetDict, or an IterableDataset.
+        SchemaError: a column cannot be kept.
+
+    Example:
+        >>> import datasets
+        >>> names = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"])})
+        >>> ref = from_huggingface(datasets.Dataset.from_dict({"label": [0, 1, 1]}, names).select([2, 0]))
+        >>> [int(row["label"]) for row in ref], ref.schema.columns[0].meaning.words
+        ([1, 0], ('cat', 'dog'))
+    """
+    if isinstance(dataset, Mapping):
+        raise TypeError(f"from_huggingface takes one dataset; pass one of the splits {sorted(dataset)}")
+    if not hasattr(dataset, "data"):
+        raise TypeError(
+            f"from_huggingface takes a datasets.Dataset, found a {type(dataset).__name__}; for a stream, "
+            "pass it to Storage.submit"
+        )
+    if dataset.format["type"] == "custom":
+        return TransformedRef(dataset)
+    ref, counts = _of_dataset(dataset, words, decimals)
+    return without_nulls(ref, nulls, counts)
+
+
+def _of_dataset(dataset: HuggingFace, words: bool, decimals: Decimals) -> tuple[DataRef, dict[str, int]]:
+    table = dataset.data.table.select(dataset.format["columns"])
+    meanings: dict[str, Meaning] = {}
+    for name in table.column_names:
+        meanings.update(_meanings((name,), dataset.features[name]))
+    encoded = [place for place, meaning in meanings.items() if meaning.codec]
+    batches = table.to_batches()
+    found = found_in(batches)
+    within = {f"{place}/{part}" for place in encoded for part in ("bytes", "path")}
+    nulls = {place: count for place, count in found.nulls.items() if place not in within}
+    plan = plan_of(table.schema, nulls, None if words else found.words, decimals, meanings)
+    labels = [meaning.words for meaning in meanings.values() if meaning.words]
+    info = {"features": dataset.features.to_dict()}
+    if len(labels) == 1:
+        info["classes"] = list(labels[0])
+    ref: DataRef = ArrowRef("huggingface", plan, batches, (_remade, (_plain(dataset), words, decimals)), info)
+    rows = dataset._indices
+    if rows is not None:
+        ref = ref.select(rows.column(0).to_numpy().astype(np.int64))
+    return ref, nulls
+
+
+def _plain(dataset: HuggingFace) -> HuggingFace:
+    """The dataset without its row numbers, which the view of it has."""
+    if dataset._indices is None:
+        return dataset
+    import datasets
+
+    return datasets.Dataset(dataset.data, info=dataset.info, split=dataset.split).with_format(
+        columns=dataset.format["columns"]
+    )
+
+
+def _remade(dataset: HuggingFace, words: bool, decimals: Decimals) -> DataRef:
+    return _of_dataset(dataset, words, decimals)[0]
+
+
+def _meanings(path: Path, feature: object) -> Iterator[tuple[str, Meaning]]:
+    """What the values of a feature stand for, for each place in it where Arrow does not say it."""
+    kind = type(feature).__name__
+    if kind == "ClassLabel":
+        yield path_name(path), Meaning(words=tuple(feature.names))  # type: ignore[attr-defined]
+    elif kind in _ENCODED:
+        yield path_name(path), Meaning(codec=Codec(_ENCODED[kind]))
+    elif isinstance(feature, dict):
+        for name, inner in feature.items():
+            yield from _meanings((*path, name), inner)
+    elif isinstance(feature, list):
+        yield from _meanings((*path, ITEMS), feature[0])
+    elif kind == "Sequence" and isinstance(feature.feature, dict):  # type: ignore[attr-defined]
+        for name, inner in feature.feature.items():  # type: ignore[attr-defined]
+            yield from _meanings((*path, name, ITEMS), inner)
+    elif hasattr(feature, "feature"):
+        yield from _meanings((*path, ITEMS), feature.feature)
+
+
+class TransformedRef(DataRef):
+    """The rows of a dataset after its own transform, each made when it is read.
+
+    Args:
+        dataset: the dataset.
+    """
+
+    def __init__(self, dataset: HuggingFace) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, one by one."""
+        return [self._dataset[row] for row in rows.tolist()]
+
+    @property
+    def is_random(self) -> bool:
+        """True, because a transform may be."""
+        return True

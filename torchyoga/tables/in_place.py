@@ -1,0 +1,348 @@
+"""Columns of Arrow chunks, gathered from where they lie.
+
+Note 93. The buffers of all chunks are one range of addresses.
+So rows of any chunks are copied by one gather a column, as from the files of a version; only values that
+Arrow lays out in another way are converted, those of the rows that are wanted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import CorruptError
+from ..mapped.gather import Memory, address_of
+from ..mapped.items import Runs
+from ..rows.data import Data
+from ..rows.types import Array
+from .buffers import Values, base_of
+from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
+
+__all__ = ["Part", "part_of"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Empty = Callable[[int], Array]
+
+
+class Part(ABC):
+    """A field of a table: some of the columns of its rows."""
+
+    @abstractmethod
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """These rows of each of the columns.
+
+        Args:
+            chunks: (B,) the chunk of each row.
+            places: (B,) which row of the chunk it is.
+            present: (B,) False for rows that are to be 0 or empty; None if there are none.
+        """
+
+
+def part_of(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part:
+    """A field that is gathered in place where it can be, and converted where not.
+
+    Args:
+        form: of the field.
+        arrays: its chunks.
+        empty: makes memory for copies.
+    """
+    return _in_place(form, arrays, empty) or _Converted(form, arrays)
+
+
+def _in_place(form: Form, arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+    """A field that is gathered in place; None if that cannot be done."""
+    if not isinstance(form, Held) or not form.is_free or not arrays:
+        return None
+    arrays = [form.prepare(array) for array in arrays]
+    child = form.child
+    found: Part | None = None
+    has_nulls = any(array.null_count for array in arrays)
+    if has_nulls and not form.is_nullable:
+        return None
+    if isinstance(child, Structs):
+        parts = [
+            part_of(field, [array.field(i) for array in arrays], empty)
+            for i, field in enumerate(child.fields)
+        ]
+        found = _Struct(parts)
+    elif isinstance(child, Texts):
+        found = _texts(arrays, empty)
+    elif isinstance(child, Encoded):
+        held = [array.field("bytes") for array in arrays]
+        found = None if any(array.null_count for array in held) else _texts(held, empty)
+    elif isinstance(child, Numbers):
+        found = _numbers(child, arrays, empty)
+    elif isinstance(child, Lists) and child.is_array:
+        found = _lists(child, arrays, empty)
+    if found is None:
+        return None
+    return _Nullable(found, _Bits(arrays, 0, empty)) if form.is_nullable else found
+
+
+def _memory(arrays: Sequence[pa.Array], nth: int) -> Memory | None:
+    """The memory of one buffer of each array; None if there is nothing in any."""
+    buffers = [array.buffers()[nth] for array in arrays]
+    found = [np.frombuffer(buffer, np.uint8) for buffer in buffers if buffer is not None and buffer.size]
+    return Memory(found) if found else None
+
+
+class _Struct(Part):
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """Those of all fields."""
+        return [data for part in self._parts for data in part.take(chunks, places, present)]
+
+
+class _Nullable(Part):
+    def __init__(self, child: Part, valid: _Bits) -> None:
+        self._child = child
+        self._valid = valid
+
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """The child's, and where there is a value."""
+        valid = self._valid.of(chunks, places)
+        if present is not None:
+            valid &= present
+        return [*self._child.take(chunks, places, None if valid.all() else valid), Data(valid)]
+
+
+class _Bits(Part):
+    """Bits of a buffer; True in chunks without it."""
+
+    def __init__(self, arrays: Sequence[pa.Array], nth: int, empty: Empty) -> None:
+        buffers = [array.buffers()[nth] for array in arrays]
+        self._bases = np.array([0 if buffer is None else buffer.address for buffer in buffers], np.int64)
+        self._offsets = np.array([array.offset for array in arrays], np.int64)
+        self._memory = _memory(arrays, nth)
+        self._empty = empty
+
+    def of(self, chunks: Ints, places: Ints) -> Bools:
+        """(B,) the bits."""
+        found = np.ones(len(chunks), np.bool_)
+        if self._memory is None:
+            return found
+        bases, bits = self._bases.take(chunks), self._offsets.take(chunks) + places
+        some = np.flatnonzero(bases)
+        if len(some):
+            held = self._memory.gather(bases[some] + (bits[some] >> 3), 1, self._empty)
+            found[some] = (held >> (bits[some] & 7).astype(np.uint8)) & 1
+        return found
+
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """The bits as a column of bools."""
+        found = self.of(chunks, places)
+        return [Data(found if present is None else found & present)]
+
+
+class _Fixed(Part):
+    """Runs of equally many bytes.
+
+    Args:
+        memory: holds them; None if rows have no bytes.
+        bases: (chunks,) where the first row of each chunk begins.
+        width: bytes of a row.
+        read: makes values of the bytes of all rows.
+    """
+
+    def __init__(
+        self,
+        memory: Memory | None,
+        bases: Ints,
+        width: int,
+        read: Callable[[Array, int], Array],
+        empty: Empty,
+    ) -> None:
+        self._memory, self._bases, self._width = memory, bases, width
+        self._read = read
+        self._empty = empty
+
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """The values of these rows."""
+        if self._memory is None or not len(chunks):
+            held = np.empty(0, np.uint8)
+        else:
+            addresses = self._bases.take(chunks) + places * self._width
+            held = self._memory.gather(addresses, self._width, self._empty)
+        values = self._read(held, len(chunks))
+        if present is not None:
+            values[~present] = np.zeros((), values.dtype)
+        return [Data(values)]
+
+
+def _numbers(form: Numbers, arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+    kind, shape = arrays[0].type, form.shape
+    dtype = np.dtype(form.dtype)
+    if not shape:
+        if pa.types.is_boolean(kind):
+            return _Bits(arrays, 1, empty)
+        width = kind.bit_width // 8
+        bases = np.array([base_of(array, 1, width) for array in arrays], np.int64)
+        if isinstance(form.read, Values) and form.read.is_plain:
+            return _Fixed(_memory(arrays, 1), bases, width, lambda held, count: held.view(dtype), empty)
+
+        def read(held: Array, count: int) -> Array:
+            values = form.read(pa.Array.from_buffers(kind, count, [None, pa.py_buffer(held)]))
+            return values if values.flags.writeable else values.copy()
+
+        return _Fixed(_memory(arrays, 1), bases, width, read, empty)
+    if any(array.null_count and not pa.types.is_fixed_size_list(array.type) for array in arrays):
+        return None
+    if not _shares(form.read, arrays):
+        return None
+    held = [np.ascontiguousarray(form.read(array)) for array in arrays]
+    bases = np.array([address_of(values) for values in held], np.int64)
+    spans = [values.reshape(-1).view(np.uint8) for values in held if values.size]
+    return _Fixed(
+        Memory(spans) if spans else None,
+        bases,
+        dtype.itemsize * math.prod(shape),
+        lambda found, count: found.view(dtype).reshape(count, *shape),
+        empty,
+    )
+
+
+def _shares(read: Callable[[pa.Array], Array], arrays: Sequence[pa.Array]) -> bool:
+    """True if values are read without a copy, as one row shows."""
+    for array in arrays:
+        if len(array):
+            address = address_of(read(array.slice(0, 1)))
+            held = [buffer for buffer in array.buffers() if buffer is not None]
+            return any(buffer.address <= address < buffer.address + buffer.size for buffer in held)
+    return False
+
+
+class _Ragged(Part):
+    """Runs of values that offsets cut.
+
+    Args:
+        arrays: the chunks, of texts or of lists.
+        values: (chunks,) where the values of each begin.
+        counts: (chunks,) how many there are.
+        memory: holds the values; None if there are none.
+        dtype: of a value.
+        empty: makes memory for copies.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[pa.Array],
+        values: Ints,
+        counts: Ints,
+        memory: Memory | None,
+        dtype: np.dtype[np.generic],
+        empty: Empty,
+    ) -> None:
+        kind = arrays[0].type
+        is_large = (
+            pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
+        )
+        self._offset = np.dtype("<i8" if is_large else "<i4")
+        size = self._offset.itemsize
+        self._offsets = np.array([base_of(array, 1, size) for array in arrays], np.int64)
+        self._held = _memory(arrays, 1)
+        self._values, self._counts, self._memory = values, counts, memory
+        self._dtype = dtype
+        self._empty = empty
+
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """The values of these rows, still where they lie."""
+        size = self._offset.itemsize
+        if self._held is None or not len(chunks):
+            return [Data(np.empty(0, self._dtype), np.zeros(len(chunks) + 1, np.int64))]
+        places = self._offsets.take(chunks) + places * size
+        ends = self._held.gather(places, 2 * size, self._empty).view(self._offset).reshape(-1, 2)
+        starts = ends[:, 0].astype(np.int64)
+        lengths = ends[:, 1] - starts
+        if (
+            int(starts.min()) < 0
+            or int(lengths.min()) < 0
+            or bool((starts + lengths > self._counts.take(chunks)).any())
+        ):
+            raise CorruptError("the offsets of an Arrow column lead outside of it; write the file again")
+        if present is not None:
+            lengths = lengths * present
+        offsets = np.append(0, np.cumsum(lengths))
+        if self._memory is None or not offsets[-1]:
+            return [Data(np.empty(0, self._dtype), offsets)]
+        addresses = self._values.take(chunks) + starts * self._dtype.itemsize
+        # An empty run may lie anywhere.
+        addresses[lengths == 0] = addresses[int(np.argmax(lengths))]
+        runs = Runs(self._memory, addresses, lengths * self._dtype.itemsize)
+        return [Data(None, offsets, runs=runs, dtype=self._dtype, empty=self._empty)]
+
+
+def _texts(arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+    kind = arrays[0].type
+    if pa.types.is_fixed_size_binary(kind):
+        return None
+    buffers = [array.buffers()[2] for array in arrays]
+    counts = np.array([0 if buffer is None else buffer.size for buffer in buffers], np.int64)
+    values = np.array([0 if buffer is None else buffer.address for buffer in buffers], np.int64)
+    return _Ragged(arrays, values, counts, _memory(arrays, 2), np.dtype(np.uint8), empty)
+
+
+def _lists(form: Lists, arrays: Sequence[pa.Array], empty: Empty) -> Part | None:
+    item = form.item
+    if (
+        not isinstance(item, Held)
+        or not isinstance(item.child, Numbers)
+        or item.child.shape
+        or not item.is_free
+    ):
+        return None
+    read = item.child.read
+    kind = arrays[0].type
+    if not isinstance(read, Values) or not read.is_plain or pa.types.is_fixed_size_list(kind):
+        return None
+    items = [item.prepare(array.values) for array in arrays]
+    if any(values.null_count for values in items):
+        return None
+    dtype = np.dtype(item.child.dtype)
+    values = np.array([base_of(array, 1, dtype.itemsize) for array in items], np.int64)
+    counts = np.array(list(map(len, items)), np.int64)
+    return _Ragged(arrays, values, counts, _memory(items, 1), dtype, empty)
+
+
+class _Converted(Part):
+    """A field that is converted as it is read."""
+
+    def __init__(self, form: Form, arrays: Sequence[pa.Array]) -> None:
+        self._form, self._arrays = form, arrays
+
+    def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
+        """These rows of the field, converted."""
+        if len(self._arrays) == 1:
+            return list(self._form.data(_taken(self._arrays[0], places), present, None))
+        order = np.argsort(chunks, kind="stable")
+        chunks, places = chunks[order], places[order]
+        cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(chunks)]
+        pieces = [
+            _taken(self._arrays[int(chunks[start])], places[start:stop])
+            for start, stop in itertools.pairwise(cuts)
+        ]
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        array = pieces[0] if len(pieces) == 1 else _joined(pieces)
+        return list(self._form.data(_taken(array, back), present, None))
+
+
+def _taken(array: pa.Array, places: Ints) -> pa.Array:
+    try:
+        return array.take(pa.array(places))
+    except pa.ArrowNotImplementedError:  # of views and of runs
+        return pa.concat_arrays([array.slice(place, 1) for place in places.tolist()])
+
+
+def _joined(pieces: Sequence[pa.Array]) -> pa.Array:
+    if isinstance(pieces[0].type, pa.DictionaryType):  # each may have a dictionary of its own
+        return pa.chunked_array(pieces).unify_dictionaries().combine_chunks()
+    return pa.concat_arrays(pieces)

@@ -1,0 +1,72 @@
+"""What Parquet's columns become: the columns of our blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from ...errors import CorruptError, SchemaError
+from ...rows.block import Block
+from ...rows.schema import Schema
+from ..arrow import ArrowPlan, Decimals, block_of, plan_of
+
+__all__ = ["Conversion", "Options"]
+
+
+class Conversion(Protocol):
+    """Turns tables of one Arrow schema into blocks of one of ours."""
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+
+    def block(self, table: pa.Table, where: str) -> Block:
+        """The rows of a table; `where` they lie, for messages.
+
+        Raises:
+            SchemaError: there are nulls, or words, where none are expected.
+            CorruptError: values contradict their type.
+        """
+
+
+@dataclass(frozen=True)
+class Options:
+    """How Arrow's columns are converted.
+
+    Attributes:
+        nulls: the places that may be null, and how many are, as far as is known.
+        words: what the codes of dictionaries stand for.
+        decimals: what becomes of decimals of more than 18 digits.
+        are_codes: True if dictionaries of words become codes, False if they become text.
+    """
+
+    nulls: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    decimals: Decimals = "error"
+    are_codes: bool = True
+
+    def conversion(self, fields: pa.Schema) -> Conversion:
+        """The conversion of these fields."""
+        return _Arrow(plan_of(fields, self.nulls, self.words, self.decimals))
+
+
+class _Arrow:
+    """A plan as a conversion."""
+
+    def __init__(self, plan: ArrowPlan) -> None:
+        self._plan = plan
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self._plan.schema
+
+    def block(self, table: pa.Table, where: str) -> Block:
+        """The rows of a table."""
+        try:
+            return block_of(table, self._plan)
+        except (SchemaError, CorruptError) as error:
+            raise type(error)(f"{where}: {error}") from error

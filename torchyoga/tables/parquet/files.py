@@ -1,0 +1,457 @@
+"""Parquet files -> their row groups, and one row group -> a block of its rows."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import multiprocessing
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...errors import CorruptError, SchemaError
+from ...process.lazy import cached_property
+from ...rows.block import Block
+from ...rows.node import leaf_paths, path_name
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ..arrow import found_in
+from .conversion import Conversion, Options
+from .footers import Footer, footers_of
+from .gathered import contiguous
+from .places import LocalFile, Located, Ranges
+
+__all__ = ["ParquetFiles", "opened"]
+
+Ints = npt.NDArray[np.int64]
+_UNSET = "__HIVE_DEFAULT_PARTITION__"
+_INDEX = re.compile(r"__index_level_\d+__")
+_WORTH_THREADS = 4 * 2**20  # bytes of a group
+_MOST_WORDS = 2**16  # of a column of codes; with more it becomes text
+_MOST_SHOWN = 20  # names in a message
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetFiles:
+    """The row groups of some files, in order, and how their rows are read.
+
+    Attributes:
+        footers: of the files.
+        file: (groups,) the file that each group is in.
+        number: (groups,) its number there.
+        sizes: (groups,) its rows, or those of them that are kept.
+        nbytes: (groups, fields) about how large each field is, decoded.
+        fields: what is read: the fields of the files, and those made of the names of folders.
+        keys: for each file, the values of the latter.
+        kept: for each group, a bit for each row, packed; None if all are kept.
+        options: for the conversion of Arrow's columns.
+    """
+
+    footers: tuple[Footer, ...]
+    file: Ints
+    number: Ints
+    sizes: Ints
+    nbytes: Ints
+    fields: pa.Schema
+    keys: tuple[Mapping[str, object], ...]
+    kept: tuple[bytes | None, ...]
+    options: Options
+
+    @cached_property
+    def conversion(self) -> Conversion:
+        """What turns Arrow's columns into ours."""
+        return self.options.conversion(self.fields)
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self.conversion.schema
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(groups + 1,) the row at which each group begins, and the number of rows."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A name for the content: the same for the same files elsewhere."""
+        found = hashlib.blake2b(json.dumps(self.schema.to_json()).encode(), digest_size=16)
+        for footer, keys in zip(self.footers, self.keys, strict=True):
+            found.update(f"{footer.digest} {footer.identity.nbytes} {json.dumps(keys)}\n".encode())
+        for file, number, kept in zip(self.file.tolist(), self.number.tolist(), self.kept, strict=True):
+            found.update(f"{file} {number} {kept is None}\n".encode() + (kept or b""))
+        return found.hexdigest()
+
+    # -- some columns
+
+    def projected(self, of: Projection) -> tuple[ParquetFiles, Projection]:
+        """These files with only the fields that a projection needs, and the projection of what they give."""
+        owners = self._owners()
+        wanted = sorted({owners[number] for number in of.columns})
+        before = [number for number, owner in enumerate(owners) if owner in set(wanted)]
+        files = replace(
+            self,
+            fields=pa.schema([self.fields.field(number) for number in wanted]),
+            nbytes=self.nbytes[:, wanted],
+        )
+        return files, Projection(of.schema, tuple(before.index(number) for number in of.columns))
+
+    def _owners(self) -> list[int]:
+        """For each column of the schema, the number of the field that it is made of."""
+        numbers: dict[str | int, int] = {name: number for number, name in enumerate(self.fields.names)}
+        return [numbers[path[0]] for path in leaf_paths(self.schema.tree)]
+
+    # -- rows
+
+    def block(self, group: int) -> Block:
+        """The rows of a group.
+
+        Raises:
+            CorruptError: the file has changed, is gone, or is damaged.
+            SchemaError: its values are not such as the schema says.
+            RemoteError: the file cannot be read.
+        """
+        return self._block(group, self.table(group))
+
+    def _block(self, group: int, table: pa.Table) -> Block:
+        return contiguous(self.conversion.block(table, self._where(group)))
+
+    def blocks(self, group: int, start: int, num_rows: int) -> Iterator[Block]:
+        """The rows of a group from `start` on, so many at a time; only some are in memory at once."""
+        kept = self._mask(group)
+        done = 0
+        with self._opened(group) as (file, names):
+            for batch in file.iter_batches(
+                num_rows, [int(self.number[group])], names, use_threads=self._threads(group)
+            ):
+                table = pa.Table.from_batches([batch])
+                if kept is not None:
+                    table, kept = table.filter(pa.array(kept[: len(table)])), kept[len(table) :]
+                skip = min(len(table), max(0, start - done))
+                done += len(table)
+                if skip < len(table):
+                    yield self._block(group, self._completed(group, table[skip:]))
+
+    def table(self, group: int) -> pa.Table:
+        """The rows of a group, as Arrow's table of `fields`."""
+        with self._opened(group) as (file, names):
+            table = file.read_row_group(int(self.number[group]), names, use_threads=self._threads(group))
+            if table.num_rows != file.metadata.row_group(int(self.number[group])).num_rows:
+                raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
+        kept = self._mask(group)
+        return self._completed(group, table if kept is None else table.filter(pa.array(kept)))
+
+    def _completed(self, group: int, table: pa.Table) -> pa.Table:
+        """A table as `fields` say: with columns from the names of folders."""
+        keys = self.keys[self.file[group]]
+        columns = []
+        for wanted in self.fields:
+            if wanted.name in keys:
+                column = pa.repeat(pa.scalar(keys[wanted.name], wanted.type), len(table))
+            else:
+                column = table.column(wanted.name)
+                if column.type != wanted.type:  # a column of nulls
+                    column = column.cast(wanted.type)
+            columns.append(column)
+        return pa.Table.from_arrays(columns, schema=self.fields)
+
+    def _mask(self, group: int) -> npt.NDArray[np.bool_] | None:
+        packed = self.kept[group]
+        if packed is None:
+            return None
+        count = self.footers[self.file[group]].metadata.row_group(int(self.number[group])).num_rows
+        return np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(bool)
+
+    def _opened(self, group: int) -> _Opened:
+        footer = self.footers[self.file[group]]
+        keys = self.keys[self.file[group]]
+        names = [name for name in self.fields.names if name not in keys]
+        return _Opened(footer, int(self.number[group]), names, self._where(group))
+
+    def _threads(self, group: int) -> bool:
+        """True if a group is worth several threads; never in child processes, of which there are several."""
+        return int(self.nbytes[group].sum()) >= _WORTH_THREADS and multiprocessing.parent_process() is None
+
+    def _where(self, group: int) -> str:
+        return f"{self.footers[self.file[group]].place.name}, row group {self.number[group]}"
+
+
+class _Opened:
+    """A file, opened to read some columns of one group; turns errors into ours."""
+
+    def __init__(self, footer: Footer, number: int, names: list[str], where: str) -> None:
+        self._footer, self._number, self._names, self._where = footer, number, names, where
+        self._file: pq.ParquetFile | None = None
+
+    def __enter__(self) -> tuple[pq.ParquetFile, list[str]]:
+        footer = self._footer
+        footer.check()
+        metadata, place = footer.metadata, footer.place
+        if isinstance(place, LocalFile):
+            source: object = place.path
+        else:
+            runs = _runs_of(footer, self._number, set(self._names))
+            source = Ranges(place, footer.identity.nbytes, runs)
+        try:
+            self._file = pq.ParquetFile(source, metadata=metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise self._told(error) from error
+        return self._file, self._names
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if error is None:
+            self._footer.check()  # it may have been written over while it was read
+        elif isinstance(error, (pa.ArrowException, OSError)) and not isinstance(error, _OURS):
+            self._footer.check()
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> Exception:
+        text = " ".join(str(error).split())[:300]
+        if "encrypt" in text or "decrypt" in text:
+            return SchemaError(
+                f"{self._where} is encrypted, which is not supported; write a copy that is not"
+            )
+        if isinstance(error, (pa.ArrowNotImplementedError, pa.ArrowCapacityError)):
+            return SchemaError(
+                f"{self._where}: pyarrow cannot read its columns {self._names!r:.200}: {text}; leave the "
+                "column out with columns=, or write smaller groups"
+            )
+        return CorruptError(f"{self._where} is damaged: {text}; write the file again")
+
+
+_OURS = (CorruptError, SchemaError)
+
+
+def _runs_of(footer: Footer, number: int, names: set[str]) -> list[tuple[int, int]]:
+    """Where the columns of a group lie in its file."""
+    chunks, owners = footer.chunks, _leaf_owners(footer.metadata)
+    starts, sizes = chunks.start[number].tolist(), chunks.stored[number].tolist()
+    return [
+        (start, start + size)
+        for owner, start, size in zip(owners, starts, sizes, strict=True)
+        if owner in names
+    ]
+
+
+def _leaf_owners(metadata: pq.FileMetaData) -> list[str]:
+    """For each of Parquet's columns, the field that it belongs to."""
+    return [found.name for found in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(found.type))]
+
+
+def _num_leaves(of: pa.DataType) -> int:
+    if isinstance(of, pa.BaseExtensionType):
+        of = of.storage_type
+    if pa.types.is_dictionary(of):
+        return 1
+    return sum(_num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
+
+
+# -- opening
+
+
+def opened(
+    located: Sequence[Located], columns: Sequence[str] | None, options: Options
+) -> tuple[ParquetFiles, pa.Schema]:
+    """Files as one table, and all of their fields, with those that are not wanted.
+
+    Args:
+        located: the files.
+        columns: the names of columns that are wanted, which may lie in others; None for all.
+        options: for the conversion.
+
+    Raises:
+        SchemaError: the files differ in a field.
+        KeyError: there is no such column.
+    """
+    footers = footers_of([one.place for one in located])
+    keys, made = _keys_of(located)
+    schemas = [_arrow_schema(footer) for footer in footers]
+    found = _common(schemas, footers, None if columns is None else {name.split("/")[0] for name in columns})
+    for name in made.names:
+        if name in schemas[0].names:
+            raise SchemaError(
+                f"{footers[0].place.name} has a column {name!r}, and its folder is called {name}=...; "
+                "rename one of them"
+            )
+    fields = pa.schema(_wanted([*found, *made], columns))
+    groups = [group for index, footer in enumerate(footers) for group in _groups_of(index, footer, fields)]
+    nulls = [_total([group.nulls[number] for group in groups]) for number in range(len(fields))]
+    for number, name in enumerate(fields.names):
+        if name in made.names:
+            nulls[number] = sum(one[name] is None for one in keys)
+    files = ParquetFiles(
+        footers=tuple(footers),
+        file=np.array([group.file for group in groups], np.int64),
+        number=np.array([group.number for group in groups], np.int64),
+        sizes=np.array([group.num_rows for group in groups], np.int64),
+        nbytes=np.array([group.nbytes for group in groups], np.int64).reshape(len(groups), len(fields)),
+        fields=fields,
+        keys=tuple(keys),
+        kept=(None,) * len(groups),
+        options=options,
+    )
+    return _looked_at(files, nulls), pa.schema([*found, *made])
+
+
+def _looked_at(files: ParquetFiles, counts: Sequence[int | None]) -> ParquetFiles:
+    """Files whose options say where there are nulls, and what the words of dictionaries are.
+
+    Footers count empty lists and nulls alike, so where a nested column may have nulls is seen in its first
+    group that has either. The words of a dictionary are in its column only.
+    """
+    nulls, words = dict(files.options.nulls), dict[str, dict[str, None]]()
+    for number, (one, count) in enumerate(zip(files.fields, counts, strict=True)):
+        if count != 0 and not _is_nested(one.type):
+            nulls[path_name((one.name,))] = 1 if count is None else count
+        has_words = files.options.are_codes and _has_words(one.type)
+        is_unknown = count != 0 and _is_nested(one.type)
+        some = replace(files, fields=pa.schema([one]), nbytes=files.nbytes[:, [number]])
+        for group in range(len(files.sizes) if has_words else min(is_unknown, len(files.sizes))):
+            found = found_in(some.table(group))
+            nulls = {**found.nulls, **nulls}
+            for place, listed in found.words.items() if has_words else ():
+                words.setdefault(place, {}).update(dict.fromkeys(listed))
+    few = {place: tuple(listed) for place, listed in words.items() if len(listed) <= _MOST_WORDS}
+    return replace(files, options=replace(files.options, nulls=nulls, words=few))
+
+
+def _is_nested(of: pa.DataType) -> bool:
+    if isinstance(of, pa.BaseExtensionType):
+        of = of.storage_type
+    return bool(pa.types.is_nested(of))
+
+
+def _has_words(of: pa.DataType) -> bool:
+    if pa.types.is_dictionary(of):
+        return bool(pa.types.is_string(of.value_type) or pa.types.is_large_string(of.value_type))
+    return any(_has_words(of.field(i).type) for i in range(of.num_fields))
+
+
+def _arrow_schema(footer: Footer) -> pa.Schema:
+    try:
+        found = footer.metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise SchemaError(f"{footer.place.name}: pyarrow cannot read its schema: {error}") from error
+    twice = sorted({name for name in found.names if found.names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"{footer.place.name} has several columns called {twice[0]!r}; rename them")
+    return found
+
+
+def _common(schemas: Sequence[pa.Schema], footers: Sequence[Footer], tops: set[str] | None) -> list[pa.Field]:
+    """The fields of all files, in the order of the first; SchemaError if they differ."""
+    first, at = schemas[0], footers[0].place.name
+    found = {one.name: one for one in first}
+    for schema, footer in zip(schemas[1:], footers[1:], strict=True):
+        if schema is first or schema.equals(first):
+            continue
+        name = footer.place.name
+        for one in [*first.names, *schema.names]:
+            if tops is not None and path_name((one,)) not in tops and one not in tops:
+                continue
+            if one not in first.names or one not in schema.names:
+                has, lacks = (at, name) if one in first.names else (name, at)
+                raise SchemaError(
+                    f"the files differ: {has} has a column {one!r}, {lacks} has none; name the columns that "
+                    "all have with columns=, or read the files apart"
+                )
+            old, new = found[one].type, schema.field(one).type
+            if pa.types.is_null(old) and not pa.types.is_null(new):
+                found[one] = schema.field(one)
+            elif not pa.types.is_null(new) and old != new:
+                raise SchemaError(
+                    f"the files differ: column {one!r} is {old} in {at} and {new} in {name}; write one of "
+                    "them again, leave the column out with columns=, or read the files apart"
+                )
+    return [found[name] for name in first.names]
+
+
+def _wanted(fields: Sequence[pa.Field], columns: Sequence[str] | None) -> list[pa.Field]:
+    """The fields that hold these columns."""
+    if columns is None:
+        return [one for one in fields if not _INDEX.fullmatch(one.name)]
+    known = {path_name((one.name,)): one for one in fields}
+    tops = set()
+    for name in columns:
+        top = name if name in known else name.split("/")[0]
+        if top not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+            others = [one for one in known if one not in near][: _MOST_SHOWN - len(near)]
+            raise KeyError(
+                f"there is no column {name!r}; there are {', '.join(map(repr, [*near, *others])) or 'none'}"
+            )
+        tops.add(top)
+    return [one for name, one in known.items() if name in tops]
+
+
+class _Group(NamedTuple):
+    """A row group as its footer describes it."""
+
+    file: int
+    number: int
+    num_rows: int
+    nbytes: list[int]  # of each field
+    nulls: list[int | None]  # in each field; None if that is not known
+
+
+def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]:
+    """The groups of a file that have rows."""
+    metadata, chunks = footer.metadata, footer.chunks
+    owners = np.array(_leaf_owners(metadata))
+    leaves = [np.flatnonzero(owners == name) for name in fields.names]
+    for number in range(metadata.num_row_groups):
+        num_rows = metadata.row_group(number).num_rows
+        if num_rows:
+            nbytes = [int(chunks.unpacked[number, some].sum()) for some in leaves]
+            pairs = zip(fields, leaves, strict=True)
+            yield _Group(
+                file,
+                number,
+                num_rows,
+                nbytes,
+                [_nulls_in(of, chunks.nulls[number, some]) for of, some in pairs],
+            )
+
+
+def _nulls_in(of: pa.Field, counts: Ints) -> int | None:
+    """Nulls of a field in a group; None if it is not known, as where empty lists are counted, too."""
+    if not of.nullable and not _is_nested(of.type):
+        return 0
+    if (counts < 0).any():
+        return None
+    total = int(counts.sum())
+    return total if not total or not _is_nested(of.type) else None
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+def _keys_of(located: Sequence[Located]) -> tuple[list[dict[str, object]], pa.Schema]:
+    """The values from the names of folders for each file, and their fields."""
+    texts = [one.keys for one in located]
+    for one, keys in zip(located, texts, strict=True):
+        if keys.keys() != texts[0].keys():
+            raise SchemaError(
+                f"the folders of {located[0].place.name} name the columns {list(texts[0])}, those of "
+                f"{one.place.name} {list(keys)}; read them apart"
+            )
+    keys_of: list[dict[str, object]] = [{} for _ in located]
+    fields = []
+    for name in texts[0] if texts else ():
+        values = [None if keys[name] == _UNSET else keys[name] for keys in texts]
+        known = [value for value in values if value is not None]
+        are_ints = bool(known) and all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", value) for value in known)
+        fields.append(pa.field(name, pa.int64() if are_ints else pa.string()))
+        for found, value in zip(keys_of, values, strict=True):
+            found[name] = int(value) if are_ints and value is not None else value
+    return keys_of, pa.schema(fields)

@@ -1,0 +1,84 @@
+"""Some rows of several blocks -> one block: values are copied once, by address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...mapped.gather import Memory, address_of
+from ...mapped.items import Runs
+from ...process.buffers import BufferPool
+from ...rows.block import Block
+from ...rows.column import Column
+from ...rows.data import Data
+
+__all__ = ["contiguous", "gathered"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def contiguous(block: Block) -> Block:
+    """A block whose values can be taken by address: each column in one run of memory."""
+    data = []
+    for column, held in zip(block.schema.columns, block.data, strict=True):
+        values = np.ascontiguousarray(held.values, column.storage)
+        if held.offsets is None:
+            data.append(Data(values))
+        else:
+            data.append(Data(values.reshape(-1), np.ascontiguousarray(held.offsets, "<i8"), held.shapes))
+    return Block(block.schema, block.num_rows, tuple(data))
+
+
+def gathered(blocks: Sequence[Block], which: Ints, rows: Ints, pool: BufferPool) -> Block:
+    """Rows of several blocks of the same schema.
+
+    Args:
+        blocks: at least one, as `contiguous` makes them.
+        which: (N,) the block of each row.
+        rows: (N,) its number there.
+        pool: memory for the copies. Ragged values are copied when they are wanted.
+    """
+    schema = blocks[0].schema
+    pieces = zip(schema.columns, zip(*(block.data for block in blocks), strict=True), strict=True)
+    data = tuple(
+        _ragged(column, held, which, rows, pool)
+        if column.is_ragged
+        else _fixed(column, held, which, rows, pool)
+        for column, held in pieces
+    )
+    return Block(schema, len(rows), data)
+
+
+def _fixed(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool: BufferPool) -> Data:
+    assert column.shape is not None
+    shape, nbytes = (len(rows), *column.shape), column.row_bytes
+    if not nbytes:
+        return Data(np.empty(shape, column.storage))
+    memory, origins = _memory_of(held)
+    found = memory.gather(origins[which] + rows * nbytes, nbytes, pool.empty)
+    return Data(found.view(column.storage).reshape(shape))
+
+
+def _ragged(column: Column, held: Sequence[Data], which: Ints, rows: Ints, pool: BufferPool) -> Data:
+    low, high = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    shapes = None if held[0].shapes is None else np.empty((len(rows), column.ndim), np.int64)
+    for number, data in enumerate(held):
+        places = np.flatnonzero(which == number)
+        own, offsets = rows[places], data.part("offsets")
+        low[places], high[places] = offsets[own], offsets[own + 1]
+        if shapes is not None:
+            shapes[places] = data.part("shapes")[own]
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(high - low, out=offsets[1:])
+    memory, origins = _memory_of(held)
+    size = column.storage.itemsize
+    runs = Runs(memory, origins[which] + low * size, (high - low) * size)
+    return Data(None, offsets, shapes, runs=runs, dtype=column.storage, empty=pool.empty)
+
+
+def _memory_of(held: Sequence[Data]) -> tuple[Memory, Ints]:
+    """The memory of values, and where those of each begin."""
+    arrays = [data.values.reshape(-1).view(np.uint8) for data in held]
+    return Memory(arrays), np.array([address_of(array) for array in arrays], np.int64)

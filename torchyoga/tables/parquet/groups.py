@@ -1,0 +1,284 @@
+"""Row groups, decoded as a whole when a row of one is wanted, and kept as blocks while there is room.
+
+Under a block shuffle a few groups are in use at once, and one after the other is replaced. The order says
+which comes next, and a thread decodes it while the rows of the others are used. It begins only once rows are
+taken in this process: where workers read, it would decode for nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from ...process.forks import renew_in_children
+from ...process.warned import warn_user
+from ...rows.block import Block
+from ...versions.location import Progress
+
+__all__ = ["Groups"]
+
+Ints = npt.NDArray[np.int64]
+_WINDOW = 8  # groups that a block shuffle mixes, by default
+_SPARE = 1  # a group that has ended in the middle of a batch; the one decoded ahead comes on top
+_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 2 * 2**30  # to keep, where the caller does not say
+_STEP = 256  # rows taken at once, to find out what an order costs
+_MOST_WASTED = 32  # rows decoded for each row that is used; with more, converting pays within an epoch
+
+
+class Groups:
+    """The decoded row groups of one table: those used last, up to a number of bytes.
+
+    May be called from several threads, and after a fork.
+
+    Args:
+        name: what they are of, for messages.
+        starts: (groups + 1,) the first row of each, and the number of rows.
+        nbytes: (groups,) about how large each is when it is decoded.
+        decode: makes one of them.
+        limit: bytes to keep; None for as many as a block shuffle needs.
+    """
+
+    def __init__(
+        self, name: str, starts: Ints, nbytes: Ints, decode: Callable[[int], Block], limit: int | None
+    ) -> None:
+        self._name = name
+        self._starts, self._sizes = starts, np.diff(starts)
+        self._nbytes = nbytes
+        self._decode = decode
+        self._given = limit
+        self._kept: OrderedDict[int, Block] = OrderedDict()  # the one used last comes last
+        self._kept_bytes = self._largest = 0
+        self._order: Iterator[Ints] = iter(())
+        self._progress: Progress = _over
+        self._coming = np.zeros(0, np.int64)  # groups of rows of the order that were not looked at yet
+        self._seen = 0  # rows of the order that were
+        self._num_taken = 0  # rows taken since the order began
+        self._has_warned = False
+        self.renew()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Makes locks and threads anew, in a forked child; what another thread was decoding is gone."""
+        self._lock = threading.Lock()
+        self._following = threading.Lock()  # held while the order is looked at
+        self._under_way: dict[int, Future[Block]] = {}  # and those decoded ahead that nobody has used yet
+        self._pool: ThreadPoolExecutor | None = None
+        self._looking: Future[None] | None = None
+        self._progress = _over
+
+    @property
+    def limit(self) -> int:
+        """Bytes to keep now."""
+        if self._given is not None:
+            return self._given
+        wanted = (_WINDOW + _SPARE) * max(self._largest, int(self._nbytes.max(initial=0)))
+        return min(max(wanted, _LEAST_BYTES), _MOST_BYTES)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept now."""
+        return self._kept_bytes
+
+    def turns(self, groups: Ints) -> Iterator[Ints]:
+        """These groups, some at a time: as many as may be in memory at once."""
+        ends = np.cumsum(self._nbytes[groups])
+        start = 0
+        while start < len(groups):
+            before = ends[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + self.limit, side="right")))
+            yield groups[start:stop]
+            start = stop
+
+    def taking(self, num_rows: int) -> None:
+        """Notes that so many rows are about to be taken, in the order that is followed if there is one."""
+        self._num_taken += num_rows
+
+    def get(self, group: int) -> Block:
+        """A decoded group.
+
+        Raises:
+            ValueError: it is larger than what may be kept.
+            CorruptError: its file has changed, or is damaged.
+        """
+        self._check_size(group)
+        with self._lock:
+            found = self._kept.get(group)
+            if found is not None:
+                self._kept.move_to_end(group)
+                return found
+            under_way = self._under_way.get(group)
+            if under_way is None:
+                mine = self._under_way[group] = Future()
+        if under_way is None:
+            self._make(group, mine)
+            found = mine.result()
+        else:
+            try:
+                found = under_way.result()
+            except Exception:
+                return self._again(group, under_way)
+        self._keep(group, found)
+        self._look_ahead()
+        return found
+
+    def _again(self, group: int, failed: Future[Block]) -> Block:
+        """A group of which decoding failed in another thread: that may have passed."""
+        with self._lock:
+            if self._under_way.get(group) is failed:
+                del self._under_way[group]
+        return self._decode(group)
+
+    def _make(self, group: int, future: Future[Block]) -> None:
+        try:
+            future.set_result(self._decode(group))
+        except BaseException as error:
+            future.set_exception(error)
+            with self._lock:
+                self._under_way.pop(group, None)
+            raise
+
+    def _keep(self, group: int, block: Block) -> None:
+        with self._lock:
+            self._under_way.pop(group, None)
+            if group in self._kept:
+                return
+            nbytes = block.nbytes
+            self._kept[group] = block
+            self._kept_bytes += nbytes
+            self._largest = max(self._largest, nbytes)
+            limit = self.limit
+            while self._kept_bytes > limit and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._kept_bytes -= dropped.nbytes
+
+    def _check_size(self, group: int) -> None:
+        limit = _MOST_BYTES if self._given is None else self._given
+        nbytes = int(self._nbytes[group])
+        if nbytes > limit:
+            raise ValueError(
+                f"{self._name}: row group {group} has about {_as_text(nbytes)} decoded, and cache_bytes is "
+                f"{_as_text(limit)}; raise cache_bytes, name fewer columns, write the file with smaller "
+                "groups (row_group_size=), or convert it: storage.submit reads it in pieces"
+            )
+
+    # -- reading ahead
+
+    is_cold = False
+    ahead_bytes = None
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        """Does nothing: `follow` says enough."""
+
+    def probe(self) -> None:
+        """Does nothing."""
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        """Decodes the next group ahead of an iteration, in place of the one before.
+
+        Warns, once, of an order for which groups are decoded again and again.
+        """
+        chunks = iter(order)
+        first = next(chunks, None)
+        if first is None:
+            return
+        if not self._has_warned:
+            self._check_order(first)
+        with self._following:
+            self._order, self._progress = chain([first], chunks), progress
+            self._coming, self._seen, self._num_taken = np.zeros(0, np.int64), 0, 0
+
+    def _check_order(self, rows: Ints) -> None:
+        """Warns if most of what is decoded is dropped before it is used, as these rows show."""
+        groups = self._groups_of(rows)
+        used: OrderedDict[int, int] = OrderedDict()  # rows of the groups that would be kept
+        limit, held, wasted = self.limit, 0, 0
+        for start in range(0, len(groups), _STEP):
+            some, counts = np.unique(groups[start : start + _STEP], return_counts=True)
+            for group, count in zip(some.tolist(), counts.tolist(), strict=True):
+                if group not in used:
+                    held += int(self._nbytes[group])
+                used[group] = used.pop(group, 0) + count
+                while held > limit and len(used) > 1:
+                    dropped, count = used.popitem(last=False)
+                    held -= int(self._nbytes[dropped])
+                    wasted += max(0, int(self._sizes[dropped]) - count)
+        if wasted > _MOST_WASTED * len(rows):
+            self._has_warned = True
+            size = int(self._nbytes.mean())
+            warn_user(
+                f"{self._name}: in this order about {wasted // len(rows)} rows are decoded for each one that "
+                f"is used, because its {len(self._sizes)} row groups have about {_as_text(size)} each, and "
+                f"cache_bytes={limit} keeps {limit // max(1, size)}. Convert once and shuffle that: "
+                "storage.submit(yoga.from_parquet(...), id, version); or use shuffle='block', with a "
+                "shuffle_window that fits"
+            )
+
+    def _groups_of(self, rows: Ints) -> Ints:
+        found: Ints = np.searchsorted(self._starts, rows, side="right") - 1
+        return found
+
+    def _look_ahead(self) -> None:
+        """Lets the thread decode the next group, unless one is waiting already."""
+        if self._progress is _over:
+            return
+        with self._lock:
+            is_busy = self._looking is not None and not self._looking.done()
+            if is_busy or self._under_way:
+                return
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="torchyoga-groups")
+            self._looking = self._pool.submit(self._decode_next)
+
+    def _decode_next(self) -> None:
+        group = self._next()
+        if group is None or int(self._nbytes[group]) > self.limit:
+            return
+        with self._lock:
+            if group in self._kept or group in self._under_way:
+                return
+            mine = self._under_way[group] = Future()
+        try:
+            mine.set_result(self._decode(group))
+        except BaseException as error:  # `get` tries again
+            mine.set_exception(error)
+
+    def _next(self) -> int | None:
+        """The next group in the order that is not here; None if none comes soon."""
+        most = int(self._sizes.max(initial=0)) + 4 * _STEP
+        with self._following:
+            while True:
+                delivered = self._progress()
+                if delivered is None:
+                    return None
+                now = max(delivered, self._num_taken)
+                past = now - (self._seen - len(self._coming))
+                self._coming = self._coming[max(0, past) :]
+                changes = np.flatnonzero(np.diff(self._coming, prepend=-1))
+                for place in changes.tolist():
+                    group = int(self._coming[place])
+                    if group not in self._kept and group not in self._under_way:
+                        self._coming = self._coming[place:]
+                        return group
+                self._coming = np.zeros(0, np.int64)
+                if self._seen > now + most:
+                    return None
+                rows = next(self._order, None)
+                if rows is None:
+                    return None
+                self._coming = self._groups_of(rows)
+                self._seen += len(rows)
+
+
+def _over() -> int | None:
+    """The progress where no order is followed."""
+    return None
+
+
+def _as_text(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.1f} MB"

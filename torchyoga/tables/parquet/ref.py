@@ -1,0 +1,266 @@
+"""Parquet files of any other program -> rows, where they lie.
+
+A row group is decoded as a whole, and counts as a file: a block shuffle needs a few of them at a time. A row
+alone costs as much as its group, so a full shuffle is for the cache: `storage.submit(from_parquet(...))`
+reads group by group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...process.buffers import BufferPool
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef
+from ...reading.readahead import ReadAhead
+from ...rows.block import Block, Rows, interleaved, joined
+from ...rows.data import Data
+from ...rows.node import VALID
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Row
+from ..arrow import Decimals
+from ..arrow_ref import Nulls, without_nulls
+from .conversion import Options
+from .files import ParquetFiles, opened
+from .gathered import gathered
+from .groups import Groups
+from .places import Paths, found_at
+from .row_filter import Filters, filtered
+
+__all__ = ["ParquetRef", "from_parquet", "ref_of"]
+
+Ints = npt.NDArray[np.int64]
+_LARGE_GROUP = 128 * 2**20  # bytes; a build reads groups from this size on in pieces
+
+
+class ParquetRef(DataRef):
+    """The rows of Parquet files. Pickles by their paths, and survives fork, spawn and threads.
+
+    Args:
+        files: the files, and what is read of them.
+        of: the columns of what is read that a row has.
+        cache_bytes: of decoded row groups to keep; None for as many as a block shuffle needs.
+    """
+
+    is_thread_safe = True
+
+    def __init__(self, files: ParquetFiles, of: Projection, cache_bytes: int | None = None) -> None:
+        self._files, self._of = files, of
+        self._cache_bytes = cache_bytes
+        self._pool = BufferPool()
+        sizes = files.nbytes.sum(axis=1)
+        fixed = sum(c.row_bytes for c in of.schema.columns if not c.is_ragged) * files.sizes
+        self._group_bytes = np.maximum(sizes, fixed)
+        self._groups = Groups(self._name, files.starts, self._group_bytes, self._decoded, cache_bytes)
+
+    @property
+    def _name(self) -> str:
+        names = [footer.place.name for footer in self._files.footers]
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+    def _decoded(self, group: int) -> Block:
+        return self._of.block(self._files.block(group))
+
+    def __len__(self) -> int:
+        return int(self._files.starts[-1])
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, as `Rows` over one gathered block."""
+        if not len(rows):
+            return []
+        starts = self._files.starts
+        group = np.searchsorted(starts, rows, side="right") - 1
+        wanted = distinct(group)
+        self._groups.taking(len(rows))
+        turns = list(self._groups.turns(wanted))
+        if len(turns) == 1:
+            return Rows(self._taken(wanted, group, rows - starts[group]))
+        pieces = []
+        for turn in turns:
+            places = np.flatnonzero(np.isin(group, turn))
+            found = self._taken(turn, group[places], rows[places] - starts[group[places]])
+            pieces.append((places, _copied(found)))
+        return Rows(interleaved(pieces, self._pool.empty))
+
+    def _taken(self, wanted: Ints, group: Ints, rows: Ints) -> Block:
+        blocks = [self._groups.get(number) for number in wanted.tolist()]
+        return gathered(blocks, np.searchsorted(wanted, group), rows, self._pool)
+
+    def blocks(self, start: int, nbytes: int) -> Iterator[Block]:
+        """All rows from `start` on, in order, in blocks of about so many bytes, each group decoded once.
+
+        What is read is not kept: this is for a single pass over everything.
+        """
+        starts, waiting, held = self._files.starts, list[Block](), 0
+        first = int(np.searchsorted(starts, start, side="right")) - 1
+        for group in range(first, len(starts) - 1):
+            for block in self._pieces(group, max(0, start - int(starts[group])), nbytes):
+                waiting.append(block)
+                held += block.nbytes
+                if held >= nbytes:
+                    yield from _cut(joined(waiting), nbytes)
+                    waiting, held = [], 0
+        if waiting:
+            yield joined(waiting)
+
+    def _pieces(self, group: int, start: int, nbytes: int) -> Iterator[Block]:
+        size, rows = int(self._group_bytes[group]), int(self._files.sizes[group])
+        if size < _LARGE_GROUP:
+            block = self._decoded(group)
+            yield block.slice(start, block.num_rows) if start else block
+            return
+        most = max(1, rows * nbytes // size)
+        yield from map(self._of.block, self._files.blocks(group, start, most))
+
+    @property
+    def file_starts(self) -> Ints:
+        """(groups + 1,) the row at which each row group begins, and the number of rows."""
+        return self._files.starts
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of an average row, as the footers say."""
+        return int(self._group_bytes.sum()) // max(1, len(self))
+
+    @cached_property
+    def readahead(self) -> ReadAhead:
+        """What decodes the next row group before its rows are taken."""
+        return ReadAhead(self.row_bytes, self._groups)
+
+    @property
+    def schema(self) -> Schema:
+        """What a row looks like."""
+        return self._of.schema
+
+    @property
+    def nulls(self) -> dict[str, int]:
+        """The places of its columns that may be null, and how many are, as far as is known."""
+        names = {column.name for column in self.schema.columns}
+        return {place: count for place, count in self._files.options.nulls.items() if place + VALID in names}
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the files' footers and the columns."""
+        return self._of.pinned(self._files.fingerprint)
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same rows with these columns; nothing of the others is read."""
+        files, part = self._files.projected(self._of.then(of))
+        return ParquetRef(files, part, self._cache_bytes)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(map(str, self.schema.columns))
+        groups = len(self._files.sizes)
+        return f"<DataRef {self._name}: {len(self)} rows in {groups} row groups; {columns}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ParquetRef, (self._files, self._of, self._cache_bytes)
+
+
+def _copied(block: Block) -> Block:
+    """A block that holds nothing but its own rows."""
+    data = tuple(Data(held.values, held.offsets, held.shapes) for held in block.data)
+    return Block(block.schema, block.num_rows, data)
+
+
+def _cut(block: Block, nbytes: int) -> Iterator[Block]:
+    """A block in pieces of about so many bytes."""
+    count = max(1, round(block.nbytes / max(1, nbytes)))
+    step = -(-block.num_rows // count)
+    for start in range(0, block.num_rows, step):
+        yield block.slice(start, min(start + step, block.num_rows)) if count > 1 else block
+
+
+def from_parquet(
+    paths: Paths,
+    columns: Sequence[str] | None = None,
+    filters: Filters | None = None,
+    nulls: Nulls = None,
+    words: bool = False,
+    decimals: Decimals = "error",
+    cache_bytes: int | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> DataRef:
+    """The rows of Parquet files as a DataRef: nothing is copied, and only footers are read now.
+
+    A row group is decoded as a whole when a row of it is wanted; the next one in the order is decoded ahead.
+    So `shuffle="block"` and reading in order are quick; `shuffle=True` decodes a group for nearly every row,
+    and warns: for it, convert once by `storage.submit(yoga.from_parquet(...), id, version)`, which goes group
+    by group, and continues if it was interrupted.
+
+    Args:
+        paths: a file, a folder of files, a pattern such as `"logs/*.parquet"` (with `**` across folders), or
+            several of these; paths of this machine, or URLs of fsspec such as s3://, gs://, hf://, https://.
+            Files come in the order of their names. Below a folder or a pattern, folders called `key=value`
+            are columns.
+        columns: the only ones to read, such as `["ids", "meta/size"]`; all by default, without those in which
+            pandas keeps an index that has no name.
+        filters: only rows for which it holds: an expression of `pyarrow.dataset`, or terms such as
+            `[("year", ">=", 2020), ("lang", "in", ["de", "fr"])]`, of which all hold, or a list of such
+            lists, of which one holds. Groups in which it cannot hold are skipped; of the others, the columns
+            that it names are read now.
+        nulls: by default columns with nulls give None. Values for some, as in `{"label": -1}`, are those of
+            `DataRef.filled`; "mask" adds the masks of `DataRef.masked`; "error" refuses nulls.
+        words: dictionaries of words, such as pandas' categories, are codes, and the schema has their words,
+            for which these columns are read now; True makes them text.
+        decimals: decimals of more than 18 digits are an "error", "float" or "text".
+        cache_bytes: of decoded groups that are kept in each process; by default what ten of them need, at
+            least 64 MiB and at most 2 GiB.
+        storage_options: for fsspec; never written anywhere.
+
+    Lists of numbers are arrays of varying length, or of one shape where the file says so. The DataRef pickles
+    by its paths. Nulls within lists are looked for in the first group only, as footers do not tell them from
+    empty lists; name such a place in `nulls`, as in `{"tags{items}": 0}`, if it turns up later.
+
+    Raises:
+        NotFoundError: a path names no file.
+        SchemaError: files differ in a column, one is encrypted, or a column holds what cannot be rows.
+        CorruptError: a file is not a Parquet file, or is empty, cut or damaged; when rows are read also if it
+            has changed since, or is gone.
+        KeyError: there is no such column.
+        ValueError: the condition does not fit the columns; when rows are read also if a group is larger than
+            `cache_bytes`.
+        RemoteError: a store cannot be reached.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet
+        >>> table = pa.table({"id": range(10), "x": [[0.5, i] for i in range(10)]})
+        >>> pa.parquet.write_table(table, tmp_path / "x.parquet", row_group_size=4)
+        >>> ref = yoga.from_parquet(tmp_path / "x.parquet")
+        >>> ref[7], ref.file_starts.tolist()
+        ({'id': np.int64(7), 'x': array([0.5, 7. ])}, [0, 4, 8, 10])
+        >>> [int(i) for i in yoga.from_parquet(tmp_path / "x.parquet", filters=[("id", ">", 7)])["id"]]
+        [8, 9]
+        >>> len(storage.submit(ref, "from-parquet", "1"))
+        10
+    """
+    named = dict.fromkeys(nulls, 0) if isinstance(nulls, Mapping) else {}
+    options = Options(named, decimals=decimals, are_codes=not words)
+    ref = ref_of(paths, columns, filters, cache_bytes, storage_options, options)
+    return without_nulls(ref, nulls, ref.nulls)
+
+
+def ref_of(
+    paths: Paths,
+    columns: Sequence[str] | None,
+    filters: Filters | None,
+    cache_bytes: int | None,
+    storage_options: Mapping[str, object] | None,
+    options: Options,
+) -> ParquetRef:
+    """A DataRef over Parquet files; see `from_parquet`."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns are named by a list, as in columns=[{columns!r}]")
+    files, all_fields = opened(found_at(paths, storage_options), columns, options)
+    if filters is not None:
+        files = filtered(files, filters, all_fields)
+    if columns is None:
+        of = Projection(files.schema, tuple(range(len(files.schema.columns))))
+    else:
+        of = Projection.of(files.schema, columns)
+    return ParquetRef(files, of, cache_bytes)

@@ -1,0 +1,75 @@
+"""Tables of other libraries -> DataRefs, without a call that names the library.
+
+The library is known by the modules in which the data's class was made, so it is loaded already.
+"""
+
+from __future__ import annotations
+
+from ..reading.dataref import DataRef
+
+__all__ = ["recognised"]
+
+_TABLES = {"Table", "RecordBatch", "RecordBatchReader"}
+
+
+def recognised(data: object) -> DataRef | None:
+    """A table, a data frame or a `datasets.Dataset` as a DataRef; None for anything else.
+
+    Also None for a dataset with a transform, which gives its rows itself.
+
+    Raises:
+        TypeError: it is not a table yet: a LazyFrame, or several datasets in a DatasetDict.
+        ImportError: pyarrow is not installed.
+
+    Example:
+        >>> import pandas as pd
+        >>> len(recognised(pd.DataFrame({"x": [1, 2]}))), recognised([1, 2])
+        (2, None)
+    """
+    if isinstance(data, DataRef):
+        return None
+    found = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(data).__mro__}
+    wanted = sorted(
+        (room, name)
+        for room, name in found
+        if (room, name) in _KNOWN or (room == "pyarrow" and name in _TABLES)
+    )
+    if not wanted:
+        return None
+    room, name = wanted[0]
+    if name == "LazyFrame":
+        raise TypeError("a LazyFrame has no rows yet; call collect() and pass the DataFrame")
+    if name == "DatasetDict":
+        raise TypeError(f"a DatasetDict holds several datasets; pass one of its splits: {sorted(data)}")  # type: ignore[call-overload]
+    try:
+        return _made(room, data)
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ImportError(
+            f"a {room} {name} is read with pyarrow, which is not installed; pip install 'torchyoga[arrow]'"
+        ) from error
+
+
+_KNOWN = {
+    ("pandas", "DataFrame"),
+    ("polars", "DataFrame"),
+    ("polars", "LazyFrame"),
+    ("datasets", "Dataset"),
+    ("datasets", "DatasetDict"),
+}
+
+
+def _made(room: str, data: object) -> DataRef | None:
+    if room == "pyarrow":
+        from .arrow_ref import from_arrow
+
+        return from_arrow(data)
+    if room == "datasets":
+        from .huggingface import TransformedRef, from_huggingface
+
+        made = from_huggingface(data)
+        return None if isinstance(made, TransformedRef) else made
+    from .frames import from_pandas, from_polars
+
+    return from_pandas(data) if room == "pandas" else from_polars(data)
