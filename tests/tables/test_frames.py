@@ -146,3 +146,12 @@ def test_what_arrow_lacks(values: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(errors.SchemaError, match=message):
         yoga.from_arrays({"x": values}).to_parquet(tmp_path / "x.parquet")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_finished_does_not_appear(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path / "cache").submit([{"x": "a"}, {"x": "\ud800"}], "odd", "1", progress=False)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x.parquet").write_bytes(b"kept")
+    with pytest.raises(errors.SchemaError, match="column 'x' holds text that is not UTF-8"):
+        ref.to_parquet(tmp_path / "out" / "x.parquet", group_bytes=1)
+    assert [path.read_bytes() for path in (tmp_path / "out").iterdir()] == [b"kept"]
