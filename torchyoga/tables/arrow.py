@@ -120,8 +120,9 @@ def block_of(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch], plan: A
         >>> import pyarrow as pa
         >>> table = pa.table({"ids": [[1, 2], [3]], "label": [5, None]})
         >>> plan = plan_of(table.schema, found_in(table).nulls)
-        >>> Rows(block_of(table, plan)).exact()
-        [{'ids': array([1, 2]), 'label': np.int64(5)}, {'ids': array([3]), 'label': None}]
+        >>> found = block_of(table, plan)
+        >>> [(column.name, data.values.tolist()) for column, data in zip(plan.schema.columns, found.data)]
+        [('ids', [1, 2, 3]), ('label', [5, 0]), ('label{valid}', [True, False])]
     """
     if isinstance(data, pa.Table):
         data = data.to_batches()

@@ -306,12 +306,12 @@ def _of_file(
 ) -> tuple[ArrowRef, dict[str, int]]:
     try:
         about = os.stat(path)
-        now = about.st_size, about.st_mtime_ns
-        if identity not in (None, now):
-            raise NotFoundError(f"{path} has changed since this DataRef was made; open it again")
         schema, batches = _read(path)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path}; pass the path of an Arrow file") from None
+    now = about.st_size, about.st_mtime_ns
+    if identity not in (None, now):
+        raise NotFoundError(f"{path} has changed since this DataRef was made; open it again")
     options = (columns, words, decimals)
     return _over(str(path), batches, schema, (_of_same_file, (path, *options, now)), *options)
 

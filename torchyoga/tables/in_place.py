@@ -320,8 +320,11 @@ class _Converted(Part):
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """These rows of the field, converted."""
+        return [_owned(data) for data in self._form.data(self._array(chunks, places), present, None)]
+
+    def _array(self, chunks: Ints, places: Ints) -> pa.Array:
         if len(self._arrays) == 1:
-            return list(self._form.data(_taken(self._arrays[0], places), present, None))
+            return _taken(self._arrays[0], places)
         order = np.argsort(chunks, kind="stable")
         chunks, places = chunks[order], places[order]
         cuts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), len(chunks)]
@@ -332,7 +335,14 @@ class _Converted(Part):
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         array = pieces[0] if len(pieces) == 1 else _joined(pieces)
-        return list(self._form.data(_taken(array, back), present, None))
+        return _taken(array, back)
+
+
+def _owned(data: Data) -> Data:
+    """The same in memory that may be written to, for tensors."""
+    offsets = data.offsets if data.offsets is None or data.offsets.flags.writeable else data.offsets.copy()
+    values = data.values if data.values.flags.writeable else data.values.copy()
+    return Data(values, offsets, data.shapes)
 
 
 def _taken(array: pa.Array, places: Ints) -> pa.Array:

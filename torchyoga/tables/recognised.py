@@ -9,7 +9,12 @@ from ..reading.dataref import DataRef
 
 __all__ = ["recognised"]
 
-_TABLES = {"Table", "RecordBatch", "RecordBatchReader"}
+_TABLES = {
+    "pyarrow": ("Table", "RecordBatch", "RecordBatchReader"),
+    "pandas": ("DataFrame",),
+    "polars": ("DataFrame", "LazyFrame"),
+    "datasets": ("Dataset", "DatasetDict"),
+}
 
 
 def recognised(data: object) -> DataRef | None:
@@ -28,12 +33,7 @@ def recognised(data: object) -> DataRef | None:
     """
     if isinstance(data, DataRef):
         return None
-    found = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(data).__mro__}
-    wanted = sorted(
-        (room, name)
-        for room, name in found
-        if (room, name) in _KNOWN or (room == "pyarrow" and name in _TABLES)
-    )
+    wanted = [known for cls in type(data).__mro__ if (known := _known(cls)) is not None]
     if not wanted:
         return None
     room, name = wanted[0]
@@ -51,13 +51,13 @@ def recognised(data: object) -> DataRef | None:
         ) from error
 
 
-_KNOWN = {
-    ("pandas", "DataFrame"),
-    ("polars", "DataFrame"),
-    ("polars", "LazyFrame"),
-    ("datasets", "Dataset"),
-    ("datasets", "DatasetDict"),
-}
+def _known(cls: type) -> tuple[str, str] | None:
+    """The library and the name of a class that is a table; None for any other class."""
+    room, name = cls.__module__.partition(".")[0], cls.__name__
+    # People have modules of their own that are called datasets.
+    if room == "datasets" and cls.__module__ not in ("datasets.arrow_dataset", "datasets.dataset_dict"):
+        return None
+    return (room, name) if name in _TABLES.get(room, ()) else None
 
 
 def _made(room: str, data: object) -> DataRef | None:

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import datetime as dt
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from children import status_of_child
+from types_of_arrow import SHAPES, VALUES, column, expected
+
+import torchyoga as yoga
+from torchyoga import errors
+from torchyoga.rows.block import Rows
+from torchyoga.tables.arrow import block_of, found_in, plan_of
+from torchyoga.testing import check_dataref
+
+
+def plain(value: Any, words: tuple[str, ...] | None = None) -> Any:
+    """A value of a row as Python's own, to be compared with Arrow's."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return [plain(inner) for inner in value] if value.ndim else plain(value[()])
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return value.item()
+    if isinstance(value, np.generic):
+        return words[int(value)] if words else value.item()
+    return value
+
+
+def naive(value: Any) -> Any:
+    """Times in UTC without their zone, as rows have them."""
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.timezone.utc).replace(tzinfo=None)
+    return value
+
+
+def rows_of(ref: yoga.DataRef, numbers: Any) -> list[Any]:
+    assert ref.schema is not None
+    words = ref.schema.columns[0].meaning.words
+    return [plain(row["c"], words) for row in ref[numbers]]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_rows_are_what_arrow_says(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
+    table = pa.table({"c": column(kind, shape)})
+    wanted = [naive(expected(value, kind)) for value in table.column("c").to_pylist()]
+    ref = yoga.from_arrow(table)
+    assert rows_of(ref, range(len(ref))) == wanted
+    order = np.random.default_rng(0).integers(0, len(ref), 20)
+    assert rows_of(ref, order) == [wanted[i] for i in order]
+    found = found_in(table)
+    block = block_of(table, plan_of(table.schema, found.nulls, found.words))
+    assert repr(Rows(block).exact()) == repr(list(ref))
+    assert repr(list(yoga.from_arrow(table.slice(1)))) == repr(list(ref)[1:]) or shape != "whole"
+    again = pickle.loads(pickle.dumps(ref))
+    assert repr(list(again)) == repr(list(ref))
+    assert again.fingerprint == ref.fingerprint
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_tables_come_back(kind: pa.DataType, shape: str, tmp_path: Path) -> None:
+    table = pa.table({"c": column(kind, shape)})
+    ref = yoga.from_arrow(table)
+    made = ref.to_arrow().column("c").to_pylist()
+    assert made == [expected(value, kind) for value in table.column("c").to_pylist()]
+    if not pa.types.is_list(kind) or not pa.types.is_fixed_size_list(kind.value_type):
+        assert repr(list(yoga.from_arrow(ref.to_arrow()))) == repr(list(ref))
+    ref.to_parquet(tmp_path / "t.parquet", group_bytes=1)
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(tmp_path / "t.parquet")
+    assert file.num_row_groups == len(ref)
+    assert file.read().column("c").to_pylist() == made
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 9, 1000)
+    return pa.table(
+        {
+            "x": np.arange(1000),
+            "ids": pa.array([rng.integers(0, 99, n) for n in lengths]),
+            "name": [f"row {i}" for i in range(1000)],
+            "tags": [["a", "b"][: i % 3] for i in range(1000)],
+            "label": [None if i % 10 == 0 else i % 7 for i in range(1000)],
+        }
+    )
+
+
+@pytest.fixture(params=["file", "stream", "compressed"])
+def path(request: pytest.FixtureRequest, table: pa.Table, tmp_path: Path) -> Path:
+    found = tmp_path / "t.arrow"
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if request.param == "compressed" else None)
+    make = pa.ipc.new_stream if request.param == "stream" else pa.ipc.new_file
+    with make(found, table.schema, options=options) as writer:
+        for batch in table.to_batches(max_chunksize=300):
+            writer.write_batch(batch)
+    return found
+
+
+def test_files_are_read_in_place_and_pickle_by_their_path(path: Path, table: pa.Table) -> None:
+    ref = yoga.from_arrow(path)
+    assert repr(list(ref)) == repr(list(yoga.from_arrow(table)))
+    assert ref.file_starts.tolist() == [0, 300, 600, 900, 1000]
+    sent = pickle.dumps(ref.columns(["ids", "x"]))
+    assert len(sent) < 2000
+    assert repr(pickle.loads(sent)[[999, 3]]) == repr(ref.columns(["ids", "x"])[[999, 3]])
+    os.utime(path, (1, 1))
+    with pytest.raises(errors.NotFoundError, match="has changed"):
+        pickle.loads(sent)
+
+
+def test_files_are_read_after_a_fork(path: Path) -> None:
+    ref = yoga.from_arrow(path)
+    wanted = repr(ref[[5, 999, 0]])
+
+    def work() -> None:
+        assert repr(ref[[5, 999, 0]]) == wanted
+
+    assert status_of_child(work) == 0
+
+
+def test_the_contract_of_datarefs(path: Path) -> None:
+    check_dataref(yoga.from_arrow(path))
+    check_dataref(yoga.from_arrow(path, nulls={"label": -1}).columns(["tags", "label"]))
+
+
+def test_batches_of_what_is_converted_may_be_written_to() -> None:
+    table = pa.table({"c": pa.array([[[1, 2]], [[3, 4]]], pa.list_(pa.list_(pa.int8(), 2)))})
+    ref = yoga.from_arrow(table)
+    first, second = (row["c"] for row in ref.take(np.arange(2)))
+    first += 1
+    second += 1
+    assert [row["c"].tolist() for row in ref] == [[[1, 2]], [[3, 4]]]
+
+
+def test_a_loader_resumes(path: Path) -> None:
+    def loader() -> yoga.DataLoader[Any]:
+        return yoga.DataLoader(yoga.from_arrow(path, ["x"]), 64, shuffle="block", seed=3, num_workers=0)
+
+    whole = [batch["x"].tolist() for batch in loader()]
+    assert sorted(sum(whole, [])) == list(range(1000))
+    first = loader()
+    batches = iter(first)
+    taken = [next(batches)["x"].tolist() for _ in range(5)]
+    second = loader()
+    second.load_state_dict(first.state_dict())
+    assert taken + [batch["x"].tolist() for batch in second] == whole
+
+
+def test_nulls_are_none_filled_masked_or_refused(table: pa.Table) -> None:
+    assert yoga.from_arrow(table)[10]["label"] is None
+    assert yoga.from_arrow(table, nulls={"label": -1, "x": -1})[10]["label"] == -1
+    masked = yoga.from_arrow(table, nulls="mask")[10]
+    assert (masked["label"], masked["label_is_valid"]) == (0, False)
+    with pytest.raises(errors.SchemaError, match="column 'label' has 100 nulls"):
+        yoga.from_arrow(table, nulls="error")
+    assert len(yoga.from_arrow(table, ["x"], nulls="error")) == 1000
+    with pytest.raises(KeyError, match="lable"):
+        yoga.from_arrow(table, nulls={"lable": -1})
+
+
+def test_nulls_where_none_were_found_are_refused() -> None:
+    table = pa.table({"a": [1, None], "b": [{"x": [1, None]}, {"x": []}]})
+    with pytest.raises(errors.SchemaError, match="column 'a' has 1 nulls among 2 values"):
+        block_of(table, plan_of(table.schema))
+    with pytest.raises(errors.SchemaError, match=r"column 'b/x\{items\}' has 1 nulls"):
+        block_of(table, plan_of(table.schema, ["a"]))
+
+
+def test_what_lies_below_a_null_is_empty() -> None:
+    inner = pa.array([[1, 2], [3], [4, 5, 6]])
+    hidden = pa.ListArray.from_arrays(inner.offsets, inner.values, mask=pa.array([False, True, False]))
+    text = pa.array(["ab", "cd", "e"])
+    struct = pa.StructArray.from_arrays([hidden, text], ["l", "t"], mask=pa.array([True, False, False]))
+    ref = yoga.from_arrow(pa.table({"c": struct}))
+    assert [plain(row["c"]) for row in ref] == [None, {"l": None, "t": "cd"}, {"l": [4, 5, 6], "t": "e"}]
+    block = ref.take(np.arange(3)).block  # type: ignore[attr-defined]
+    sizes = [np.diff(data.offsets).tolist() for data in block.data if data.offsets is not None]
+    assert sizes == [[0, 0, 3], [0, 2, 1]]
+    table = pa.table({"c": struct})
+    converted = block_of(table, plan_of(table.schema, found_in(table).nulls))
+    sizes = [np.diff(data.offsets).tolist() for data in converted.data if data.offsets is not None]
+    assert sizes == [[0, 0, 3], [0, 2, 1]]
+
+
+def test_words_are_codes_or_text() -> None:
+    one, other = pa.array(["b", "a", None]).dictionary_encode(), pa.array(["c", "a"]).dictionary_encode()
+    table = pa.table({"c": pa.chunked_array([one, other])})
+    ref = yoga.from_arrow(table)
+    assert ref.schema.columns[0].meaning.words == ("b", "a", "c")  # type: ignore[union-attr]
+    assert rows_of(ref, range(5)) == ["b", "a", None, "c", "a"]
+    assert [row["c"] for row in yoga.from_arrow(table, words=True)] == ["b", "a", None, "c", "a"]
+    plan = plan_of(table.schema, ["c"], {"c": ["a", "b"]})
+    with pytest.raises(errors.SchemaError, match="the word 'c' is not one of the 2"):
+        block_of(table, plan)
+
+
+def test_extension_types() -> None:
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
+    storage = pa.array([range(6), range(6, 12)], kind.storage_type)
+    ref = yoga.from_arrow(pa.table({"c": pa.ExtensionArray.from_storage(kind, storage)}))
+    assert ref[1]["c"].tolist() == [[6, 9], [7, 10], [8, 11]]
+    runs = pa.RunEndEncodedArray.from_arrays([2, 3], [5, None])
+    assert rows_of(yoga.from_arrow(pa.table({"c": runs})), [2, 0, 1]) == [None, 5, 5]
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16], pa.binary(16)))
+    assert yoga.from_arrow(pa.table({"c": uuids}))[0]["c"] == b"a" * 16
+
+
+def refused() -> Iterator[tuple[pa.Table, str]]:
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    yield pa.table({"u": union}), "column 'u' is of the type sparse_union.*cast it to a struct"
+    yield pa.table({"d": pa.array([1], pa.decimal128(30, 2))}), "column 'd'.*decimals=\"float\""
+    yield pa.table([[1], [2]], names=["a", "a"]), "two columns are called 'a'"
+    yield (
+        pa.table({"l": pa.array([[]], pa.list_(pa.struct([])))}),
+        r"column 'l\{items\}' holds lists of structs without",
+    )
+    yield pa.table({"i": pa.array([None], pa.month_day_nano_interval())}), "column 'i'.*duration"
+
+
+@pytest.mark.parametrize(("table", "message"), list(refused()))
+def test_what_is_refused(table: pa.Table, message: str) -> None:
+    with pytest.raises(errors.SchemaError, match=message):
+        yoga.from_arrow(table)
+
+
+def test_wide_decimals() -> None:
+    table = pa.table({"d": pa.array(["1.25", None]).cast(pa.decimal128(30, 2))})
+    assert [row["d"] for row in yoga.from_arrow(table, decimals="text")] == ["1.25", None]
+    assert yoga.from_arrow(table, decimals="float")[0]["d"] == 1.25
+
+
+def test_damaged_files(table: pa.Table, tmp_path: Path) -> None:
+    path = tmp_path / "t.arrow"
+    with pytest.raises(errors.NotFoundError, match="there is no file"):
+        yoga.from_arrow(path)
+    path.write_bytes(b"not an Arrow file")
+    with pytest.raises(errors.CorruptError, match="cannot be read as an Arrow file"):
+        yoga.from_arrow(path)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    whole = path.read_bytes()
+    for size in (len(whole) // 2, len(whole) - 4, 8):
+        path.write_bytes(whole[:size])
+        with pytest.raises(errors.CorruptError):
+            yoga.from_arrow(path)
+
+
+@pytest.mark.parametrize("offsets", [[0, 100, 2], [0, 5, 3], [0, 2, 1]])
+def test_offsets_that_lead_elsewhere(offsets: list[int]) -> None:
+    buffers = [None, pa.py_buffer(np.array(offsets, "<i4")), pa.py_buffer(b"abc")]
+    forged = pa.table({"c": pa.Array.from_buffers(pa.string(), 2, buffers)})
+    with pytest.raises(errors.CorruptError, match="offsets"):
+        list(yoga.from_arrow(forged))
+    with pytest.raises(errors.CorruptError, match="offsets"):
+        block_of(forged, plan_of(forged.schema))
+
+
+def test_tables_without_rows() -> None:
+    ref = yoga.from_arrow(pa.table({"a": pa.array([], pa.list_(pa.string())), "b": pa.array([], pa.int8())}))
+    assert len(ref) == 0
+    assert list(ref) == []
+    assert ref.to_arrow().column_names == ["a", "b"]
+    assert ref.to_arrow().schema.field("b").type == pa.int8()
