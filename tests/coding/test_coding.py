@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_image
 
 import torchyoga as yoga
@@ -115,15 +115,18 @@ def test_sixteen_bits_give_their_upper_eight(tmp_path: Path) -> None:
     assert np.array_equal(np.array(Image.open(io.BytesIO(ref[0]["depth"]))), depth)
 
 
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_images_are_turned_as_cameras_noted_it(turn: int, tmp_path: Path) -> None:
+def test_images_are_turned_as_cameras_noted_it(turn: int, format: str, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = turn
-    data = file_of(CHINA, exif=exif)
+    plain = Image.open(io.BytesIO(file_of(CHINA, format)))
+    options = {"tiffinfo": {0x0112: turn}} if format == "TIFF" else {"exif": exif}
+    data = file_of(CHINA, format, **options)
     ref = yoga.Storage(tmp_path).submit([{"image": data}], "a", "1")
-    from PIL import ImageOps
-
-    expected = np.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+    expected = pictures.turned(np.array(plain), turn)
+    if format != "TIFF":
+        assert np.array_equal(expected, np.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))))
     assert np.array_equal(ref.decoded({"image": yoga.image()})[0]["image"], expected)
     assert ref.decoded({"image": yoga.image(orient=False)})[0]["image"].shape == CHINA.shape
     small = ref.decoded({"image": yoga.image(size=(expected.shape[0], expected.shape[1]))})
@@ -154,6 +157,19 @@ def test_what_can_be_encoded(value: Any, tmp_path: Path) -> None:
             if name == "png" and value is not None and not isinstance(value, Image.Image):
                 shape = CHINA.shape[:2]
                 assert ref.decoded()[0].shape[:2] == shape
+
+
+@pytest.mark.parametrize("library", ["simplejpeg", "cv2", "imagecodecs", "PIL"])
+def test_a_cut_jpeg_is_an_error_whoever_decodes(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [found for found in libraries._KNOWN["jpeg"] if found[0] == library]
+    monkeypatch.setitem(libraries._KNOWN, "jpeg", tuple(known))
+    libraries._found.cache_clear()
+    try:
+        data = file_of(CHINA)[:-300]
+        with pytest.raises(CorruptError):
+            pictures.decode(data, pictures.header(data), False)
+    finally:
+        libraries._found.cache_clear()
 
 
 def test_a_short_side(tmp_path: Path) -> None:

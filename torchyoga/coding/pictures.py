@@ -25,6 +25,7 @@ _SIGNS = (
     (b"MM\x00*", "tiff"),
 )
 _ORIENTATION = 0x0112
+_ENDING = 1024  # bytes in which the end of a JPEG is marked; cameras write a little more behind it
 
 
 class Header(NamedTuple):
@@ -86,10 +87,19 @@ def _header(data: bytes | memoryview, format: str, turn: bool) -> Header:
         width, height = image.size
         is_plain = image.mode in ("L", "RGB")
         try:
+            if _turn_of(image) >= 5:
+                width, height = height, width
             found = image.getexif().get(_ORIENTATION, 1) if may_be_turned else 1
         except Exception as error:  # of any kind, as above
             raise CorruptError(f"its EXIF data cannot be read: {error}") from None
-    return Header(format, height, width, found if found in range(1, 9) else 1, is_plain)
+    found = found if found in range(1, 9) else 1
+    return Header(format, height, width, found, is_plain)
+
+
+def _turn_of(image: Any) -> int:
+    """How Pillow turns an image while it loads it, which it does with TIFF files; 1 if not at all."""
+    found = image.getexif().get(_ORIENTATION, 1) if image.format == "TIFF" else 1
+    return found if found in range(1, 9) else 1
 
 
 def _opened(data: bytes | memoryview) -> Any:
@@ -158,6 +168,8 @@ def _decode_jpeg(
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         return None if decoded is None else np.ascontiguousarray(decoded[:, :, ::-1])  # Pillow says why
+    if b"\xff\xd9" not in bytes(data[-_ENDING:]):  # of what is cut, it would decode the beginning
+        return None
     decoded = library("jpeg").jpeg8_decode(bytes(data), outcolorspace="rgb")
     return np.asarray(decoded)
 
@@ -176,6 +188,7 @@ def _decode_png(data: bytes | memoryview) -> Pixels | None:
 def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
     with _opened(data) as image:
         try:
+            turn = _turn_of(image)
             image.load()
             if image.mode in ("I;16", "I;16B", "I;16L"):  # of 16 bits the upper eight, as for colors
                 shades = (np.asarray(image) >> 8).astype(np.uint8)[:, :, None]
@@ -183,7 +196,8 @@ def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
             pixels = np.array(image.convert("L" if is_gray else "RGB"))
         except Exception as error:  # of any kind, as above
             raise CorruptError(f"it cannot be decoded: {error}") from None
-    return pixels[:, :, None] if is_gray else pixels
+    pixels = pixels[:, :, None] if is_gray else pixels
+    return turned(pixels, {6: 8, 8: 6}.get(turn, turn))  # back to how they are stored
 
 
 def turned(pixels: Pixels, turn: int) -> Pixels:
