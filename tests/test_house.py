@@ -137,7 +137,7 @@ def test_every_file_has_its_place() -> None:
 
 def test_folders_are_small_and_say_what_they_are() -> None:
     for folder in (PACKAGE, *(path for path in PACKAGE.rglob("*") if path.is_dir())):
-        entries = [path for path in folder.iterdir() if path.name != "__pycache__"]
+        entries = [path for path in folder.iterdir() if path.name not in ("__pycache__", "py.typed")]
         assert len(entries) < MOST_ENTRIES, folder
         if entries:
             assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder

@@ -143,7 +143,11 @@ def _by_column(
 
 def _offsets(name: str, given: Sequence[int]) -> Offsets:
     """Offsets that were checked, as a range if they are one; it ends where the next one would be."""
-    if not isinstance(given, range) and (isinstance(given, tuple) or np.ndim(given) != 1):
+    try:
+        is_list = isinstance(given, range) or np.ndim(given) == 1
+    except ValueError:  # of what is no array: lists in lists
+        is_list = False
+    if not is_list:
         raise TypeError(f"the offsets of {name!r} are a range or a list of ints; found {given!r:.100}")
     if isinstance(given, range) and given:  # before its length, which may not fit an int64
         ends = [as_int(f"an offset of {name!r}", end, -_FURTHEST, _FURTHEST) for end in (given[0], given[-1])]

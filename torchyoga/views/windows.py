@@ -35,7 +35,7 @@ __all__ = ["WindowsRef", "windows"]
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
 _FURTHEST = 2**62  # rows between two windows: more than there are rows
-_AT_ONCE = 2**20  # rows whose numbers are looked at
+_AT_ONCE, _MOST_LOOKED = 2**18, 2**22  # rows whose numbers are looked at: some milliseconds, however many
 
 
 def windows(
@@ -68,15 +68,15 @@ def windows(
 
 
 def _warn_of_gaps(ref: RowView, starts: Ints, group_by: str | None) -> None:
-    """Warns if rows of one group are neighbours here that are not in the DataRef below."""
+    """Warns if rows of one group are neighbours that are not so in the DataRef below; looks at some rows."""
     count = 0
-    for first in range(0, len(ref) - 1, _AT_ONCE):
+    for first in range(0, min(len(ref) - 1, _MOST_LOOKED), _AT_ONCE):
         rows = ref.rows_at(np.arange(first, min(first + _AT_ONCE, len(ref) - 1) + 1))
         after_gap = first + 1 + np.flatnonzero(np.diff(rows) != 1)
         count += int((starts[np.searchsorted(starts, after_gap)] != after_gap).sum())
     if count:
         warn_user(
-            f"windows: in {count} places rows follow each other"
+            f"windows: in {count} places {'or more ' * (len(ref) > _MOST_LOOKED)}rows follow each other"
             + (f" in a group of {group_by!r}" if group_by else "")
             + " that are not neighbours in what they were selected from, and windows hold both. If that is "
             "not meant, take windows first, then select, split or repeat them"
