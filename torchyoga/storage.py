@@ -21,7 +21,7 @@ from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
-from .coding.encoding import EncodedSource, check_codecs, encoded_schema
+from .coding.encoding import EncodedSource, check_codecs, encoded_schema, unencoded
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
@@ -294,8 +294,12 @@ class Storage:
         compression: str | None = None,
         to: str | None = None,
         progress: bool | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
     ) -> DataRef:
         """Writes a version in another format: the same rows, the same fingerprint.
+
+        With `codecs` the values of some columns are encoded otherwise, so the fingerprint is another one, and
+        a state of the old version does not fit.
 
         Args:
             id: which dataset.
@@ -305,9 +309,12 @@ class Storage:
             compression: a compression that the format has, or None.
             to: publish under this version instead and keep the old one.
             progress: show a progress bar; by default on a terminal.
+            codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
+                Image files that fit are kept as they are.
 
         Raises:
             NotFoundError: it is not published.
+            KeyError: it has no such column.
             ExistsError: `to` is published already.
             BusyError: others still build it after `timeout` seconds.
             LostError: others took the work over, as this process was silent; nothing was published.
@@ -318,6 +325,10 @@ class Storage:
             >>> after = storage.convert("x", "1.0", format="hdf5", compression="gzip")
             >>> after.fingerprint == before.fingerprint, after[3]["x"]
             (True, np.int64(3))
+            >>> texts = storage.submit([{"text": "line " * 50}] * 3, "lines", "1.0")
+            >>> small = storage.convert("lines", "1.0", codecs={"text": yoga.zstd()}, to="2.0")
+            >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
+            (True, True)
         """
         options = self._options(None, None, progress, format, compression)
         target = version if to is None else to
@@ -327,8 +338,10 @@ class Storage:
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
             whole = fetched(self._store, id, version)
-            _, source = dataset_and_source(whole)
             kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
+            _, source = dataset_and_source(whole if codecs is None else unencoded(whole, codecs))
+            if codecs is not None:
+                source = EncodedSource(source, check_codecs(codecs))
             return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
 
     def copy(

@@ -393,6 +393,27 @@ def test_a_dataref_and_arrays_are_encoded(tmp_path: Path, photos: yoga.DataRef) 
     assert np.array_equal(made().decoded()[0]["image"], CHINA)
 
 
+def test_convert_changes_codecs(tmp_path: Path, photos: yoga.DataRef) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [{"image": row["image"], "text": f"line {row['label']}" * 9, "n": row["label"]} for row in photos]
+    plain = storage.submit(rows, "a", "1", info={"by": "me"})
+    first = storage.convert("a", "1", codecs={"text": yoga.zstd(), "image": yoga.jpeg()}, to="2")
+    assert [row["image"] for row in first] == [row["image"] for row in rows]
+    assert [row["text"] for row in first.decoded({"text": yoga.text()})] == [row["text"] for row in rows]
+    assert first.info["by"] == "me"
+    assert first.fingerprint != plain.fingerprint
+    learned = storage.convert("a", "2", codecs={"text": yoga.zstd(dictionary=True)}, format="hdf5")
+    assert [row["text"] for row in learned.decoded({"text": yoga.text()})] == [row["text"] for row in rows]
+    small = storage.convert("a", "2", codecs={"image": yoga.jpeg(short_side=20), "text": None}, to="3")
+    assert small.decoded()[0]["image"].shape[0] == 20
+    assert [row["text"] for row in small] == [row["text"] for row in rows]
+    assert [row["n"] for row in small] == list(range(24))
+    with pytest.raises(KeyError, match="there is no column 'txet'"):
+        storage.convert("a", "2", codecs={"txet": None})
+    pixels = storage.convert("a", "1", codecs={"image": None}, to="4")  # there is nothing to undo
+    assert pixels[0]["image"] == rows[0]["image"]
+
+
 def test_other_columns_keep_what_they_stand_for(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "pets" / name).mkdir(parents=True)

@@ -10,6 +10,7 @@ from itertools import chain, islice
 
 from ..building.sources import RowSource, Source
 from ..errors import CorruptError, SchemaError
+from ..reading.dataref import DataRef
 from ..rows.block import Rows
 from ..rows.column import Column
 from ..rows.meaning import Codec, Meaning
@@ -17,18 +18,44 @@ from ..rows.node import Path, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Row
+from .decoders import decoder_of
 from .encoders import Encoder
 
-__all__ = ["EncodedSource", "check_codecs", "encoded_schema"]
+__all__ = ["EncodedSource", "check_codecs", "encoded_schema", "unencoded"]
 
 _BLOCK_BYTES = 2**22
 _AHEAD = 4  # rows that are encoded before they are asked for, for each thread
 _MOST_THREADS = 8
 
 
-def check_codecs(codecs: Mapping[str, Encoder]) -> dict[str, Encoder]:
-    """The codecs that a user passed; TypeError if they are none."""
-    found = dict(codecs)
+def unencoded(ref: DataRef, codecs: Mapping[str, Encoder | None]) -> DataRef:
+    """The rows of a DataRef with what other encoders cannot take decoded.
+
+    Args:
+        ref: has a schema, unless it has no rows.
+        codecs: what is to become of some columns; None for values as they were before they were encoded.
+
+    Raises:
+        KeyError: there is no such column.
+    """
+    if ref.schema is None:
+        return ref
+    columns = {column.name: column for column in ref.schema.columns}
+    decoders = {}
+    for name, encoder in codecs.items():
+        if name not in columns:
+            raise unknown_column(ref.schema, name)
+        codec = columns[name].meaning.codec
+        decoder = None if codec is None else decoder_of(codec)
+        # Files of images and of sound are taken as they are.
+        if decoder is not None and codec is not None and (encoder is None or codec.name == "zstd"):
+            decoders[name] = decoder
+    return ref.decoded(decoders) if decoders else ref
+
+
+def check_codecs(codecs: Mapping[str, Encoder | None]) -> dict[str, Encoder]:
+    """The codecs that a user passed, but for None; TypeError if they are none."""
+    found = {name: encoder for name, encoder in codecs.items() if encoder is not None}
     for name, encoder in found.items():
         if not isinstance(name, str) or not isinstance(encoder, Encoder):
             raise TypeError(
