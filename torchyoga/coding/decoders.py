@@ -21,7 +21,7 @@ from ..rows.meaning import Codec
 from ..views.draw import Draw
 from .boxes import middle, random_parts
 from .libraries import library, used_for
-from .pictures import MOST_PIXELS, Header, Pixels, decode, header, resized, turned
+from .pictures import MOST_PIXELS, Header, Pixels, decode, decode_exactly, header, resized, turned
 
 __all__ = ["Decoder", "audio", "decoder_of", "image", "text"]
 
@@ -401,8 +401,51 @@ def _samples(data: Bytes, dtype: str) -> npt.NDArray[Any]:
         raise CorruptError(f"it cannot be read as sound: {error}") from None
 
 
+@dataclass(frozen=True)
+class _Array(Decoder):
+    """Gives back arrays and tensors as they were: what `codec` notes of them."""
+
+    codec: Codec
+
+    @property
+    def libraries(self) -> list[str]:
+        """What decodes, and its version."""
+        return [used_for("jpeg" if self.codec.name == "jpeg" else "other images")]
+
+    def column(self, column: Column) -> Column:
+        """A column of arrays or tensors; rows may differ in shape."""
+        _check_is_bytes(column, "decoded")
+        form = dict(self.codec.parameters)
+        kind, dtype, ndim = str(form["kind"]), str(form["dtype"]), len(str(form["axes"]))
+        return Column(column.name, kind, dtype if kind == "tensor" else np.dtype(dtype).str, None, ndim)
+
+    def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
+        """The arrays of some rows."""
+        form, made = dict(self.codec.parameters), self.column(column)
+        axes, channels, dtype = str(form["axes"]), int(form["channels"]), str(form["dtype"])
+        found: list[npt.NDArray[Any]] = [np.empty(0, made.storage)] * len(values)
+
+        def one(i: int) -> None:
+            about = header(values[i], turn=False)
+            if self.codec.name == "jpeg":
+                pixels: npt.NDArray[Any] = decode(values[i], about, channels == 1)
+            else:
+                pixels = decode_exactly(values[i], channels, dtype)
+            if axes != "hwc":
+                pixels = pixels[:, :, 0] if axes == "hw" else pixels.transpose(2, 0, 1)
+            found[i] = np.ascontiguousarray(pixels).astype(made.storage, copy=False)
+
+        run.each(one, len(values))
+        return _ragged(found, made), set()
+
+
+_FORM = {"axes", "channels", "dtype", "kind"}
+
+
 def decoder_of(codec: Codec) -> Decoder | None:
     """What gives back what was encoded; None if there is no such codec here."""
+    if codec.name in ("jpeg", "png") and {name for name, _ in codec.parameters} >= _FORM:
+        return _Array(codec)
     if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "image"):
         return image()
     if codec.name == "zstd":

@@ -147,12 +147,28 @@ def _file_of(value: Row) -> bytes | None:
     return None
 
 
+def _form_of(value: Row) -> tuple[tuple[str, str | int], ...]:
+    """What is noted of an array or a tensor, so that it comes back as it was; nothing of other images."""
+    if not isinstance(value, (np.ndarray, torch.Tensor)) or value.ndim not in (2, 3):
+        return ()
+    axes = "hw" if value.ndim == 2 else "chw" if _is_chw(value) else "hwc"
+    channels = 1 if value.ndim == 2 else value.shape[0] if axes == "chw" else value.shape[2]
+    kind = "tensor" if isinstance(value, torch.Tensor) else "ndarray"
+    dtype = str(value.dtype).removeprefix("torch.")
+    return ("axes", axes), ("channels", int(channels)), ("dtype", dtype), ("kind", kind)
+
+
+def _is_chw(value: npt.NDArray[Any] | torch.Tensor) -> bool:
+    """True for a tensor with its channels in front, as torch has them."""
+    is_chw = value.ndim == 3 and value.shape[0] in (1, 3, 4) and value.shape[2] not in (1, 3, 4)
+    return isinstance(value, torch.Tensor) and is_chw
+
+
 def _pixels_of(value: Row, what: str) -> npt.NDArray[Any]:
     """(H, W) or (H, W, C) the pixels of an array, a tensor or an image of Pillow's."""
     if isinstance(value, torch.Tensor):
         found = value.detach().cpu().numpy()
-        if found.ndim == 3 and found.shape[0] in (1, 3, 4) and found.shape[2] not in (1, 3, 4):
-            found = found.transpose(1, 2, 0)
+        found = found.transpose(1, 2, 0) if _is_chw(value) else found
     elif isinstance(value, np.ndarray):
         found = value
     elif any(cls.__module__.partition(".")[0] == "PIL" for cls in type(value).__mro__):
@@ -180,7 +196,7 @@ class _Jpeg(Encoder):
     def codec(self, value: Row) -> Codec:
         """The quality is of those that were encoded here."""
         side = () if self.short_side is None else (("short_side", self.short_side),)
-        return Codec(self.name, (("quality", self.quality), *side))
+        return Codec(self.name, (("quality", self.quality), *side, *_form_of(value)))
 
     def encode(self, value: Row) -> bytes:
         """A JPEG file."""
@@ -219,6 +235,10 @@ class _Jpeg(Encoder):
 @dataclass(frozen=True)
 class _Png(Encoder):
     name: ClassVar[str] = "png"
+
+    def codec(self, value: Row) -> Codec:
+        """What gives back an array as it was."""
+        return Codec(self.name, _form_of(value))
 
     def encode(self, value: Row) -> bytes:
         """A PNG file."""

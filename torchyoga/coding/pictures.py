@@ -12,7 +12,17 @@ import numpy.typing as npt
 from ..errors import CorruptError
 from .libraries import library, used_for
 
-__all__ = ["MOST_PIXELS", "Header", "Pixels", "decode", "format_of", "header", "resized", "turned"]
+__all__ = [
+    "MOST_PIXELS",
+    "Header",
+    "Pixels",
+    "decode",
+    "decode_exactly",
+    "format_of",
+    "header",
+    "resized",
+    "turned",
+]
 
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3), or (H, W, 1) if grey
 MOST_PIXELS = 2**28
@@ -183,6 +193,31 @@ def _decode_png(data: bytes | memoryview) -> Pixels | None:
         return None
     is_color = decoded.dtype == np.uint8 and decoded.ndim == 3 and decoded.shape[2] == 3
     return decoded if is_color else None
+
+
+def decode_exactly(data: bytes | memoryview, channels: int, dtype: str) -> npt.NDArray[Any]:
+    """(H, W, C) the pixels of a PNG file as they were before they were encoded.
+
+    Args:
+        data: the file.
+        channels: 1, 3 or 4.
+        dtype: "uint8", "uint16" or "bool".
+
+    Raises:
+        CorruptError: it is cut or damaged, or has other pixels.
+    """
+    with _opened(data) as image:
+        try:
+            image.load()
+            is_wide = image.mode.startswith("I;16")
+            if is_wide is not (dtype == "uint16"):
+                raise ValueError(f"its pixels are {image.mode}, not {dtype}")
+            mode = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
+            pixels = np.array(image if is_wide else image.convert(mode))
+        except Exception as error:  # of any kind, as above
+            raise CorruptError(f"it cannot be decoded: {error}") from None
+    pixels = pixels > 127 if dtype == "bool" else pixels.astype(dtype)
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:

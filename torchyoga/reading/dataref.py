@@ -502,8 +502,8 @@ class DataRef(ABC, Generic[RowT]):
 
         Args:
             decoders: by name of a column of bytes, `yoga.image(...)`, `yoga.text()` or `yoga.audio()`. By
-                default all columns that were encoded by `codecs=` come back as they were: images in their
-                own size, as arrays (H, W, 3).
+                default all columns that were encoded by `codecs=` come back as they were: arrays and tensors
+                as such, files of images as arrays (H, W, 3).
             threads: how many decode; by default one for each core, and one in a loader's worker processes.
 
         Random parts and mirrors follow from (seed, epoch, row), as `draw` in `map_batches`.
