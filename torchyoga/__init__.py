@@ -11,8 +11,9 @@ from .adapters.pickled import from_lmdb
 from .adapters.webdataset import webdataset
 from .caching.kept import kept_where
 from .coding.decoded import decoded
-from .coding.decoders import audio, image, text
+from .coding.decoders import audio, text
 from .coding.encoders import flac, jpeg, png, zstd
+from .coding.images import image
 from .coding.libraries import codecs
 from .loading.device import to_device
 from .loading.loader import DataLoader

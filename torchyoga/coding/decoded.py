@@ -29,7 +29,8 @@ from ..rows.projection import Projection, unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..views.draw import Draw
-from .decoders import Decoder, RowError, Run, decoder_of
+from .decoder import Decoder, RowError, Run
+from .decoders import decoder_of
 
 __all__ = ["DecodedRef", "decoded"]
 

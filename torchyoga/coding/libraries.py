@@ -9,6 +9,8 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
+import torch
+
 from ..errors import SchemaError
 
 __all__ = ["Codecs", "codecs", "library", "used_for"]
@@ -21,6 +23,10 @@ _KNOWN = {
         ("imagecodecs", "imagecodecs"),
         ("PIL", "pillow"),
     ),
+    "jpeg on cuda": (
+        ("torchcodec.decoders", "torchcodec"),
+        ("nvidia.nvimgcodec", "nvidia-nvimgcodec-cu13"),
+    ),
     "png": (("imagecodecs", "imagecodecs"), ("cv2", "opencv-python-headless"), ("PIL", "pillow")),
     "other images": (("PIL", "pillow"),),
     "resizing": (("cv2", "opencv-python-headless"), ("PIL", "pillow")),
@@ -29,7 +35,8 @@ _KNOWN = {
 }
 _EXTRAS = {"sound": "audio", "zstd": "zstd"}
 _SAME = {
-    "opencv-python-headless": ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
+    "nvidia-nvimgcodec-cu13": ("nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu11"),
+    "opencv-python-headless": ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless"),
 }
 
 
@@ -47,9 +54,20 @@ class _Found(NamedTuple):
 def _found(purpose: str) -> tuple[_Found, ...]:
     found = []
     for module, package in _KNOWN[purpose]:
-        if importlib.util.find_spec(module) is not None:
+        if _loads(module) if purpose == "jpeg on cuda" else importlib.util.find_spec(module):
             found.append(_Found(module, _version(package)))
     return tuple(found)
+
+
+def _loads(module: str) -> bool:
+    """True if a module can be loaded: those that want CUDA are often there and cannot be."""
+    if not torch.cuda.is_available():
+        return False
+    try:
+        importlib.import_module(module)
+    except Exception:  # of any kind: a library that is missing, or of another version of torch
+        return False
+    return True
 
 
 def _version(package: str) -> str:
@@ -76,6 +94,11 @@ def library(purpose: str, names: Sequence[str] = ()) -> Any:
     for found in _found(purpose):
         if not names or found.module in names:
             return importlib.import_module("PIL.Image" if found.module == "PIL" else found.module)
+    if purpose == "jpeg on cuda":
+        raise SchemaError(
+            "neither torchcodec nor nvImageCodec can be loaded; pip install torchcodec, of the same CUDA as "
+            "torch, or nvidia-nvimgcodec-cu13[all]"
+        )
     extra = _EXTRAS.get(purpose, "images")
     raise SchemaError(f"no library for {purpose} is installed; pip install 'torchyoga[{extra}]'")
 
@@ -95,6 +118,6 @@ def codecs() -> Codecs:
 
     Example:
         >>> sorted(yoga.codecs())
-        ['jpeg', 'other images', 'png', 'resizing', 'sound', 'zstd']
+        ['jpeg', 'jpeg on cuda', 'other images', 'png', 'resizing', 'sound', 'zstd']
     """
     return Codecs({purpose: list(map(str, _found(purpose))) for purpose in _KNOWN})

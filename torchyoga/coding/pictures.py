@@ -20,6 +20,7 @@ __all__ = [
     "decode_exactly",
     "format_of",
     "header",
+    "is_whole_jpeg",
     "resized",
     "turned",
 ]
@@ -121,6 +122,11 @@ def _has_exif(data: bytes | memoryview) -> bool:
     return True
 
 
+def is_whole_jpeg(data: bytes | memoryview) -> bool:
+    """True if a JPEG has its end: of what is cut, some decoders make up the rest."""
+    return b"\xff\xd9" in bytes(data[-_ENDING:])
+
+
 def _turn_of(image: Any) -> int:
     """How Pillow turns an image while it loads it, which it does with TIFF files; 1 if not at all."""
     found = image.getexif().get(_ORIENTATION, 1) if image.format == "TIFF" else 1
@@ -193,7 +199,7 @@ def _decode_jpeg(
         flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         return None if decoded is None else np.ascontiguousarray(decoded[:, :, ::-1])  # Pillow says why
-    if b"\xff\xd9" not in bytes(data[-_ENDING:]):  # of what is cut, it would decode the beginning
+    if not is_whole_jpeg(data):  # of what is cut, it would decode the beginning
         return None
     decoded = library("jpeg").jpeg8_decode(bytes(data), outcolorspace="rgb")
     return np.asarray(decoded)

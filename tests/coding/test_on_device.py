@@ -1,0 +1,135 @@
+"""Images are decoded on a device as they are on the processor."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_image
+
+import torchyoga as yoga
+from torchyoga.coding import libraries, on_device
+from torchyoga.coding.pictures import Header, decode, header, turned
+from torchyoga.errors import CorruptError, SchemaError
+
+CHINA = np.array(load_sample_image("china.jpg"))[:120, :161]
+HERE = torch.device("cpu")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def file_of(image: Any, format: str = "JPEG", **options: Any) -> bytes:
+    out = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(out, format, **options)
+    return out.getvalue()
+
+
+def by_the_processor(values: list[memoryview], is_gray: bool) -> list[torch.Tensor | None]:
+    """Stands where a library for CUDA does."""
+    return [torch.from_numpy(decode(value, header(value), is_gray)).permute(2, 0, 1) for value in values]
+
+
+@pytest.mark.parametrize("turn", range(1, 9))
+def test_parts_are_turned_and_cut_as_on_the_processor(turn: int) -> None:
+    pixels = np.ascontiguousarray(CHINA)
+    seen = turned(pixels, turn)
+    box = np.array([10, 20, 50, 60])
+    part = on_device.part_on(torch.from_numpy(pixels).permute(2, 0, 1), turn, box, (50, 60))
+    assert np.array_equal(part.permute(1, 2, 0), seen[10:60, 20:80])
+
+
+@pytest.mark.parametrize("size", [(30, 40), (100, 90), (7, 200)])
+def test_parts_are_resized_with_antialiasing(size: tuple[int, int]) -> None:
+    pixels = np.ascontiguousarray(CHINA)
+    found = on_device.part_on(
+        torch.from_numpy(pixels).permute(2, 0, 1), 1, np.array([0, 0, *pixels.shape[:2]]), size
+    )
+    by_pillow = Image.fromarray(pixels).resize(size[::-1], Image.Resampling.BILINEAR)
+    apart = np.abs(found.permute(1, 2, 0).numpy().astype(int) - np.asarray(by_pillow).astype(int))
+    assert apart.max() <= 1
+
+
+def test_what_is_no_plain_jpeg_is_decoded_on_the_processor() -> None:
+    seen: list[int] = []
+
+    def batch(values: list[memoryview], is_gray: bool) -> list[torch.Tensor | None]:
+        seen.append(len(values))
+        return [None, *by_the_processor(values[1:], is_gray)]  # the first has failed
+
+    whole = file_of(CHINA)
+    files = [whole, whole, file_of(CHINA, "PNG"), file_of(Image.fromarray(CHINA).convert("CMYK"))]
+    files += [whole[: len(whole) // 2], whole]
+    values = [memoryview(one) for one in files]
+    headers: list[Header | None] = [*map(header, values)]
+    headers[-1] = None
+    found = on_device.pixels_on(HERE, batch, values, headers, False)
+    assert seen == [2]
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    assert isinstance(found[4], CorruptError)
+    for i in range(4):
+        pixels = found[i]
+        assert isinstance(pixels, torch.Tensor)
+        expected = np.asarray(Image.open(io.BytesIO(files[i])).convert("RGB"))
+        assert np.array_equal(pixels.permute(1, 2, 0), expected)
+
+
+@pytest.mark.parametrize("is_gray", [False, True])
+def test_nvimagecodec_decodes_as_the_processor_does(is_gray: bool) -> None:
+    codec = pytest.importorskip("nvidia.nvimgcodec")
+    batch = on_device.ByNvImageCodec(HERE, codec)
+    files = [file_of(CHINA), file_of(CHINA[::-1]), b"no image"]
+    found = batch([memoryview(one) for one in files], is_gray)
+    for file, pixels in zip(files[:2], found, strict=False):
+        assert pixels is not None
+        assert np.array_equal(pixels.permute(1, 2, 0), decode(file, header(file), is_gray))
+    assert found[2] is None
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match="device needs a size"):
+        yoga.image(device="cuda")
+    with pytest.raises(ValueError, match="must be a CUDA device"):
+        yoga.image(size=8, device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what to do where there is no CUDA device")
+def test_without_a_device_it_says_so(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path).submit([{"image": file_of(CHINA)}], "a", "1")
+    with pytest.raises(RuntimeError, match="leave device out"):
+        ref.decoded({"image": yoga.image(size=8, device="cuda")})[0]
+    assert yoga.codecs()["jpeg on cuda"] == []
+    with pytest.raises(SchemaError, match="pip install torchcodec"):
+        libraries.library("jpeg on cuda")
+
+
+@needs_cuda
+@pytest.mark.parametrize("library", ["torchcodec.decoders", "nvidia.nvimgcodec"])
+@pytest.mark.parametrize("layout", ["chw", "hwc"])
+def test_batches_decoded_on_cuda(library: str, layout: Any, tmp_path: Path) -> None:
+    codec = pytest.importorskip(library)
+    kind = on_device.ByTorchCodec if "torchcodec" in library else on_device.ByNvImageCodec
+    batch = kind(torch.device("cuda"), codec)
+    files = [file_of(np.roll(CHINA, 9 * n, 1), quality=95) for n in range(8)]
+    values = [memoryview(one) for one in files]
+    headers: list[Header | None] = [*map(header, values)]
+    found = on_device.pixels_on(torch.device("cuda"), batch, values, headers, False)
+    for i, file in enumerate(files):
+        pixels = found[i]
+        assert isinstance(pixels, torch.Tensor)
+        expected = np.asarray(Image.open(io.BytesIO(file)).convert("RGB")).astype(int)
+        assert np.abs(pixels.permute(1, 2, 0).cpu().numpy().astype(int) - expected).mean() < 2
+    ref = yoga.Storage(tmp_path).submit([{"image": file} for file in files], "a", "1")
+    options: dict[str, Any] = {"size": 64, "crop": "random", "flip": True, "layout": layout}
+    there = ref.decoded({"image": yoga.image(**options, device="cuda")})
+    here = ref.decoded({"image": yoga.image(**options)})
+    for one, other in zip(
+        yoga.DataLoader(there, 4, shuffle=True, seed=1, device="cuda"),
+        yoga.DataLoader(here, 4, shuffle=True, seed=1),
+        strict=True,
+    ):
+        assert one["image"].shape == other["image"].shape
+        assert (one["image"].cpu().float() - other["image"].float()).abs().mean() < 4

@@ -1,0 +1,76 @@
+"""What every decoder of a column does, and what it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptError, SchemaError
+from ..rows.column import Column
+from ..rows.data import Data
+from ..views.draw import Draw
+
+__all__ = ["Bytes", "Decoded", "Decoder", "RowError", "Run", "check_is_bytes", "ragged"]
+
+Bytes: TypeAlias = memoryview
+Decoded: TypeAlias = "tuple[Data, set[int]]"
+
+
+class Run(NamedTuple):
+    """What a decoder works with.
+
+    Attributes:
+        each: calls a function with 0..count - 1, on threads.
+        empty: makes memory for so many bytes.
+    """
+
+    each: Callable[[Callable[[int], None], int], None]
+    empty: Callable[[int], npt.NDArray[np.uint8]]
+
+
+class Decoder(ABC):
+    """Decodes the values of a column when they are read."""
+
+    is_random: bool = False
+
+    @abstractmethod
+    def column(self, column: Column) -> Column:
+        """What a column becomes; SchemaError if it cannot be decoded so."""
+
+    @abstractmethod
+    def decode(self, values: Sequence[Bytes], column: Column, draw: Draw | None, run: Run) -> Decoded:
+        """The values of some rows, decoded, and the places of those that could not be, and were filled.
+
+        `run` has threads and memory.
+        """
+
+    @property
+    @abstractmethod
+    def libraries(self) -> list[str]:
+        """What decodes, and its version."""
+
+
+class RowError(CorruptError):
+    """A value that cannot be decoded; `place` is its place in the batch."""
+
+    def __init__(self, place: int, message: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+def ragged(found: Sequence[npt.NDArray[Any]], column: Column) -> Data:
+    """Arrays of different shapes as the data of a column."""
+    values = [one.reshape(-1) for one in found]
+    joined = np.concatenate(values) if values else np.empty(0, column.storage)
+    offsets = np.cumsum([0, *map(len, values)]).astype("<i8")
+    return Data(joined, offsets, np.array([one.shape for one in found], "<i8").reshape(-1, column.ndim))
+
+
+def check_is_bytes(column: Column, what: str) -> None:
+    """Raises SchemaError for a column of something else; `what` is the decoder's name."""
+    if column.kind != "bytes":
+        raise SchemaError(f"{what} decodes bytes, but column {column.name!r} is {column}")
