@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import building
+import decoding
 import epochs
 import frameworks
 import h5py
 import many
 import numpy as np
+import parquet
 import performance
 import remote
+import tables
 import torch
 import torch.utils.data
 import views
@@ -318,7 +321,9 @@ def main() -> None:
     others = frameworks.in_processes(few)
     far = remote.measure(few)
     shown = views.measure(few)
-    show([performance.HEADING, *engine, *builds, *others, *far, *shown])
+    lying = tables.measure(few) + parquet.measure(few)
+    encoded = decoding.measure(repetitions)
+    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *lying, *encoded])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -332,6 +337,8 @@ def main() -> None:
         "frameworks": others,
         "remote": far,
         "views": shown,
+        "tables": lying,
+        "codecs": encoded,
     }
     (results / "latest.json").write_text(json.dumps(found, indent=1))
     performance.write_page(found)

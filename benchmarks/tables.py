@@ -78,7 +78,7 @@ def make(folder: Path) -> None:
     yoga.Storage(folder).submit({"x": x, "label": np.arange(ROWS)}, "rows", "1", progress=False)
 
 
-def table(repetitions: int = 3) -> list[list[str]]:
+def measure(repetitions: int = 3) -> list[list[str]]:
     """Rows per second; ratios are medians over rounds in which all take turns."""
     names = (CACHE, ARROW, OURS, THEIRS)
     rates: dict[str, list[float]] = {name: [] for name in names}
@@ -94,15 +94,9 @@ def table(repetitions: int = 3) -> list[list[str]]:
         base = THEIRS if name == OURS else CACHE
         ratio = statistics.median(a / b for a, b in zip(rates[name], rates[base], strict=True))
         goal = _GOALS.get((name, base))
-        shown = f"{ratio:.2f} x {base}"
-        lines.append(
-            [
-                name,
-                f"{statistics.median(rates[name]):,.0f}",
-                shown,
-                "" if goal is None else verdict(ratio, goal),
-            ]
-        )
+        shown = "" if name in (CACHE, THEIRS) else f"{ratio:.2f} of {base}"
+        rate = f"{statistics.median(rates[name]):,.0f} rows/s"
+        lines.append(["tables, 264 B a row", name, rate, shown, "" if goal is None else verdict(ratio, goal)])
     return lines
 
 
@@ -114,8 +108,8 @@ def main() -> None:
     if given.child:
         print(child(*given.child))
         return
-    for line in table():
-        print("{:<24}{:>14} rows/s   {:<34}{}".format(*line))
+    for line in measure():
+        print("  ".join(line))
 
 
 if __name__ == "__main__":
