@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
 import itertools
@@ -313,3 +314,21 @@ def test_a_lambda_of_a_notebook_has_a_digest() -> None:
     made: dict[str, Any] = {}
     exec(compile(text, name, "exec"), made)
     assert digest_of(made["made"]) == digest_of(lambda y: y < 3)
+
+
+def test_trees_that_other_threads_disturb_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, parse, failed = digest_of(sample), ast.parse, []
+
+    def disturbed(source: str) -> ast.Module:
+        if len(failed) < 3:
+            failed.append(source)
+            raise SystemError("AST constructor recursion depth mismatch (before=30, after=24)")
+        return parse(source)
+
+    monkeypatch.setattr(ast, "parse", disturbed)
+    assert digest_of(sample) == expected
+    assert len(failed) == 3
+
+
+def sample(x: int) -> int:
+    return x + 1

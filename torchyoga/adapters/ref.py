@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
-from ..building.sources import BlockSource, SeekableBlocks
+from ..building.sources import SeekableBlocks
 from ..process.distinct import distinct
 from ..reading.dataref import DataRef
 from ..reading.in_epoch import in_epoch
@@ -17,6 +18,7 @@ from ..rows.schema import Schema
 
 __all__ = ["RefSource", "source_of"]
 
+Ints = npt.NDArray[np.int64]
 _SAMPLE = 64
 _MOST_ROWS = 2**20
 
@@ -30,7 +32,7 @@ def source_of(data: object, schema: Schema | None = None) -> RefSource | None:
         return None
     fingerprint = data.fingerprint
     if isinstance(data, _InBlocks) and fingerprint is not None:
-        return SeekableRefSource(data, data.schema, fingerprint)
+        return InBlocksSource(data, data.schema, fingerprint)
     return RefSource(data, data.schema)
 
 
@@ -42,7 +44,7 @@ class _InBlocks(Protocol):
         """The rows from `start` on, in blocks of about `nbytes` bytes."""
 
 
-class RefSource(BlockSource):
+class RefSource(SeekableBlocks):
     """The rows of a DataRef with a schema, many at once.
 
     Args:
@@ -54,6 +56,7 @@ class RefSource(BlockSource):
         self.length = len(ref)
         self.schema = schema
         self.name = type(ref).__name__
+        self.fingerprint = ref.fingerprint
         self._ref = ref
 
     @property
@@ -61,16 +64,20 @@ class RefSource(BlockSource):
         """The DataRef."""
         return self._ref
 
-    def blocks(self, nbytes: int) -> Iterator[Block]:
-        """All rows; some of them show how many make a block."""
+    def some(self, numbers: Ints) -> Block | None:
+        """Some rows."""
+        return self._block(numbers)
+
+    def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:
+        """The rows from number `start` on; some of all show how many make a block."""
         length = len(self._ref)
         if not length:
             return
         some = np.unique(np.linspace(0, length - 1, min(_SAMPLE, length)).astype(np.int64))
         row_bytes = max(1.0, self._block(some).nbytes / len(some))
         step = min(max(1, int(nbytes / row_bytes)), _MOST_ROWS)
-        for start in range(0, length, step):
-            yield self._block(np.arange(start, min(start + step, length)))
+        for first in range(start, length, step):
+            yield self._block(np.arange(first, min(first + step, length)))
 
     def differ(self) -> bool:
         """True if rows would be others in the next epoch, as the first, middle and last one show."""
@@ -80,11 +87,11 @@ class RefSource(BlockSource):
         one, other = (block_of(in_epoch(self._ref, epoch, 0).take(numbers), self.schema) for epoch in (0, 1))
         return not equal_blocks(one, other, range(len(numbers)))
 
-    def _block(self, numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Block:
+    def _block(self, numbers: Ints) -> Block:
         return block_of(in_epoch(self._ref, 0, 0).take(numbers), self.schema)
 
 
-class SeekableRefSource(RefSource, SeekableBlocks):
+class InBlocksSource(RefSource):
     """The rows of a DataRef that gives blocks of its own, from any row on.
 
     Args:
@@ -101,9 +108,9 @@ class SeekableRefSource(RefSource, SeekableBlocks):
         assert isinstance(self._ref, _InBlocks)
         return self._ref.blocks(start, nbytes)
 
-    def blocks(self, nbytes: int) -> Iterator[Block]:
-        """All rows."""
-        return self.blocks_from(0, nbytes)
+    def some(self, numbers: Ints) -> Block | None:
+        """None: its rows follow from its fingerprint."""
+        return None
 
     def differ(self) -> bool:
         """False: its rows follow from its fingerprint."""

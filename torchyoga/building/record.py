@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from .sources import PlacedSource, RowSource, SeekableBlocks
 
 __all__ = ["Kept", "Record"]
 
-_Asked: TypeAlias = Callable[[Callable[[], Iterable[Row]]], Iterator[Row]]  # passes on rows of the source
+_Asked: TypeAlias = Callable[[Callable[[], Iterable[Any]]], Iterator[Any]]  # passes on what the source gives
 
 _ROWS_TO_COMPARE, _SHARE_TO_COMPARE = 32, 0.1  # at most, of the rows kept by an interrupted build
 
@@ -131,8 +131,7 @@ class Record:
         damaged = reader.verify_all()
         if damaged:
             raise CorruptError(damaged[0])
-        if isinstance(self._source, RowSource):
-            self._compare(reader, self._source, asked)
+        self._compare(reader, self._source, asked)
         place = self._places[files[-1].name] if placed and files else None
         return Kept(found["token"], reader, bool(found["learned"]), place)
 
@@ -148,25 +147,34 @@ class Record:
             if names:
                 raise ValueError(f"it was made with another {' and another '.join(names)}")
 
-    def _compare(self, reader: Reader, source: RowSource, asked: _Asked) -> None:
+    def _compare(self, reader: Reader, source: RowSource | SeekableBlocks, asked: _Asked) -> None:
         """Raises ValueError if some of the kept rows differ from what the source gives now."""
-        row, numbers = source.row, sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
+        numbers = sorted({*_ends(reader.files), *_drawn(reader.num_rows)})
+        places: dict[int, Json | None] = {}
         if isinstance(source, PlacedSource):  # whose rows can only be read where a file begins
             places = self._starts(reader.files)
-            row, numbers = partial(_row_at, source, places), _some(list(places))
+            numbers = _some(list(places))
 
-        def read(numbers: list[int]) -> Block:
+        def read(numbers: list[int]) -> Block | None:
+            if isinstance(source, SeekableBlocks):
+                (block,) = asked(lambda: [source.some(np.array(numbers, np.int64))])
+                return block  # type: ignore[no-any-return]
+            row = partial(_row_at, source, places) if isinstance(source, PlacedSource) else source.row
             collector = Collector(reader.schema)
             for number, found in zip(numbers, asked(partial(map, row, numbers)), strict=True):
                 collector.add(found, number)
             return collector.take()
 
         found = read(numbers)
+        if found is None:
+            return
         kept = reader.take(np.array(numbers, np.int64))
         for place, number in enumerate(numbers):
             if equal_blocks(found, kept, [place]):
                 continue
             first, second = read([number]), read([number])
+            assert first is not None
+            assert second is not None
             raise ValueError(
                 f"row {number} of the source has changed"
                 if equal_blocks(first, second, [0])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+import numpy.typing as npt
+
 from ..rows.block import Block
 from ..rows.meaning import Meaning
 from ..rows.schema import Schema
@@ -97,10 +100,14 @@ class SeekableBlocks(BlockSource):
     """Blocks that can begin at any row at no great cost, so that a build can be continued.
 
     Attributes:
-        fingerprint: a name for the content; a build of other content is not continued.
+        fingerprint: a name for the content, where there is one; a build of other content is not continued.
     """
 
-    fingerprint: str
+    fingerprint: str | None
+
+    def some(self, numbers: npt.NDArray[np.int64]) -> Block | None:
+        """Some rows, to be compared with those of an interrupted build; None if the fingerprint is enough."""
+        return None
 
     @abstractmethod
     def blocks_from(self, start: int, nbytes: int) -> Iterator[Block]:

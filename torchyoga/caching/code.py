@@ -13,6 +13,8 @@ import ast
 import functools
 import hashlib
 import inspect
+import random
+import time
 import tokenize
 import types
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ __all__ = ["digest_of"]
 
 _UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _MOST_WRAPPERS = 100
+_MOST_TRIES, _PAUSE = 20, 0.02  # seconds
 
 
 def digest_of(function: Callable[..., object]) -> str | None:
@@ -36,6 +39,18 @@ def digest_of(function: Callable[..., object]) -> str | None:
         >>> len(digest_of(Storage.fetch)), digest_of(len)
         (32, None)
     """
+    tries = 0
+    while True:
+        try:
+            return _digest_of(function)
+        except SystemError:  # some CPythons count the depth of trees for all threads: python/cpython#106905
+            tries += 1
+            if tries == _MOST_TRIES:
+                raise
+            time.sleep(_PAUSE * random.random())
+
+
+def _digest_of(function: Callable[..., object]) -> str | None:
     try:
         inside = _inside(function)
         is_lambda = isinstance(inside, types.FunctionType) and inside.__code__.co_name == "<lambda>"

@@ -6,9 +6,10 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 
-from ..building.sources import RowSource, Source
+from ..building.sources import RowSource, SeekableBlocks, Source
 from ..errors import CorruptError, SchemaError
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
@@ -89,8 +90,10 @@ class EncodedSource(RowSource):
         self.source = source
         self.length = source.length
         self.name = source.name
-        self.seekable = isinstance(source, RowSource) and source.seekable
-        self.fingerprint = source.fingerprint if isinstance(source, RowSource) else None
+        self.seekable = isinstance(source, SeekableBlocks) or (
+            isinstance(source, RowSource) and source.seekable
+        )
+        self.fingerprint = source.fingerprint if isinstance(source, (RowSource, SeekableBlocks)) else None
         self._given = dict(codecs)
         self._encoders = dict(codecs)  # once they have learned
         self._paths: dict[str, Path] = {}
@@ -107,7 +110,7 @@ class EncodedSource(RowSource):
     @property
     def pin(self) -> object:
         """How values are encoded, as plain data: other encoders do not continue a build."""
-        return sorted((name, repr(encoder)) for name, encoder in self._given.items())
+        return sorted([name, repr(encoder)] for name, encoder in self._given.items())
 
     def rows(self, start: int) -> Iterator[Row]:
         """The rows from number `start` on."""
@@ -129,7 +132,10 @@ class EncodedSource(RowSource):
         if isinstance(self.source, RowSource):
             yield from self.source.rows(start)
             return
-        for block in self.source.blocks(_BLOCK_BYTES):
+        ask = self.source.blocks
+        if isinstance(self.source, SeekableBlocks):
+            ask = partial(self.source.blocks_from, start)
+        for block in ask(_BLOCK_BYTES):
             yield from Rows(block).exact()
 
     def _learn(self, rows: list[Row]) -> None:
