@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from children import status_of_child
 from types_of_arrow import SHAPES, VALUES, column, expected
@@ -274,3 +275,35 @@ def test_tables_without_rows() -> None:
     assert list(ref) == []
     assert ref.to_arrow().column_names == ["a", "b"]
     assert ref.to_arrow().schema.field("b").type == pa.int8()
+
+
+VIEWED = pa.string_view()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.struct([("a", VIEWED), ("b", pa.list_(pa.float32()))]), [None, {"a": "x", "b": [1.0]}]),
+        (pa.list_(VIEWED), [None, ["a", None]]),
+        (pa.list_(VIEWED, 2), [None, ["a", "b"]]),
+        (pa.large_list(pa.list_(pa.binary_view())), [None, [[b"a"], None]]),
+        (pa.list_(pa.struct([("a", VIEWED)])), [None, [{"a": "a" * 50}, None]]),
+    ],
+    ids=str,
+)
+def test_texts_that_are_views_may_be_in_others_beside_nulls(
+    kind: pa.DataType, values: list[Any], tmp_path: Path
+) -> None:
+    table = pa.table({"c": pa.array([*values, *values], kind)}).slice(1)
+    for given in (table, pa.concat_tables([table, table.slice(1)])):
+        ref = yoga.from_arrow(given)
+        assert ref.to_arrow().to_pylist() == given.to_pylist()
+        pq.write_table(given, tmp_path / "x.parquet", row_group_size=2)
+        assert yoga.from_parquet(tmp_path / "x.parquet").to_arrow().to_pylist() == given.to_pylist()
+
+
+def test_texts_that_are_views_are_filtered(tmp_path: Path) -> None:
+    texts = pa.array([None if n % 3 == 0 else str(n) for n in range(9)], VIEWED)
+    pq.write_table(pa.table({"n": range(9), "t": texts}), tmp_path / "x.parquet", row_group_size=4)
+    for filters in ([("t", "==", "4")], [("n", "==", 4)]):
+        assert list(yoga.from_parquet(tmp_path / "x.parquet", filters=filters)["t"]) == ["4"]

@@ -222,15 +222,6 @@ def test_large_lists_have_offsets_of_64_bits(tmp_path: Path) -> None:
     assert [row["ids"].tolist() for row in ref] == [[1, 2], [], [3]]
 
 
-def test_nulls_that_the_first_group_did_not_show_are_refused_by_file_and_column(tmp_path: Path) -> None:
-    lists = [[1], []] * 4 + [[None, 2]] * 2
-    path = written(tmp_path / "x.parquet", pa.table({"ids": pa.array(lists, pa.list_(pa.int64()))}))
-    ref = yoga.from_parquet(path)
-    assert ref[0]["ids"].tolist() == [1]
-    with pytest.raises(SchemaError, match=r"x\.parquet, row group 1: .*ids\{items\}"):
-        ref[9]
-
-
 # -- files that change
 
 

@@ -25,10 +25,19 @@ from ..rows.node import ITEMS, Path, leaf_names, path_name
 from ..rows.schema import Schema
 from ..rows.times import MOST_DIGITS
 from ..rows.types import Array
-from .buffers import Values, bits_of, days_of, decimals_of, fixed_of, lists_of, tensors_of
+from .buffers import Values, bits_of, days_of, decimals_of, fixed_of, lists_of, tensors_of, without_views
 from .forms import Empty, Encoded, Form, Held, Lists, Numbers, Structs, Tensors, Texts
 
-__all__ = ["ArrowPlan", "Decimals", "Found", "block_of", "empty_block", "found_in", "plan_of"]
+__all__ = [
+    "ArrowPlan",
+    "Decimals",
+    "Found",
+    "block_of",
+    "empty_block",
+    "found_in",
+    "plan_of",
+    "without_views",
+]
 
 Decimals = Literal["error", "float", "text"]
 Kept: TypeAlias = "tuple[str, str, Meaning, Callable[[pa.Array], Array]]"
@@ -136,7 +145,7 @@ def _block(batch: pa.RecordBatch, plan: ArrowPlan) -> Block:
     missing = [name for name in plan.names if name not in batch.schema.names]
     if missing:
         raise SchemaError(f"the columns {missing} are missing; there are {batch.schema.names[:20]}")
-    arrays = [batch.column(name) for name in plan.names]
+    arrays = [without_views(batch.column(name)) for name in plan.names]
     return Block(plan.schema, len(batch), tuple(plan.form.of_fields(arrays)))
 
 
@@ -172,7 +181,7 @@ def found_in(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Foun
     words: dict[str, dict[str, None]] = {}
     for name, arrays in columns:
         for array in arrays:
-            _look(array, (name,), nulls, words)
+            _look(without_views(array), (name,), nulls, words)
     few = {place: tuple(found) for place, found in words.items() if len(found) <= _MOST_WORDS}
     return Found(nulls, few)
 
@@ -192,7 +201,7 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
     kind = array.type
     if not pa.types.is_nested(kind):
         return
-    if _is_list(kind) and not pa.types.is_nested(array.values.type) and not array.values.null_count:
+    if _is_list(kind) and _is_flat(array.values.type) and not array.values.null_count:
         return  # which is known without a look at the lists
     if array.null_count:
         array = array.drop_null()
@@ -201,6 +210,13 @@ def _look(array: pa.Array, path: Path, nulls: dict[str, int], words: dict[str, d
             _look(array.field(i), (*path, kind.field(i).name), nulls, words)
     elif not pa.types.is_union(kind):
         _look(lists_of(array)[1], (*path, ITEMS), nulls, words)
+
+
+def _is_flat(kind: pa.DataType) -> bool:
+    """True for values that hold no others, and are no codes of words."""
+    types = pa.types
+    is_encoded = types.is_dictionary(kind) or types.is_run_end_encoded(kind)
+    return not (is_encoded or types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def _unwrapped(array: pa.Array) -> pa.Array:

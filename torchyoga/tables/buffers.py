@@ -22,7 +22,9 @@ __all__ = [
     "lists_of",
     "runs_of",
     "tensors_of",
+    "type_without_views",
     "values_of",
+    "without_views",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -174,3 +176,35 @@ def tensors_of(array: pa.Array, shape: tuple[int, ...], read: Callable[[pa.Array
         raise SchemaError(f"an array of the shape {shape} holds {array.null_count} nulls; fill them")
     assert len(array) == found * math.prod(shape)
     return read(array)
+
+
+def without_views(array: pa.Array) -> pa.Array:
+    """The same values with texts that are views as large texts, within others too.
+
+    Arrow cannot filter what has views, and takes no rows of it.
+    """
+    kind = type_without_views(array.type)
+    return array if kind == array.type else array.cast(kind)
+
+
+def type_without_views(kind: pa.DataType) -> pa.DataType:
+    """The type that `without_views` makes of another."""
+    types = pa.types
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return pa.large_string() if types.is_string_view(kind) else pa.large_binary()
+    if types.is_struct(kind):
+        return pa.struct([_field_without_views(kind.field(i)) for i in range(kind.num_fields)])
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_field_without_views(kind.value_field), kind.list_size)
+    if types.is_map(kind):
+        return pa.map_(
+            _field_without_views(kind.key_field), _field_without_views(kind.item_field), kind.keys_sorted
+        )
+    if types.is_list(kind) or types.is_large_list(kind):
+        item = _field_without_views(kind.value_field)
+        return pa.list_(item) if types.is_list(kind) else pa.large_list(item)
+    return kind  # lists that are views are put into order later, as Arrow's cast heeds no offset of theirs
+
+
+def _field_without_views(field: pa.Field) -> pa.Field:
+    return field.with_type(type_without_views(field.type))

@@ -111,7 +111,7 @@ class Held(Form):
             if missing and not self.is_nullable:
                 raise SchemaError(
                     f"column {self.place!r} has {missing} nulls among {len(array)} values, and none were "
-                    "expected; name it among those with nulls"
+                    f"expected; name it in nulls=, with a value to fill in, as in nulls={{{self.place!r}: 0}}"
                 )
             present = valid
         yield from self.child.data(array, present if _is_some(present) else None, bounds)

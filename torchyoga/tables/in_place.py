@@ -21,7 +21,7 @@ from ..mapped.gather import Memory, address_of
 from ..mapped.items import Runs
 from ..rows.data import Data
 from ..rows.types import Array
-from .buffers import Values, base_of
+from .buffers import Values, base_of, without_views
 from .forms import Encoded, Form, Held, Lists, Numbers, Structs, Texts
 
 __all__ = ["Part", "part_of"]
@@ -320,7 +320,8 @@ class _Converted(Part):
 
     def take(self, chunks: Ints, places: Ints, present: Bools | None) -> list[Data]:
         """These rows of the field, converted."""
-        return [_owned(data) for data in self._form.data(self._array(chunks, places), present, None)]
+        array = without_views(self._array(chunks, places))
+        return [_owned(data) for data in self._form.data(array, present, None)]
 
     def _array(self, chunks: Ints, places: Ints) -> pa.Array:
         if len(self._arrays) == 1:

@@ -171,6 +171,8 @@ def _stored(column: Column, name: str, value: object, valid: Column) -> Data:
         return Data(np.broadcast_to(kept, (1, *column.shape)))
     tree = _LEAF
     if valid.is_ragged:  # the items of lists
+        if column.kind == "scalar" and column.storage.kind not in "mM":
+            value = fill_value(replace(column, name=name), value)  # type: ignore[arg-type]
         tree, value = Node("varying", (), (_LEAF,)), [value]
     try:
         (found,) = block_of([value], Schema(tree, (alone,))).data

@@ -23,9 +23,11 @@ from ...rows.node import leaf_paths, path_name
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ..arrow import found_in
+from ..buffers import type_without_views
 from .conversion import Conversion, Options
 from .footers import Footer, footers_of
 from .gathered import contiguous
+from .levels import is_nested, leaf_owners, nulls_below, some_groups
 from .places import LocalFile, Located, Ranges
 
 __all__ = ["ParquetFiles", "opened"]
@@ -131,7 +133,7 @@ class ParquetFiles:
             for batch in file.iter_batches(
                 num_rows, [int(self.number[group])], names, use_threads=self._threads(group)
             ):
-                table = pa.Table.from_batches([batch])
+                table = _without_views(pa.Table.from_batches([batch]))
                 if kept is not None:
                     table, kept = table.filter(pa.array(kept[: len(table)])), kept[len(table) :]
                 skip = min(len(table), max(0, start - done))
@@ -143,6 +145,7 @@ class ParquetFiles:
         """The rows of a group, as Arrow's table of `fields`."""
         with self._opened(group) as (file, names):
             table = file.read_row_group(int(self.number[group]), names, use_threads=self._threads(group))
+            table = _without_views(table)
             if table.num_rows != file.metadata.row_group(int(self.number[group])).num_rows:
                 raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
         kept = self._mask(group)
@@ -233,26 +236,13 @@ _OURS = (CorruptError, SchemaError)
 
 def _runs_of(footer: Footer, number: int, names: set[str]) -> list[tuple[int, int]]:
     """Where the columns of a group lie in its file."""
-    chunks, owners = footer.chunks, _leaf_owners(footer.metadata)
+    chunks, owners = footer.chunks, leaf_owners(footer.metadata)
     starts, sizes = chunks.start[number].tolist(), chunks.stored[number].tolist()
     return [
         (start, start + size)
         for owner, start, size in zip(owners, starts, sizes, strict=True)
         if owner in names
     ]
-
-
-def _leaf_owners(metadata: pq.FileMetaData) -> list[str]:
-    """For each of Parquet's columns, the field that it belongs to."""
-    return [found.name for found in metadata.schema.to_arrow_schema() for _ in range(_num_leaves(found.type))]
-
-
-def _num_leaves(of: pa.DataType) -> int:
-    if isinstance(of, pa.BaseExtensionType):
-        of = of.storage_type
-    if pa.types.is_dictionary(of):
-        return 1
-    return sum(_num_leaves(of.field(i).type) for i in range(of.num_fields)) if of.num_fields else 1
 
 
 # -- opening
@@ -299,35 +289,40 @@ def opened(
         kept=(None,) * len(groups),
         options=options,
     )
-    return _looked_at(files, nulls), pa.schema([*found, *made])
+    nested = [np.array([group.counts[number] for group in groups], np.int64) for number in range(len(fields))]
+    exact = [nulls_below(name, footers, schemas) for name in fields.names]
+    return _looked_at(files, nulls, nested, exact), pa.schema([*found, *made])
 
 
-def _looked_at(files: ParquetFiles, counts: Sequence[int | None]) -> ParquetFiles:
+def _looked_at(
+    files: ParquetFiles,
+    counts: Sequence[int | None],
+    nested: Sequence[Ints],
+    exact: Sequence[dict[str, int] | None],
+) -> ParquetFiles:
     """Files whose options say where there are nulls, and what the words of dictionaries are.
 
-    Footers count empty lists and nulls alike, so where a nested column may have nulls is seen in its first
-    group that has either. The words of a dictionary are in its column only.
+    Not all footers count levels. Others count empty lists and nulls alike, so where a nested column may have
+    nulls is seen in a few of its groups that have either. The words of a dictionary are in its column only.
     """
     nulls, words = dict(files.options.nulls), dict[str, dict[str, None]]()
     for number, (one, count) in enumerate(zip(files.fields, counts, strict=True)):
-        if count != 0 and not _is_nested(one.type):
+        if count != 0 and not is_nested(one.type):
             nulls[path_name((one.name,))] = 1 if count is None else count
         has_words = files.options.are_codes and _has_words(one.type)
-        is_unknown = count != 0 and _is_nested(one.type)
+        known = exact[number]
+        if known is not None:
+            nulls = {**known, **nulls}
+        is_unknown = count != 0 and known is None and is_nested(one.type)
         some = replace(files, fields=pa.schema([one]), nbytes=files.nbytes[:, [number]])
-        for group in range(len(files.sizes) if has_words else min(is_unknown, len(files.sizes))):
+        told = some_groups(nested[number]) if is_unknown else []
+        for group in range(len(files.sizes)) if has_words else told:
             found = found_in(some.table(group))
             nulls = {**found.nulls, **nulls}
             for place, listed in found.words.items() if has_words else ():
                 words.setdefault(place, {}).update(dict.fromkeys(listed))
     few = {place: tuple(listed) for place, listed in words.items() if len(listed) <= _MOST_WORDS}
     return replace(files, options=replace(files.options, nulls=nulls, words=few))
-
-
-def _is_nested(of: pa.DataType) -> bool:
-    if isinstance(of, pa.BaseExtensionType):
-        of = of.storage_type
-    return bool(pa.types.is_nested(of))
 
 
 def _has_words(of: pa.DataType) -> bool:
@@ -344,7 +339,12 @@ def _arrow_schema(footer: Footer) -> pa.Schema:
     twice = sorted({name for name in found.names if found.names.count(name) > 1})
     if twice:
         raise SchemaError(f"{footer.place.name} has several columns called {twice[0]!r}; rename them")
-    return found
+    return pa.schema([field.with_type(type_without_views(field.type)) for field in found])
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    to = pa.schema([field.with_type(type_without_views(field.type)) for field in table.schema])
+    return table if to == table.schema else table.cast(to)
 
 
 def _common(schemas: Sequence[pa.Schema], footers: Sequence[Footer], tops: set[str] | None) -> list[pa.Field]:
@@ -401,12 +401,13 @@ class _Group(NamedTuple):
     num_rows: int
     nbytes: list[int]  # of each field
     nulls: list[int | None]  # in each field; None if that is not known
+    counts: list[Ints]  # of nulls and of empty lists, in each column of each field
 
 
 def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]:
     """The groups of a file that have rows."""
     metadata, chunks = footer.metadata, footer.chunks
-    owners = np.array(_leaf_owners(metadata))
+    owners = np.array(leaf_owners(metadata))
     leaves = [np.flatnonzero(owners == name) for name in fields.names]
     for number in range(metadata.num_row_groups):
         num_rows = metadata.row_group(number).num_rows
@@ -419,17 +420,18 @@ def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]
                 num_rows,
                 nbytes,
                 [_nulls_in(of, chunks.nulls[number, some]) for of, some in pairs],
+                [chunks.nulls[number, some] for some in leaves],
             )
 
 
 def _nulls_in(of: pa.Field, counts: Ints) -> int | None:
     """Nulls of a field in a group; None if it is not known, as where empty lists are counted, too."""
-    if not of.nullable and not _is_nested(of.type):
+    if not of.nullable and not is_nested(of.type):
         return 0
     if (counts < 0).any():
         return None
     total = int(counts.sum())
-    return total if not total or not _is_nested(of.type) else None
+    return total if not total or not is_nested(of.type) else None
 
 
 def _total(counts: Sequence[int | None]) -> int | None:

@@ -214,8 +214,8 @@ def from_parquet(
         storage_options: for fsspec; never written anywhere.
 
     Lists of numbers are arrays of varying length, or of one shape where the file says so. The DataRef pickles
-    by its paths. Nulls within lists are looked for in the first group only, as footers do not tell them from
-    empty lists; name such a place in `nulls`, as in `{"tags{items}": 0}`, if it turns up later.
+    by its paths. Older writers do not say which are nulls within lists, and which are empty lists: then these
+    are looked for in a few groups; name a place in `nulls`, as in `{"tags{items}": 0}`, if it turns up later.
 
     Raises:
         NotFoundError: a path names no file.

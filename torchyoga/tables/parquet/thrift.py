@@ -6,6 +6,7 @@ are read here first: in Thrift's compact protocol, and only what is needed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -41,6 +42,7 @@ class Chunks(NamedTuple):
         nulls: -1 if it is not known.
         are_encrypted: True if a column is.
         levels: for each column of each group, how many repetition levels and definition levels are counted.
+        defined: for each column of each group, how often each definition level occurs; empty if not counted.
     """
 
     start: Ints
@@ -49,6 +51,7 @@ class Chunks(NamedTuple):
     nulls: Ints
     are_encrypted: bool
     levels: list[list[tuple[int, int]]]
+    defined: list[list[Sequence[int]]]
 
     def fit(self, most: list[tuple[int, int]]) -> bool:
         """True if the columns have counts of levels such as those of the schema, or none.
@@ -77,7 +80,7 @@ def chunks_of(footer: bytes) -> Chunks:
     types = [element[1] for element in found.get(2, []) if 1 in element]
     groups = [group.get(1, []) for group in found.get(4, [])]
     are_encrypted = 8 in found or any(8 in chunk for group in groups for chunk in group)
-    rows, levels = [], []
+    rows, levels, defined = [], [], []
     for number, group in enumerate(groups if not are_encrypted else []):
         described = [chunk.get(3, {}) for chunk in group]
         if [one.get(1) for one in described] != types:
@@ -85,12 +88,13 @@ def chunks_of(footer: bytes) -> Chunks:
         rows.append([_row(one) for one in described])
         counted = [one.get(16, {}) for one in described]
         levels.append([(len(one.get(2, ())), len(one.get(3, ()))) for one in counted])
+        defined.append([one.get(3, ()) for one in counted])
         if any(1 in one and kind != _BYTE_ARRAY for one, kind in zip(counted, types, strict=True)):
             raise ValueError(f"a column of row group {number} has the size of texts, and holds none")
     table = np.array(rows, np.int64).reshape(len(rows), len(types), 4)
     if (table[..., :3] < 0).any():
         raise ValueError("a column begins before the file, or has fewer than 0 bytes")
-    return Chunks(table[..., 0], table[..., 1], table[..., 2], table[..., 3], are_encrypted, levels)
+    return Chunks(table[..., 0], table[..., 1], table[..., 2], table[..., 3], are_encrypted, levels, defined)
 
 
 def _row(chunk: dict[int, object]) -> tuple[int, ...]:
