@@ -298,7 +298,9 @@ def test_texts_that_are_views_may_be_in_others_beside_nulls(
     for given in (table, pa.concat_tables([table, table.slice(1)])):
         ref = yoga.from_arrow(given)
         assert ref.to_arrow().to_pylist() == given.to_pylist()
-        whole = pa.array(given["c"].to_pylist(), kind)  # pyarrow writes no slices of structs with views
+        if "list<item: struct" in str(kind):  # which pyarrow cannot write
+            continue
+        whole = pa.array(given["c"].to_pylist(), kind)  # nor slices of structs with views
         pq.write_table(pa.table({"c": whole}), tmp_path / "x.parquet")
         assert yoga.from_parquet(tmp_path / "x.parquet").to_arrow().to_pylist() == given.to_pylist()
 
