@@ -21,7 +21,7 @@ from common import verdict
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
-from torchyoga.views.anchors import Anchors
+from torchyoga.views.windows.anchors import Anchors
 from torchyoga.views.selection import Selection
 
 BATCH = 256

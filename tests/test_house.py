@@ -54,7 +54,7 @@ NEVER = {
     "files": {"torch"},
     "formats": {"fsspec"},
     "views.row_map": ARITHMETIC,
-    "views.anchors": ARITHMETIC,
+    "views.windows.anchors": ARITHMETIC,
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},

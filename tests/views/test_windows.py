@@ -24,9 +24,9 @@ from torchyoga.loading.row_maker import _only_gathers
 from torchyoga.process.lazy import cached_property
 from torchyoga.reading.readahead import ReadAhead
 from torchyoga.testing import assert_rows_equal, check_dataref
-from torchyoga.views.anchors import Anchors
-from torchyoga.views.groups import group_starts
-from torchyoga.views.windows import WindowsRef
+from torchyoga.views.windows.anchors import Anchors
+from torchyoga.views.windows.groups import group_starts
+from torchyoga.views.windows.windowed import WindowsRef
 
 # That windows over selected rows reach over gaps is meant here, but for the test of the warning.
 pytestmark = pytest.mark.filterwarnings("ignore:windows. in .* rows follow each other:UserWarning")

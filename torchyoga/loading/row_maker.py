@@ -24,7 +24,7 @@ from ..sampling.seeding import Seeding
 from ..views.joined import JoinedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
-from ..views.windows import WindowsRef
+from ..views.windows.windowed import WindowsRef
 from .collating import Collating
 from .failures import STOPPED
 from .in_process import rows_of

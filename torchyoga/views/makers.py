@@ -15,7 +15,7 @@ from .repeated import RepeatedRef
 from .split import split
 from .transformed import TransformedRef
 from .where import where
-from .windows import windows
+from .windows.windowed import windows
 
 __all__ = ["Makers"]
 

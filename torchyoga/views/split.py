@@ -18,7 +18,7 @@ from .ragged import RaggedColumn
 from .scan import scan
 from .selected import SelectedRef
 from .selection import Selection
-from .windows import WindowsRef
+from .windows.windowed import WindowsRef
 
 __all__ = ["split"]
 

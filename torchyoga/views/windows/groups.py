@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..reading.dataref import DataRef
-from ..rows.types import Array
-from .ragged import RaggedColumn
-from .scan import Scanned, scan
+from ...reading.dataref import DataRef
+from ...rows.types import Array
+from ..ragged import RaggedColumn
+from ..scan import Scanned, scan
 
 __all__ = ["group_starts"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..process.lazy import cached_property
+from ...process.lazy import cached_property
 
 __all__ = ["Anchors", "Spots"]
 

@@ -10,24 +10,24 @@ from typing import NamedTuple, SupportsIndex, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..order.full import as_int
-from ..process.distinct import distinct
-from ..process.lazy import cached_property
-from ..process.seeding import seeds_within
-from ..process.warned import warn_user
-from ..reading.dataref import DataRef, Edge, RowView
-from ..reading.readahead import Prefetch, ReadAhead
-from ..rows.block import Block, Rows
-from ..rows.collector import block_of
-from ..rows.data import Data
-from ..rows.projection import Projection
-from ..rows.schema import Schema
-from ..rows.types import Json, Row
-from ..versions.location import Progress
+from ...order.full import as_int
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...process.seeding import seeds_within
+from ...process.warned import warn_user
+from ...reading.dataref import DataRef, Edge, RowView
+from ...reading.readahead import Prefetch, ReadAhead
+from ...rows.block import Block, Rows
+from ...rows.collector import block_of
+from ...rows.data import Data
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Json, Row
+from ...versions.location import Progress
+from ..repeated import RepeatedRef
+from ..selected import SelectedRef
 from .anchors import Anchors
 from .groups import group_starts
-from .repeated import RepeatedRef
-from .selected import SelectedRef
 from .stacking import Offsets, Stacking
 
 __all__ = ["WindowsRef", "windows"]

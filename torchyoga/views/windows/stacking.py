@@ -10,11 +10,11 @@ from typing import NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from ..order.full import as_int
-from ..rows.column import Column
-from ..rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
-from ..rows.projection import Projection
-from ..rows.schema import Schema
+from ...order.full import as_int
+from ...rows.column import Column
+from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
+from ...rows.projection import Projection
+from ...rows.schema import Schema
 
 __all__ = ["Offsets", "Source", "Stacking"]
 

@@ -1,0 +1,1 @@
+"""Several rows in sequence as one row: where windows lie, and what their rows are made of."""
