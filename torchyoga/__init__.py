@@ -29,6 +29,7 @@ from .storage import Storage
 from .tables.exports import Exports
 from .views.chosen import concat
 from .views.makers import Makers
+from .views.mixes.mix import mix
 from .views.ragged import RaggedColumn
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ __all__ = [
     "image",
     "image_folder",
     "jagged",
+    "mix",
     "jpeg",
     "padded",
     "png",

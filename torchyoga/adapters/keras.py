@@ -27,7 +27,7 @@ import torch
 
 from ..errors import CorruptError, StateError
 from ..files.root import sync_folder
-from ..order.by_file import Shuffle
+from ..order.contract import Shuffle
 from ..order.full import as_int
 from ..order.iteration import Iteration
 from ..order.place import Place

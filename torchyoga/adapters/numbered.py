@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import SchemaError
-from ..order.by_file import AnyOrder
+from ..order.contract import AnyOrder
 from ..order.place import Place, positions
 from ..order.shard import Shard
 from ..reading.in_epoch import RandomAccess, in_epoch

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import CorruptError, SchemaError
+from ..order.contract import Arrangement
 from ..order.full import as_int
 from ..process.buffers import BufferPool
 from ..process.lazy import cached_property
@@ -194,6 +195,11 @@ class DecodedRef(DataRef):
         whole = self.whole.projected(Projection(projected_schema(schema, of), of.columns))
         decoders = {place: self._decoders[n] for place, n in enumerate(of.columns) if n in self._decoders}
         return DecodedRef(whole, decoders, self._threads) if decoders else whole
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The whole's: the rows are the same."""
+        return self.whole.arrangement
 
     @property
     def libraries(self) -> list[str]:

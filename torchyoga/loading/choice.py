@@ -9,7 +9,7 @@ from typing import TypeGuard
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
 
-from ..order.by_file import Locality, Shuffle
+from ..order.contract import Locality, Shuffle
 from ..order.shard import Remainder
 from ..rows.types import Index, MapStyle
 from ..sampling.batch_sampler import ResumableBatchSampler

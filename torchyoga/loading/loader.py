@@ -13,7 +13,7 @@ import torch.utils.data
 from torch.utils.data import Dataset
 
 from ..errors import StateError
-from ..order.by_file import Locality, Shuffle
+from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.saved import Saved
 from ..order.shard import Remainder

@@ -15,7 +15,7 @@ from torch.utils.data import Subset, get_worker_info
 from ..process.buffers import placing
 from ..process.seeding import row_seeds, seeder
 from ..reading.columns_ref import ColumnsRef
-from ..reading.dataref import DataRef, ProjectedRef, SlicedRef, row_numbers
+from ..reading.dataref import DataRef, ProjectedRef, SlicedRef
 from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.collate import is_ours
 from ..rows.types import Batch, Collate, Index, MapStyle, Row
@@ -167,7 +167,7 @@ class RowMaker:
         """The rows, each made with random numbers of its own."""
         dataset = self._in_epoch(epoch)
         if isinstance(dataset, DataRef) and dataset.is_random:
-            return dataset.take_seeded(row_numbers(rows, len(dataset)), seeds)
+            return dataset.take_seeded(dataset.numbered(rows), seeds)
         seed_all, found = seeder(), []
         for row, seed in zip(rows, seeds.tolist(), strict=True):
             seed_all(seed)

@@ -27,15 +27,15 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
+from .contract import AnyOrder, Shuffle
 from .full import (
     ORDER_VERSION,
-    Order,
     are_outside,
     as_int,
     earlier,
@@ -46,10 +46,8 @@ from .full import (
 )
 from .saved import Pin
 
-__all__ = ["MOST_SHARDS", "MOST_WINDOW", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs"]
+__all__ = ["MOST_SHARDS", "MOST_WINDOW", "BlockOrder", "equal_runs"]
 
-Shuffle = bool | Literal["block"]
-Locality = Literal["global", "shard"]
 Ints = npt.NDArray[np.int64]
 _Digits = npt.NDArray[np.unsignedinteger]  # 32 bits wide, or 64
 
@@ -63,7 +61,7 @@ _CHUNK = 32768  # positions computed at once, so that they stay in the processor
 
 
 @dataclass(frozen=True, eq=False)
-class BlockOrder:
+class BlockOrder(AnyOrder):
     """The order of the rows in every epoch, over all ranks; unlike `Order` it depends on where files begin.
 
     Args:
@@ -183,9 +181,6 @@ class BlockOrder:
     def _plan(self, epoch: int) -> _Plan:
         key = as_int("epoch", epoch) if self.reshuffle and self.shuffle else 0
         return _plan(self, key, self.shards_in(epoch), self.version_in(epoch))
-
-
-AnyOrder = Order | BlockOrder
 
 
 def equal_runs(length: int) -> Ints:

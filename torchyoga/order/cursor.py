@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..errors import StateError
 from ..process.warned import warn_user
-from .by_file import AnyOrder, BlockOrder, Locality, Shuffle
+from .contract import AnyOrder, Locality, Shuffle
 from .full import as_int
 from .iteration import Iteration
 from .place import Place, after, num_steps_left, taken
@@ -112,8 +112,7 @@ class Cursor:
     @property
     def locality(self) -> Locality:
         """ "shard" if each rank has files of its own, otherwise "global"."""
-        is_shard = isinstance(self._order, BlockOrder) and self._order.shards is not None
-        return "shard" if is_shard else "global"
+        return "global" if self._order.shards is None else "shard"
 
     @property
     def seed(self) -> int | None:
@@ -127,13 +126,13 @@ class Cursor:
         self._has_drawn = True
         seed = self._draw()
         if not self._is_seeded:
-            self._order = replace(self._order, seed=seed)
+            self._order = self._order.changed(seed=seed)
             self._is_seeded = True
 
     def take_seed(self, seed: int) -> None:
         """Takes a seed in place of one that was drawn, if nothing has been delivered and no state loaded."""
         if self._has_drawn and not (self.num_begun or self.generation):
-            self._order = replace(self._order, seed=seed)
+            self._order = self._order.changed(seed=seed)
 
     # -- the place
 
@@ -154,7 +153,7 @@ class Cursor:
 
     def resize(self, length: int) -> None:
         """Gives an epoch another length: that of a foreign sampler is known when it is over."""
-        self._order = replace(self._order, length=length)
+        self._order = self._order.changed(length=length)
 
     def begin(self, batch_size: int = 1, drop_last: bool = False, made: int | None = None) -> Place:
         """Where an iteration that begins now starts: here, or at the next epoch if this one is over.
@@ -582,7 +581,7 @@ class Cursor:
         place = entry.place
         begun = place.epoch if place.position else None
         if self._draw is not None:
-            self._order, self._is_seeded = replace(self._order, seed=saved.seed), True
+            self._order, self._is_seeded = self._order.changed(seed=saved.seed), True
             # Now, because users restore the state of torch's generator after this.
             self.fix_seed()
         shards = saved.shards if strict else None

@@ -32,6 +32,7 @@ from typing import NamedTuple, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .contract import AnyOrder
 from .saved import Pin
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "keyed_bytes",
     "keyed_words",
     "random_words",
+    "words_at",
 ]
 
 Positions = npt.NDArray[np.int64]
@@ -67,7 +69,7 @@ def keyed_bytes(size: int, *key: int | str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Order:
+class Order(AnyOrder):
     """The order of the rows in every epoch, over all ranks.
 
     Args:
@@ -120,10 +122,6 @@ class Order:
                 f"rows must be in 0..{self.length - 1}, found {int(found.min())}..{int(found.max())}"
             )
         return self._turned(epoch, found, forward=False)
-
-    def dealt(self, num_replicas: int, begun: int | None) -> Order:
-        """This order: it is the same for any number of ranks."""
-        return self
 
     def resumed(self, epoch: int | None, shards: int | None, version: int) -> Order:
         """This order, in the version that the running epoch, if any, was begun with; shards do not matter."""
@@ -182,8 +180,14 @@ def first_keys(*key: int | str) -> Words:
 
 
 def random_words(key: int, count: int) -> Words:
-    """`count` random numbers, no two of them the same (splitmix64: Steele, Lea and Flood, 2014)."""
-    found = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    """`count` random numbers, no two of them the same."""
+    return words_at(key, np.arange(1, count + 1))
+
+
+def words_at(key: int, numbers: Positions) -> Words:
+    """A random number for each of these, no two of them the same (splitmix64: Steele, Lea, Flood, 2014)."""
+    found = numbers.astype(np.uint64)
+    found *= np.uint64(0x9E3779B97F4A7C15)
     found += np.uint64(key % 2**64)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

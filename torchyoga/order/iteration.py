@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Protocol
 
-from .by_file import AnyOrder
+from .contract import AnyOrder
 from .place import Place, Ranges, after, taken
 from .proof import PRIME, weight, weight_of_share, weight_until
 from .saved import Saved

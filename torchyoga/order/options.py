@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 
-from .by_file import MOST_WINDOW, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs
+from .by_file import MOST_WINDOW, BlockOrder, equal_runs
+from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .cursor import Cursor
 from .full import Order, as_int
 from .shard import Shard
@@ -66,6 +67,14 @@ class OrderOptions:
         else:
             length = len(source)
         seed = 0 if self.seed is None else self.seed
+        arrangement = getattr(source, "arrangement", None)
+        if isinstance(arrangement, Arrangement):
+            if self.locality == "shard":
+                raise ValueError(
+                    "locality='shard' gives each rank rows of its own, and a mixture, weights, stages or "
+                    "buckets decide over the rows of all ranks; leave it out"
+                )
+            return arrangement.order(seed, self.shuffle, self.reshuffle, self.window)
         if self.shuffle != "block" and self.locality == "global":
             return Order(length, seed, self.shuffle, self.reshuffle)
         starts = getattr(source, "file_starts", None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .by_file import AnyOrder
+from .contract import AnyOrder
 from .shard import Shard
 
 __all__ = [

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .by_file import MOST_SHARDS, AnyOrder, BlockOrder, Locality, Shuffle, equal_runs
+from .by_file import MOST_SHARDS, BlockOrder, equal_runs
+from .contract import AnyOrder, Arrangement, Locality, Shuffle
 from .full import as_int
 from .options import OrderOptions
 from .shard import Shard
@@ -81,6 +82,11 @@ def shuffle_quality(
     """
     num_replicas = as_int("num_replicas", num_replicas, low=1, high=MOST_SHARDS)
     options = OrderOptions(shuffle, seed, True, shuffle_window, locality, Shard(num_replicas))
+    if isinstance(getattr(dataset, "arrangement", None), Arrangement):
+        raise ValueError(
+            "a mixture, weights, stages or buckets are more than a shuffle of all rows; ask for the quality "
+            "of the shuffle of each source"
+        )
     order = options.order_of(dataset)
     length = order.length
     starts = getattr(dataset, "file_starts", None)

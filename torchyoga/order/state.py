@@ -12,11 +12,12 @@ from .full import ORDER_VERSION
 from .place import Place, Ranges
 from .proof import PRIME, is_count, weight_until
 from .saved import Pin, Saved
+from .stages import same_past
 
 __all__ = ["Entry", "LeftOut", "State", "without_keys", "written"]
 
 KEYS = ("version", "seed", "epoch", "position", "length", "shuffle", "fingerprint")
-_PINS = ("shuffle", "window", "files", "shards")
+_PINS = ("shuffle", "window", "files", "shards", "stages")
 _MORE = ("steps", "left", "share", "proof", "again", "left_out")
 _ARGUMENTS = {"window": "shuffle_window"}  # the name of the argument
 _SEED_BITS = 4096
@@ -85,7 +86,7 @@ class State:
 
     Attributes:
         pins: fields that identify the order, so that it is not continued in another one: `shuffle`, and for
-            some orders `window`, `files` and `shards`.
+            some orders `window`, `files`, `shards` and `stages`.
         left: positions that come next, if later batches came early.
         share: the rows that the rank that saved it has delivered alone; None if the place holds for all
             ranks.
@@ -181,11 +182,31 @@ class State:
                 f"the state is of locality {kinds['shards' in found]}, but here it is "
                 f"{kinds['shards' in mine]}; use that, or pass strict=False to take its epoch and position"
             )
+        stages = mine.get("stages")
+        self._check_stages(stages if isinstance(stages, str) else None)
         if found.get("files") != mine.get("files"):
             raise StateError(
                 "the state is of the same rows in other files, which make another order; were they "
                 "converted? Use the files it was saved with, or pass strict=False to take its epoch and "
                 f"position. It has files {found.get('files')!r}, here they are {mine.get('files')!r}"
+            )
+
+    def _check_stages(self, mine: Pin) -> None:
+        """Raises StateError if what decided which rows came is not what decides here."""
+        if self.pins.get("stages") == mine:
+            return
+        done = self.epoch * self.length + self.position
+        if self.pins.get("stages") is None or mine is None:
+            has = "none here" if mine is None else "none there"
+            raise StateError(
+                "the state and this dataset do not have the same kind of weights or stages: there are "
+                f"{has}; the state is of another dataset"
+            )
+        if not same_past(self.pins["stages"], mine, done):
+            raise StateError(
+                f"up to the state, at position {self.position} of epoch {self.epoch}, rows came by the "
+                f"weights or stages {_shown(self.pins['stages'])}, here by {_shown(mine)}; the past cannot "
+                "be changed. For other weights from there on use reweighted(weights, at=state)"
             )
 
     @property
@@ -226,7 +247,7 @@ def _checked(state: object) -> Saved:
     for key in ("version", "epoch", "position", "length"):
         if not is_count(state[key]):
             raise StateError(f"the state's {key} must be an int of at least 0, found {_shown(state[key])}")
-    for key in ("shuffle", "fingerprint", "window", "files"):
+    for key in ("shuffle", "fingerprint", "window", "files", "stages"):
         if type(state.get(key)) not in (bool, int, str, type(None)):
             raise StateError(f"the state's {key} is damaged; pass what state_dict() gave")
     if not 0 < state["version"] <= ORDER_VERSION:

@@ -20,7 +20,8 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from ..order.by_file import Locality, Shuffle, equal_runs
+from ..order.by_file import equal_runs
+from ..order.contract import ARRANGED, Arrangement, Locality, Shuffle
 from ..order.options import OrderOptions
 from ..order.shard import Shard
 from ..process.distinct import distinct
@@ -248,6 +249,11 @@ class DataRef(ABC, Generic[RowT]):
     def readahead(self) -> ReadAhead | None:
         """What reads rows ahead for loaders and samplers; None if the size of a row is not known."""
         return ReadAhead(self.row_bytes) if self.row_bytes else None
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """What decides which rows come in an epoch; None if each comes once, shuffled as a loader says."""
+        return None
 
     @property
     def is_random(self) -> bool:
@@ -693,8 +699,8 @@ class DataRef(ABC, Generic[RowT]):
         if isinstance(index, slice):
             return SlicedRef(self, range(len(self))[index])
         if np.ndim(index) == 0:
-            return _exact(self.take(row_numbers([index], len(self))))[0]
-        return _exact(self.take(row_numbers(index, len(self))))
+            return _exact(self.take(self.numbered([index])))[0]
+        return _exact(self.take(self.numbered(index)))
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         """(N, ...) all rows, read thousands at once: `np.asarray(ref["label"])`, for numbers and times.
@@ -725,7 +731,16 @@ class DataRef(ABC, Generic[RowT]):
             rows = readahead.rows(indices, self.take)
             if rows is not None:
                 return rows
-        return self.take(row_numbers(indices, len(self)))
+        return self.take(self.numbered(indices))
+
+    def numbered(self, indices: Sequence[int] | _Numbers) -> Ints:
+        """Indices as the row numbers that `take` takes; those below 0 are counted from the end.
+
+        Raises:
+            IndexError: there is no such row.
+            TypeError: they are not whole numbers.
+        """
+        return row_numbers(indices, len(self), self.arrangement is not None)
 
     def __getstate__(self) -> Json:
         # What is read ahead is this process's, and a copy's rows may be others.
@@ -781,8 +796,10 @@ class DataRef(ABC, Generic[RowT]):
         return Stream(self, options)
 
 
-def row_numbers(indices: Sequence[int] | _Numbers, length: int) -> Ints:
+def row_numbers(indices: Sequence[int] | _Numbers, length: int, is_arranged: bool = False) -> Ints:
     """Indices as row numbers, each in 0..length - 1; those below 0 are counted from the end.
+
+    With `is_arranged` they may be in `ARRANGED`, too.
 
     Raises:
         IndexError: there is no such row.
@@ -802,10 +819,12 @@ def row_numbers(indices: Sequence[int] | _Numbers, length: int) -> Ints:
     # Unsigned, a negative number is a huge one: one pass shows that nothing needs a closer look.
     if int(numbers.view(np.uint64).max()) < length:
         return numbers
-    low, high = int(numbers.min()), int(numbers.max())
-    if low < -length or high >= length:
-        raise IndexError(f"row {high if high >= length else low} of a dataset of {length} rows")
-    return numbers % length
+    are_rows = (numbers >= -length) & (numbers < length)
+    if is_arranged:
+        are_rows |= (numbers >= ARRANGED.start) & (numbers < ARRANGED.stop)
+    if not are_rows.all():
+        raise IndexError(f"row {int(numbers[np.argmin(are_rows)])} of a dataset of {length} rows")
+    return np.where(numbers < 0, numbers + length, numbers)
 
 
 def _exact(rows: Sequence[RowT]) -> list[RowT]:
@@ -971,6 +990,11 @@ class ProjectedRef(DataRef):
         """These columns of the whole as it is in an epoch."""
         whole = self.whole.in_epoch(epoch)
         return self if whole is self.whole else ProjectedRef(whole, self.of)
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The whole's."""
+        return self.whole.arrangement
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.distributed import ProcessGroup
 
-from ..order.by_file import Locality
+from ..order.contract import Locality
 from ..order.cursor import Cursor
 from ..order.full import as_int
 from ..order.iteration import Iteration

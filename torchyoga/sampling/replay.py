@@ -19,7 +19,7 @@ from torch.distributed import ProcessGroup
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.by_file import Locality
+from ..order.contract import Locality
 from ..order.cursor import UNKNOWN, Cursor
 from ..order.full import ORDER_VERSION, Order
 from ..order.iteration import Iteration

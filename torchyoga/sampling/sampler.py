@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
 
 from ..errors import StateError
-from ..order.by_file import Locality, Shuffle
+from ..order.contract import Locality, Shuffle
 from ..order.full import as_int
 from ..order.options import OrderOptions
 from ..order.saved import Saved

@@ -17,7 +17,7 @@ from .ragged import RaggedColumn
 from .row_map import RowMap
 from .scan import scan
 
-__all__ = ["concat", "order_by", "select"]
+__all__ = ["check_alike", "concat", "order_by", "select"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -78,19 +78,27 @@ def concat(refs: Sequence[DataRef]) -> DataRef:
             raise TypeError(f"concat takes DataRefs; number {number} is a {type(ref).__name__}")
     if not found:
         raise ValueError("concat needs at least one DataRef")
-    numbers = [number for number, ref in enumerate(found) if len(ref)] or [0]
-    schemas = [(number, found[number].schema) for number in numbers]
-    known = [(number, schema) for number, schema in schemas if schema is not None]
-    for number, schema in known[1:]:
-        if schema != known[0][1]:
-            raise SchemaError(_difference(*known[0], number, schema))
-    kept = [found[number] for number in numbers]
+    check_alike(found, [f"DataRef {number}" for number in range(len(found))])
+    kept = [ref for ref in found if len(ref)] or found[:1]
     return JoinedRef(kept, RowMap([range(sum(map(len, kept)))]))
 
 
-def _difference(number: int, first: Schema, other_number: int, other: Schema) -> str:
-    """What differs between the rows of two DataRefs."""
-    one, two = f"DataRef {number}", f"DataRef {other_number}"
+def check_alike(refs: Sequence[DataRef], names: Sequence[str]) -> None:
+    """Raises SchemaError if the rows of two DataRefs differ; names the first column that does.
+
+    Args:
+        refs: those without rows are not looked at.
+        names: what each is called.
+    """
+    known = [(name, ref.schema) for name, ref in zip(names, refs, strict=True) if len(ref)]
+    schemas = [(name, schema) for name, schema in known if schema is not None]
+    for name, schema in schemas[1:]:
+        if schema != schemas[0][1]:
+            raise SchemaError(_difference(*schemas[0], name, schema))
+
+
+def _difference(one: str, first: Schema, two: str, other: Schema) -> str:
+    """What differs between the rows of two DataRefs of these names."""
     values = [{path_name(path): node.kind for path, node in outermost(each.tree)} for each in (first, other)]
     if list(values[0]) != list(values[1]):
         names = [list(each)[:20] for each in values]

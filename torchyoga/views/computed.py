@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import SchemaError
+from ..order.contract import Arrangement
 from ..process.lazy import cached_property
 from ..process.seeding import generators, seeds_within
 from ..process.warned import warn_user
@@ -128,6 +129,11 @@ class ComputedRef(DataRef):
         """The rows of the whole as it is in an epoch, through the function."""
         whole = self.whole.in_epoch(epoch)
         return self if whole is self.whole else ComputedRef(whole, self.function, self._threads)
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The whole's: the rows are the same."""
+        return self.whole.arrangement
 
     @property
     def schema(self) -> Schema | None:

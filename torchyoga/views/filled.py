@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import SchemaError
+from ..order.contract import Arrangement
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
@@ -224,6 +225,11 @@ class FilledRef(DataRef):
         """The same of the whole as it is in an epoch."""
         whole = self.whole.in_epoch(epoch)
         return self if whole is self.whole else FilledRef(whole, self._schema, self._parts, self._name)
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The whole's: the rows are the same."""
+        return self.whole.arrangement
 
     @property
     def row_bytes(self) -> int:

@@ -8,6 +8,7 @@ import operator
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +24,33 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.location import Progress
 from .info import agreed, info_of
-from .row_map import RowMap
 
 __all__ = ["JoinedRef"]
 
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
+
+
+class Chosen(Protocol):
+    """Rows of some sources laid end to end, as a `RowMap` chooses them."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def pin(self) -> str:
+        """Text that is the same for the same rows."""
+
+    def rows(self, numbers: Ints) -> Ints:
+        """The rows of these numbers (B,), as numbers of the rows of all sources."""
+
+    def places(self, rows: Ints) -> Ints:
+        """Where such rows (B,) come for the first time; -1 for those that do not."""
+
+    def counts(self, starts: Ints) -> Ints:
+        """(sources,) how many there are of each source; `starts` is where each source begins."""
+
+    def starts(self, file_starts: Ints) -> Ints:
+        """Where runs of rows of one file begin, given where all files of all sources do."""
 
 
 class JoinedRef(DataRef):
@@ -39,7 +61,7 @@ class JoinedRef(DataRef):
         rows: the rows, as numbers of the rows of all sources laid end to end.
     """
 
-    def __init__(self, sources: Sequence[DataRef], rows: RowMap) -> None:
+    def __init__(self, sources: Sequence[DataRef], rows: Chosen) -> None:
         self.is_thread_safe = all(source.is_thread_safe for source in sources)
         self.sources = tuple(sources)
         self.rows = rows
@@ -195,7 +217,7 @@ def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:
 class _Prefetches:
     """The prefetches of several sources, as one; None for sources whose rows are in memory."""
 
-    def __init__(self, rows: RowMap, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
+    def __init__(self, rows: Chosen, starts: Ints, prefetches: Sequence[Prefetch | None]) -> None:
         self._rows = rows
         self._starts = starts
         self._prefetches = prefetches

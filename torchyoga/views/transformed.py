@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..order.contract import Arrangement
 from ..process.lazy import cached_property
 from ..process.seeding import seeder, seeds_within
 from ..reading.dataref import DataRef
@@ -77,6 +78,11 @@ class TransformedRef(DataRef):
         """The rows of the whole as it is in an epoch, changed."""
         whole = self.whole.in_epoch(epoch)
         return self if whole is self.whole else TransformedRef(whole, self.functions, self._schema)
+
+    @property
+    def arrangement(self) -> Arrangement | None:
+        """The whole's: the rows are the same."""
+        return self.whole.arrangement
 
     @property
     def schema(self) -> Schema | None:

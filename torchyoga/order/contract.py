@@ -1,0 +1,88 @@
+"""What any order of rows is asked for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .saved import Pin
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle"]
+
+Shuffle = bool | Literal["block"]
+Locality = Literal["global", "shard"]
+Ints = npt.NDArray[np.int64]
+ARRANGED = range(2**61, 2**62)
+
+
+class AnyOrder(ABC):
+    """Which row comes at which position of every epoch, over all ranks; a frozen dataclass.
+
+    Attributes:
+        length: positions of an epoch N.
+        seed: any int; together with the epoch it makes the keys.
+        shuffle: True, False or "block".
+        reshuffle: False if every epoch has the order of epoch 0.
+        shards: the ranks that have files of their own; None if there is one order for all.
+    """
+
+    length: int
+    seed: int
+    shuffle: Shuffle
+    reshuffle: bool
+    shards: int | None = None
+
+    @abstractmethod
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The rows (int64, shape of `positions`) at these positions of the epoch; past N they wrap around.
+
+        Raises:
+            ValueError: a position is below 0.
+        """
+
+    @abstractmethod
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions in 0..N-1 at which these rows come in the epoch: the inverse of `rows`.
+
+        Raises:
+            ValueError: there is no such row, or it does not come in the epoch.
+        """
+
+    def dealt(self, num_replicas: int, begun: int | None) -> Self:
+        """This order for so many ranks; epoch `begun`, if any, goes on as it was dealt."""
+        return self
+
+    @abstractmethod
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> Self:
+        """This order, with the shards and the version that the running epoch, if any, was begun with."""
+
+    @abstractmethod
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+
+    def changed(self, **fields: int) -> Self:
+        """This order with another `seed` or `length`."""
+        return replace(self, **fields)  # type: ignore[type-var]
+
+    @abstractmethod
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """What a state records so that it is not continued in another order."""
+
+
+class Arrangement(ABC):
+    """What decides which rows of a dataset come in an epoch, where not each of them comes once.
+
+    The orders that it makes give row numbers in `ARRANGED`, beyond those of any dataset, so that a row that
+    comes several times has several numbers, each with a position of its own.
+    """
+
+    @abstractmethod
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
+        """The order of every epoch."""

@@ -1,0 +1,428 @@
+"""Position -> source, pass over it and row, and back, for a mixture of sources, with integers only.
+
+`Proportions` deals the places of all epochs, one after the other, to the sources. Places are taken in cells,
+64 by default: how many of a cell belong to each source follows from the proportions at its ends, and which
+ones from a keyed hash of each place. The numbers of each source ascend with the places: its number j is row
+j % n of its pass j // n, by an order of its own. So every prefix of the places holds the first numbers of
+each source, and other weights may go on from any place.
+
+Note 98. The places of a cell are permuted, because ranks take every W-th one.
+Even shares are regular: of two equal sources every second place belongs to each, so with two ranks each would
+see one source only. A cell with shorter ends, at an epoch's end, keeps the shares of every epoch exact.
+
+Note 99. A row number of a mixture holds the pass, too.
+A source may be read several times within an epoch. Each time its rows are other numbers, so they have other
+random numbers and a position of their own, and a source whose rows depend on the epoch is asked for those of
+its own pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.distinct import distinct
+from .contract import ARRANGED, AnyOrder, Shuffle
+from .full import ORDER_VERSION, are_outside, keyed_bytes, words_at
+from .passes import Passes, passes_over
+from .proportions import Proportions
+from .saved import Pin
+from .stages import written_stages
+
+__all__ = ["MixOrder", "Mixture", "Stage", "unpacked"]
+
+Ints = npt.NDArray[np.int64]
+_CHUNK = 65536  # positions computed at once
+_MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
+_MOST_PASSES = len(ARRANGED)  # times the rows of all sources
+
+
+class Stage(NamedTuple):
+    """The weights from a place on.
+
+    Attributes:
+        start: the place, over all epochs, at which it begins.
+        weights: (S,) whole numbers.
+        counts: (S,) how many rows each source has given before.
+    """
+
+    start: int
+    weights: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def told(self) -> str:
+        """It as text, for states."""
+        found = ",".join(map(str, self.weights))
+        return found + ("/" + ",".join(map(str, self.counts)) if any(self.counts) else "")
+
+    @classmethod
+    def of_told(cls, start: int, told: str, num_sources: int) -> Stage:
+        """What `told` says.
+
+        Raises:
+            ValueError: it is damaged, or of another number of sources.
+        """
+        weights, slash, counts = told.partition("/")
+        found = cls(
+            start,
+            tuple(map(_count, weights.split(","))),
+            tuple(map(_count, counts.split(","))) if slash else (0,) * num_sources,
+        )
+        if len(found.weights) != num_sources or len(found.counts) != num_sources:
+            raise ValueError(f"weights of {len(found.weights)} sources, expected {num_sources}")
+        if sum(found.counts) != start:
+            raise ValueError("damaged counts")
+        return found
+
+    @property
+    def shares(self) -> Proportions:
+        """How its places are dealt."""
+        return Proportions(self.weights)
+
+    def counts_at(self, places: Ints) -> Ints:
+        """(S, B) the rows that each source has given before these places, all at its start or later."""
+        return np.array(self.counts)[:, None] + self.shares.counts(places - self.start)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ValueError("damaged numbers")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What is mixed, and how.
+
+    Attributes:
+        lengths: (S,) rows of each source.
+        stages: the weights, from each place on; the first begins at 0.
+        rows: places of an epoch N.
+        cell: places that are permuted together.
+        passes: the most passes over each source in an epoch, and before it; None if any number will do.
+        names: of the sources, for messages.
+    """
+
+    lengths: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    rows: int
+    cell: int
+    passes: tuple[float | None, ...]
+    names: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        """Rows of all sources."""
+        return sum(self.lengths)
+
+    @property
+    def starts(self) -> Ints:
+        """(S + 1,) the first row of each source, if they are laid end to end, and the number of rows."""
+        return np.cumsum([0, *self.lengths], dtype=np.int64)
+
+    def counts(self, places: Ints) -> Ints:
+        """(S, B) how many of the first k places belong to each source, for each k (B,)."""
+        stage = np.searchsorted([stage.start for stage in self.stages], places, "right") - 1
+        found = np.empty((len(self.lengths), len(places)), np.int64)
+        for number in distinct(stage).tolist():
+            some = np.flatnonzero(stage == number)
+            found[:, some] = self.stages[number].counts_at(places[some])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class MixOrder(AnyOrder):
+    """The order of a mixture in every epoch, over all ranks.
+
+    Row numbers are those of `unpacked`. Without shuffle each source comes in its own order, and every epoch
+    is the same.
+
+    Args:
+        mixture: what is mixed.
+        seed: any int.
+        shuffle: True, False, or "block" for a block shuffle of each source.
+        reshuffle: False gives every epoch the order of epoch 0.
+        window: files of a source mixed with each other at once.
+        files: for each source where its files begin, as `BlockOrder` takes it; needed for "block".
+    """
+
+    mixture: Mixture
+    seed: int = 0
+    shuffle: Shuffle = True
+    reshuffle: bool = True
+    window: int = 8
+    files: tuple[Ints, ...] = ()
+
+    @property
+    def length(self) -> int:  # type: ignore[override]
+        """Places of an epoch N."""
+        return self.mixture.rows
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The row numbers at these positions of the epoch; past N they wrap around."""
+        found = np.asarray(positions, np.int64)
+        if not self.length or not found.size:
+            return found
+        if are_outside(found, self.length):
+            if int(found.min()) < 0:
+                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
+            found = found % self.length
+        first = self._first(epoch)
+        flat = np.ascontiguousarray(found).reshape(-1) + first
+        out = np.empty(flat.shape, np.int64)
+        for start in range(0, flat.size, _CHUNK):
+            places = flat[start : start + _CHUNK]
+            source, key = self._dealt(places, first)
+            out[start : start + _CHUNK] = self._numbers(source, key)
+        return out.reshape(found.shape)
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
+        numbers = np.asarray(rows, np.int64)
+        if not numbers.size:
+            return numbers
+        first = self._first(epoch)
+        flat = np.ascontiguousarray(numbers).reshape(-1)
+        which, passes, row = unpacked(self.mixture, flat)
+        found = np.full(flat.shape, -1, np.int64)
+        before, after = self.mixture.counts(np.array([first, first + self.length])).T
+        for source in distinct(which).tolist():
+            some = np.flatnonzero(which == source)
+            length = self.mixture.lengths[source]
+            seen = before[source] // length  # passes before this epoch
+            own = seen + (passes[some] - seen) % (_MOST_PASSES // self.mixture.total)
+            key = own * length + self._source(source).positions(own, row[some])
+            inside = np.flatnonzero((key >= before[source]) & (key < after[source]))
+            found[some[inside]] = self._places(source, key[inside], first) - first
+        if int(found.min()) < 0:
+            number = int(flat[np.argmin(found)])
+            raise ValueError(f"row number {number} does not come in epoch {epoch} of this mixture")
+        return found.reshape(numbers.shape)
+
+    def consumed(self, place: int) -> tuple[int, ...]:
+        """(S,) how many rows each source has given before a place, wherever it lies in its cell."""
+        epoch, position = divmod(place, self.length)
+        stage = self._stage(np.array([place - 1])) if place else None
+        if stage is None or not position:
+            return tuple(self.mixture.counts(np.array([place]))[:, 0].tolist())
+        first = max(self.mixture.stages[int(stage[0])].start, epoch * self.length)
+        begin = first + (place - 1 - first) // self.mixture.cell * self.mixture.cell
+        counts = self.mixture.stages[int(stage[0])].counts_at(np.array([begin]))[:, 0]
+        source, _ = self._dealt(np.arange(begin, place), epoch * self.length)
+        return tuple((counts + np.bincount(source, minlength=len(counts))).tolist())
+
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> MixOrder:
+        """This order: there is one version of it."""
+        return self
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return ORDER_VERSION
+
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """What a state records so that it is not continued in another order."""
+        kind: Pin = self.shuffle if self.reshuffle or not self.shuffle else "once"
+        if self.shuffle == "block" and not self.reshuffle:
+            kind = "block once"
+        stages = written_stages([(stage.start, stage.told) for stage in self.mixture.stages])
+        found: dict[str, Pin] = {"shuffle": kind, "stages": stages}
+        if self.shuffle == "block":
+            found["window"] = self.window
+            found["files"] = keyed_bytes(8, *(some.tobytes().hex() for some in self.files)).hex()
+        return found
+
+    def _first(self, epoch: int) -> int:
+        """The place at which an epoch begins."""
+        if not (self.shuffle and self.reshuffle):
+            return 0
+        _check_passes(self, epoch)
+        return epoch * self.length
+
+    def _stage(self, places: Ints) -> Ints:
+        starts = [stage.start for stage in self.mixture.stages]
+        return np.searchsorted(starts, places, "right") - 1
+
+    def _cells(self, places: Ints, first: int) -> Iterator[tuple[Ints, Ints, _Cells]]:
+        """For runs of places of an epoch that begins at `first`: which ones, the cell of each, the cells."""
+        cell, end = self.mixture.cell, first + self.length
+        stages = self._stage(places)
+        for number in distinct(stages).tolist():
+            stage = self.mixture.stages[number]
+            base = max(stage.start, first)
+            some = np.flatnonzero(stages == number)
+            which = (places[some] - base) // cell
+            low, high = int(which.min()), int(which.max())
+            if high - low < 2 * len(some):
+                cells = np.arange(low, high + 1)
+                which -= low
+            else:
+                cells = distinct(which)
+                which = np.searchsorted(cells, which)
+            most = max(1, _MOST_NUMBERS // max(cell, len(stage.weights)))
+            for begin in range(0, len(cells), most):
+                part = cells[begin : begin + most]
+                made = _Cells.of(stage, base + part * cell, cell, end, self._key)
+                if len(part) == len(cells):
+                    yield some, which, made
+                    continue
+                inside = np.flatnonzero((which >= begin) & (which < begin + most))
+                yield some[inside], which[inside] - begin, made
+
+    def _dealt(self, places: Ints, first: int) -> tuple[Ints, Ints]:
+        """The source of each place, and the number that it is there."""
+        source, key = np.empty_like(places), np.empty_like(places)
+        for some, cell, cells in self._cells(places, first):
+            at = cell * self.mixture.cell + places[some] - cells.begins[cell]
+            source[some] = cells.source.reshape(-1)[at]
+            key[some] = cells.key.reshape(-1)[at]
+        return source, key
+
+    def _places(self, source: int, keys: Ints, first: int) -> Ints:
+        """The places of numbers of a source, all in the epoch that begins at `first`."""
+        counts = [stage.counts[source] for stage in self.mixture.stages]
+        stages = np.searchsorted(counts, keys, "right") - 1
+        even = np.empty_like(keys)  # where they would be if cells were not permuted
+        for number in distinct(stages).tolist():
+            some, stage = np.flatnonzero(stages == number), self.mixture.stages[number]
+            even[some] = stage.start + stage.shares.places(source, keys[some] - stage.counts[source])
+        found = np.empty_like(keys)
+        for number in distinct(stages).tolist():
+            mine = np.flatnonzero(stages == number)
+            stage = self.mixture.stages[number]
+            base = max(stage.start, first)
+            cell = self.mixture.cell
+            begins = base + (even[mine] - base) // cell * cell
+            for start in range(0, len(mine), step := max(1, _MOST_NUMBERS // max(cell, len(counts)))):
+                part, some = begins[start : start + step], mine[start : start + step]
+                cells = _Cells.of(stage, part, cell, first + self.length, self._key)
+                match = (cells.source == source) & (cells.key == keys[some][:, None])
+                found[some] = part + match.argmax(axis=1)
+        return found
+
+    def _numbers(self, source: Ints, key: Ints) -> Ints:
+        """The row numbers of numbers of sources."""
+        mixture, starts = self.mixture, self.mixture.starts
+        order = np.argsort(source.astype(np.uint16 if len(starts) < 2**16 else np.int64), kind="stable")
+        ends = np.cumsum(np.bincount(source, minlength=len(mixture.lengths)))
+        found = np.empty_like(key)
+        most = _MOST_PASSES // mixture.total
+        for number, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist(), strict=False)):
+            if begin == end:
+                continue
+            some = order[begin:end]
+            passes, position = np.divmod(key[some], mixture.lengths[number])
+            row = self._source(number).rows(passes, position)
+            passes %= most
+            passes *= mixture.total
+            passes += row
+            passes += int(starts[number]) + ARRANGED.start
+            found[some] = passes
+        return found
+
+    def _source(self, number: int) -> Passes:
+        return _passes_of(self, number)
+
+    @property
+    def _key(self) -> int:
+        """What decides how cells are permuted."""
+        return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
+
+
+def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
+    """The source of each row number (B,), which pass over it, and the row there.
+
+    Raises:
+        ValueError: there is no such number.
+    """
+    if not len(numbers):
+        return numbers, numbers, numbers
+    if int(numbers.min()) < ARRANGED.start or int(numbers.max()) >= ARRANGED.stop:
+        raise ValueError(
+            f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
+        )
+    passes, joined = np.divmod(numbers - ARRANGED.start, mixture.total)
+    starts = mixture.starts
+    source = np.searchsorted(starts, joined, "right") - 1
+    return source, passes, joined - starts[source]
+
+
+class _Cells(NamedTuple):
+    """Some cells: the source of each of their places, and the number that it is there.
+
+    Attributes:
+        begins: (C,) the place at which each begins.
+        source, key: (C, size of a cell); of a shorter cell the rest is -1.
+    """
+
+    begins: Ints
+    source: Ints
+    key: Ints
+
+    @classmethod
+    def of(cls, stage: Stage, begins: Ints, size: int, end: int, key: int) -> _Cells:
+        """The cells of a stage that begin at some places, in an epoch that ends at `end`."""
+        ends = np.minimum(begins + size, end)
+        num_cells, num_sources = len(begins), len(stage.weights)
+        if num_cells > 1 and bool((begins[1:] == ends[:-1]).all()):
+            at = stage.counts_at(np.append(begins, ends[-1]))
+            before, shares = at[:, :-1], np.diff(at)
+        else:
+            at = stage.counts_at(np.concatenate([begins, ends]))
+            before, shares = at[:, :num_cells], at[:, num_cells:] - at[:, :num_cells]
+        places = np.arange(size)
+        row_starts = np.arange(num_cells)[:, None] * size
+        # (C, S + 1): what there is of each source, and of nothing, from the source's first number on.
+        counts = np.concatenate([shares, (size - (ends - begins))[None]]).T
+        labels: Ints = np.repeat(np.tile(np.arange(num_sources + 1), num_cells), counts.reshape(-1))
+        labels = labels.reshape(num_cells, size)
+        offsets = np.concatenate([before, np.zeros((1, num_cells), np.int64)]).T
+        offsets = np.repeat((offsets - np.cumsum(counts, axis=1) + counts).reshape(-1), counts.reshape(-1))
+        keys: Ints = offsets.reshape(num_cells, size) + places
+        if size > 1:
+            bits = (size - 1).bit_length()
+            low = np.uint64(bits)
+            words = words_at(key, begins[:, None] + places) >> low << low | places.astype(np.uint64)
+            words[places >= (ends - begins)[:, None]] |= np.uint64(2**64 - 2**bits)
+            words.sort(axis=1)
+            source = np.empty(num_cells * size, np.int64)
+            at_places = (words & np.uint64(2**bits - 1)).astype(np.int64) + row_starts
+            source[at_places.reshape(-1)] = labels.reshape(-1)
+            # The numbers of each source ascend with the places.
+            wide = np.uint16 if (num_sources + 1) << bits <= 2**16 else np.int64
+            by_source = (source.reshape(num_cells, size) << bits | places).astype(wide)
+            by_source.sort(axis=1)
+            at_places = (by_source & wide(2**bits - 1)).astype(np.int64) + row_starts
+            found = np.empty(num_cells * size, np.int64)
+            found[at_places.reshape(-1)] = keys.reshape(-1)
+            labels, keys = source.reshape(num_cells, size), found.reshape(num_cells, size)
+        is_none = labels == num_sources
+        if is_none.any():
+            labels, keys = np.where(is_none, -1, labels), np.where(is_none, -1, keys)
+        return cls(begins, labels, keys)
+
+
+@lru_cache(maxsize=4096)  # of all mixtures in use
+def _passes_of(order: MixOrder, number: int) -> Passes:
+    files = order.files[number] if order.files else None
+    length = order.mixture.lengths[number]
+    return passes_over(length, order.shuffle, order.window, files, "mix", order.seed, number)
+
+
+@lru_cache(maxsize=64)
+def _check_passes(order: MixOrder, epoch: int) -> None:
+    """Raises ValueError if an epoch needs more passes over a source than it may have."""
+    mixture = order.mixture
+    counts = mixture.counts(np.array([(epoch + 1) * mixture.rows]))[:, 0].tolist()
+    for name, count, length, most in zip(mixture.names, counts, mixture.lengths, mixture.passes, strict=True):
+        if most is not None and count > most * length:
+            raise ValueError(
+                f"by the end of epoch {epoch} the mixture reads the {length} rows of {name!r} "
+                f"{count / length:.2f} times, and epochs= allows {most:g}; train for fewer rows, give it "
+                "less weight, or allow more"
+            )

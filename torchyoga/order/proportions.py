@@ -1,0 +1,179 @@
+"""Weights -> how many of the first k places belong to each, for any k, and the place of each one's j-th.
+
+A Huffman tree over the weights: each inner node deals its places to two sides, of k places
+floor((k a + R / 2) / R) to the left one, where a is the weight of the left side and R that of both. That is
+the nearest whole number to its share, so every node is off by half a place at most, and the heavier a weight,
+the fewer nodes lie above it. The same floor, solved for k, is the way back.
+
+Note 97. Mixtures round in a tree, and not one weight after another.
+In a chain the roundings of all nodes before add up: with 64 equal weights one of them is up to nine places
+off, here less than two (D. Huffman, "A Method for the Construction of Minimum-Redundancy Codes", 1952, for
+the tree). All nodes of a depth are computed at once, because 64 weights have 63 nodes and only six depths.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MOST_WEIGHT", "Proportions", "whole_weights"]
+
+Ints = npt.NDArray[np.int64]
+MOST_WEIGHT = 2**31  # of all together: a product of two such numbers fits int64
+
+
+def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
+    """Weights as whole numbers in the same proportions, as long as their sum stays below 2**31.
+
+    Beyond that they are rounded to such a sum, by the largest remainder; those above 0 stay above it.
+
+    Example:
+        >>> whole_weights([Fraction("0.7"), Fraction("0.2"), Fraction("0.1")])
+        (7, 2, 1)
+    """
+    scale = math.lcm(*(weight.denominator for weight in weights))
+    found = [int(weight * scale) for weight in weights]
+    common = math.gcd(*found)
+    found = [weight // common for weight in found]
+    total = sum(found)
+    if total <= MOST_WEIGHT:
+        return tuple(found)
+    room = MOST_WEIGHT - len(found)  # each of those above 0 may become 1
+    scaled = [divmod(weight * room, total) for weight in found]
+    rounded = [max(whole, 1) if weight else 0 for weight, (whole, _) in zip(found, scaled, strict=True)]
+    by_rest = sorted(range(len(found)), key=lambda number: (-scaled[number][1], number))
+    for number in by_rest[: room - sum(whole for whole, _ in scaled)]:
+        rounded[number] += 1
+    return tuple(rounded)
+
+
+class _Node(NamedTuple):
+    """A node of the tree: an owner, or two sides; no two have the same number."""
+
+    weight: int
+    number: int
+    sides: tuple[_Node, ...] = ()
+
+
+class _Depth(NamedTuple):
+    """The inner nodes of one depth.
+
+    Attributes:
+        node, left, right: (M,) their numbers, and those of their sides.
+        share, total: (M, 1) the weight of the left side, and of both.
+    """
+
+    node: Ints
+    left: Ints
+    right: Ints
+    share: Ints
+    total: Ints
+
+
+class _Turn(NamedTuple):
+    """A node on the way from a leaf to the root.
+
+    Attributes:
+        weight: of the side that the way comes from.
+        total: of both sides.
+        rest: what is added before rounding on that side.
+    """
+
+    weight: int
+    total: int
+    rest: int
+
+
+class Proportions:
+    """Places 0, 1, 2, ... dealt to some owners, to each its share of every prefix.
+
+    Args:
+        weights: (S,) whole numbers of at least 0, whose sum is in 1..2**31.
+
+    Example:
+        >>> shares = Proportions((7, 2, 1))
+        >>> shares.counts(np.array([10, 15])).tolist()
+        [[7, 10], [2, 3], [1, 2]]
+        >>> shares.places(1, np.array([0, 1])).tolist()
+        [2, 7]
+    """
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        if min(weights) < 0 or not 0 < sum(weights) <= MOST_WEIGHT:
+            raise ValueError(f"weights must be at least 0 and sum to 1..2**31, found {tuple(weights)!r:.100}")
+        self.weights = tuple(weights)
+        self._num_nodes, self._leaves, self._depths, self._ways = _tree(self.weights)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Proportions, (self.weights,)
+
+    def counts(self, places: Ints) -> Ints:
+        """(S, B) how many of the first k places are each owner's, for each k (B,) in 0..2**62."""
+        found = np.zeros((self._num_nodes, len(places)), np.int64)
+        found[0] = places
+        for depth in self._depths:
+            all_places = found[depth.node]
+            rounds, rest = np.divmod(all_places, depth.total)
+            left = rounds * depth.share + (rest * depth.share + depth.total // 2) // depth.total
+            found[depth.left] = left
+            found[depth.right] = all_places - left
+        counts = np.zeros((len(self.weights), len(places)), np.int64)
+        counts[list(self._leaves)] = found[list(self._leaves.values())]
+        return counts
+
+    def places(self, owner: int, numbers: Ints) -> Ints:
+        """(B,) the place of each of an owner's own numbers, counted from 0.
+
+        Raises:
+            ValueError: the owner has no weight.
+        """
+        if not self.weights[owner]:
+            raise ValueError(f"owner {owner} has weight 0, so no place")
+        found = numbers.astype(np.int64)
+        for turn in self._ways[owner]:
+            # The smallest k of which floor((k w + rest) / R) is above the number.
+            rounds, left = np.divmod(found + 1, turn.weight)
+            found = rounds * turn.total - (turn.rest - left * turn.total) // turn.weight - 1
+        return found
+
+
+@lru_cache(maxsize=64)
+def _tree(
+    weights: tuple[int, ...],
+) -> tuple[int, dict[int, int], list[_Depth], dict[int, list[_Turn]]]:
+    """The number of nodes, the node of each owner that has a weight, the inner nodes, and the ways up."""
+    heap = [_Node(weight, owner) for owner, weight in enumerate(weights) if weight]
+    heapq.heapify(heap)
+    for made in range(len(weights), len(weights) + len(heap) - 1):
+        one, other = heapq.heappop(heap), heapq.heappop(heap)
+        heapq.heappush(heap, _Node(one.weight + other.weight, made, (other, one)))
+    leaves: dict[int, int] = {}
+    ways: dict[int, list[_Turn]] = {}
+    depths: list[_Depth] = []
+    row: list[tuple[int, _Node, list[_Turn]]] = [(0, heap[0], [])]
+    num_nodes = 1
+    while row:
+        inner: list[tuple[int, int, int, int, int]] = []
+        below: list[tuple[int, _Node, list[_Turn]]] = []
+        for number, node, way in row:
+            if not node.sides:
+                leaves[node.number], ways[node.number] = number, way
+                continue
+            left, right = node.sides
+            total, half = node.weight, node.weight // 2
+            inner.append((number, num_nodes, num_nodes + 1, left.weight, total))
+            below.append((num_nodes, left, [_Turn(left.weight, total, half), *way]))
+            below.append((num_nodes + 1, right, [_Turn(right.weight, total, total - 1 - half), *way]))
+            num_nodes += 2
+        if inner:
+            node_of, left_of, right_of, share, total = np.array(inner, np.int64).T
+            depths.append(_Depth(node_of, left_of, right_of, share[:, None], total[:, None]))
+        row = below
+    return num_nodes, leaves, depths, ways

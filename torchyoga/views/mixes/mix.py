@@ -1,0 +1,482 @@
+"""Several DataRefs as one, in proportions that hold in every prefix."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import SchemaError, StateError
+from ...order.by_file import equal_runs
+from ...order.contract import ARRANGED, Arrangement, Shuffle
+from ...order.full import as_int
+from ...order.mixed import MixOrder, Mixture, Stage, unpacked
+from ...order.proportions import whole_weights
+from ...order.stages import parsed
+from ...order.state import State
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef, ProjectedRef
+from ...rows.block import Block, Rows
+from ...rows.collector import block_of
+from ...rows.column import Column
+from ...rows.data import Data
+from ...rows.node import Node, path_name
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Row
+from ..chosen import check_alike
+from ..joined import JoinedRef
+from .weighing import fractions_of
+
+__all__ = ["MixRef", "mix"]
+
+Ints = npt.NDArray[np.int64]
+Seeds = npt.NDArray[np.uint64]
+Until = Literal["first", "all"]
+_MOST_SOURCES, _MOST_CELL, _MOST_ROWS = 4096, 2**16, 2**60
+
+
+def mix(
+    sources: Mapping[str, DataRef],
+    weights: Mapping[str, float] | Literal["size"] = "size",
+    *,
+    rows: int | None = None,
+    until: Until | None = None,
+    temperature: float = 1.0,
+    source_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    epochs: float | Mapping[str, float] | None = None,
+    cell: int = 64,
+) -> MixRef:
+    """Rows of several DataRefs in fixed proportions, as one DataRef.
+
+    In every prefix of an epoch each source has its share of the rows, to within two rows or so at the ends of
+    cells. Each source is shuffled by itself. A small source is read again when it is over, in another order;
+    an epoch of the mixture goes on in each source where the one before it ended.
+
+    Args:
+        sources: a name for each. Their rows look alike; see `columns`.
+        weights: a number of at least 0 for each source; 0 leaves it out. "size" is the number of its rows.
+        rows: how many an epoch has.
+        until: in place of rows. "first": as many as there are before a source would be read twice. "all":
+            until each source was read at least once. By default "first" for weights="size", with which all
+            end together; otherwise `rows` is needed, or `until`.
+        temperature: weights are raised to the power of 1 / temperature; above 1, small sources come more.
+        source_column: adds an int64 column of this name to the rows, the number of their source.
+        columns: takes these columns of each source only.
+        epochs: the most times that a source is read in an epoch and all before it, for all sources or by
+            name. More is an error before training.
+        cell: rows whose places are permuted among themselves, so that each rank sees all sources. Proportions
+            are exact at the ends of cells; with the batch size of all ranks they are so in each batch.
+
+    Returns:
+        A DataRef. `loader`s and `stream`s of it follow the proportions, with any `shuffle`. Of its own rows,
+        `mix[0]` to `mix[len(mix) - 1]`, each source's are in their order, as without a shuffle.
+
+    Raises:
+        ValueError: weights that are negative, no numbers, all 0 or of other names; a source with a weight,
+            but without rows; more rows than `epochs` allows.
+        SchemaError: the rows of two sources differ; names the first column that does.
+
+    Example:
+        >>> web, code = yoga.from_arrays({"x": np.arange(90)}), yoga.from_arrays({"x": -np.arange(30)})
+        >>> mix = yoga.mix({"web": web, "code": code}, weights={"web": 3, "code": 1}, rows=1000)
+        >>> mix.counts(100), len(mix)
+        ({'web': 75, 'code': 25}, 1000)
+        >>> batch = next(iter(yoga.DataLoader(mix, 64, shuffle=True, seed=7)))
+        >>> int((batch["x"] < 0).sum()) in (15, 16)
+        True
+    """
+    names = _checked_names(sources)
+    refs = [sources[name] if columns is None else sources[name].columns(columns) for name in names]
+    sizes = list(map(len, refs))
+    found = fractions_of(weights, names, sizes, temperature)
+    for name, size, weight in zip(names, sizes, found, strict=True):
+        if weight and not size:
+            raise ValueError(f"the source {name!r} has no rows; leave it out, or give it the weight 0")
+    check_alike(refs, [f"source {name!r}" for name in names])
+    whole = whole_weights(found)
+    first = Stage(0, whole, (0,) * len(names))
+    if rows is not None and until is not None:
+        raise ValueError(f"give rows or until, not both; found rows={rows} and until={until!r}")
+    if rows is None:
+        if until is None and weights != "size":
+            raise ValueError(
+                "how many rows an epoch has does not follow from the weights; pass rows=, or "
+                'until="first" or "all"'
+            )
+        length = _length_until(first, sizes, until or "first")
+    else:
+        length = as_int("rows", rows, 1, _MOST_ROWS)
+    size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
+    mixture = Mixture(tuple(sizes), (first,), length, size_of_cell, _passes(epochs, names), tuple(names))
+    made = MixRef(refs, mixture, source_column)
+    made.arrangement.order(0, True, True, 1).rows(0, 0)  # raises if the first epoch takes too many
+    return made
+
+
+def _checked_names(sources: object) -> list[str]:
+    if not isinstance(sources, Mapping) or not sources:
+        raise ValueError(f"mix takes a dict of a name and a DataRef for each source, found {sources!r:.80}")
+    if len(sources) > _MOST_SOURCES:
+        raise ValueError(f"a mixture has at most {_MOST_SOURCES} sources, found {len(sources)}")
+    for name, ref in sources.items():
+        if not isinstance(name, str):
+            raise ValueError(f"sources are named by text, found {name!r:.80}")
+        if not isinstance(ref, DataRef):
+            raise TypeError(
+                f"the source {name!r} is a {type(ref).__name__}; mix takes DataRefs, such as "
+                "yoga.as_dataref(data) or storage.submit(data, ...) give"
+            )
+    return list(sources)
+
+
+def _passes(epochs: float | Mapping[str, float] | None, names: Sequence[str]) -> tuple[float | None, ...]:
+    """The most passes over each source."""
+    given = epochs if isinstance(epochs, Mapping) else dict.fromkeys(names, epochs)
+    for name, most in given.items():
+        if name not in names:
+            raise ValueError(f"epochs= names {name!r}; the sources are {list(names)}")
+        is_number = isinstance(most, (int, float)) and not isinstance(most, bool)
+        if most is not None and not (is_number and most > 0):
+            raise ValueError(f"epochs= of {name!r} must be a number above 0, found {most!r}")
+    return tuple(given.get(name) for name in names)
+
+
+def _length_until(stage: Stage, sizes: Sequence[int], until: Until) -> int:
+    """The rows until the first, or the last, of the sources has been read once."""
+    if until not in ("first", "all"):
+        raise ValueError(f'until must be "first" or "all", found {until!r}')
+    shares = stage.shares
+    # The place at which each would give its first row again; the number of places up to its last row.
+    again = [shares.places(n, np.array([size]))[0] for n, size in enumerate(sizes) if stage.weights[n]]
+    last = [shares.places(n, np.array([size - 1]))[0] for n, size in enumerate(sizes) if stage.weights[n]]
+    return int(min(again) if until == "first" else max(last) + 1)
+
+
+class MixRef(JoinedRef):
+    """Rows of some DataRefs in fixed proportions: what `mix(...)` is.
+
+    Args:
+        sources: the DataRefs.
+        mixture: what is mixed.
+        source_column: the name of a column with the number of each row's source, if there is one.
+
+    Attributes:
+        mixture: what is mixed.
+    """
+
+    def __init__(
+        self, sources: Sequence[DataRef], mixture: Mixture, source_column: str | None = None
+    ) -> None:
+        self._numbers = _Numbers(mixture)
+        super().__init__(sources, self._numbers)
+        self.mixture = mixture
+        self._column = source_column
+        if source_column is not None:
+            _check_column(super().schema, source_column)
+
+    def __len__(self) -> int:
+        return self.mixture.rows
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MixRef, (self.sources, self.mixture, self._column)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sources; the numbers in a source column count these."""
+        return list(self.mixture.names)
+
+    def counts(self, rows: int) -> dict[str, int]:
+        """How many of the first rows, of all epochs together, come from each source.
+
+        At the ends of cells and epochs this is exact, elsewhere a row of the cell may come earlier or later.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(9)})
+            >>> yoga.mix({"a": data, "b": data}, {"a": 0.7, "b": 0.3}, rows=100).counts(10**12)
+            {'a': 700000000000, 'b': 300000000000}
+        """
+        places = np.array([as_int("rows", rows, 0, _MOST_ROWS)])
+        return dict(zip(self.names, self.mixture.counts(places)[:, 0].tolist(), strict=True))
+
+    def passes(self, rows: int) -> dict[str, float]:
+        """How often each source is read in the first rows, of all epochs together.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(10)})
+            >>> yoga.mix({"a": data, "b": data[:5]}, {"a": 1, "b": 1}, rows=20).passes(20)
+            {'a': 1.0, 'b': 2.0}
+        """
+        sizes = self.mixture.lengths
+        return {
+            name: count / size if size else 0.0
+            for (name, count), size in zip(self.counts(rows).items(), sizes, strict=True)
+        }
+
+    def reweighted(
+        self,
+        weights: Mapping[str, float] | Literal["size"],
+        *,
+        at: Mapping[str, object],
+        temperature: float = 1.0,
+    ) -> MixRef:
+        """This mixture with other weights from a state on; the past stays, nothing is lost or repeated.
+
+        Load the same state into a loader of what this returns. The state says which weights there have been
+        before, so a program may always write `mix = mix.reweighted(weights, at=state)` when it resumes: where
+        the weights are the same, nothing changes.
+
+        Args:
+            weights: as `mix` takes them.
+            at: what `state_dict()` of a loader of this mixture gave.
+            temperature: as `mix` takes it.
+
+        Raises:
+            StateError: the state is of another dataset, or every epoch of it is the same.
+
+        Example:
+            >>> data = yoga.from_arrays({"x": np.arange(9)})
+            >>> mix = yoga.mix({"a": data, "b": data}, {"a": 1, "b": 1}, rows=100)
+            >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
+            >>> batch = next(iter(loader))
+            >>> mix = mix.reweighted({"a": 3, "b": 1}, at=loader.state_dict())
+            >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
+        """
+        state = State.from_dict(at)
+        found = self.past(state)
+        names = self.names
+        fractions = fractions_of(weights, names, self.mixture.lengths, temperature)
+        for name, size, weight in zip(names, self.mixture.lengths, fractions, strict=True):
+            if weight and not size:
+                raise ValueError(f"the source {name!r} has no rows; give it the weight 0")
+        whole = whole_weights(fractions)
+        # Rows that came early are behind the place; what was left out there keeps its weights.
+        place = state.epoch * state.length + state.position + sum(map(len, state.left))
+        stages = [stage for stage in found.mixture.stages if stage.start < place]
+        if stages and stages[-1].weights == whole:
+            return found._with(stages)
+        if not stages:
+            return self._with([Stage(0, whole, (0,) * len(names))])
+        before = found._with(stages)
+        kind = state.pins.get("shuffle")
+        if kind is not True and kind != "block":
+            raise StateError(
+                f"the state has shuffle={kind!r}, with which every epoch is the same, so that weights cannot "
+                "change within; shuffle, or make a new mixture at the end of the epoch"
+            )
+        shuffle: Shuffle = "block" if kind == "block" else True
+        window = state.pins.get("window")
+        order = before.arrangement.order(state.seed, shuffle, True, window if isinstance(window, int) else 8)
+        return self._with([*stages, Stage(place, whole, order.consumed(place))])
+
+    def past(self, state: State) -> MixRef:
+        """This mixture with the stages that a state of it tells; StateError if it is of another dataset."""
+        expected = {"length": len(self), "fingerprint": self.fingerprint}
+        for key, mine in expected.items():
+            if getattr(state, key) != mine:
+                raise StateError(
+                    f"the state has {key} {getattr(state, key)!r}, but this mixture has {mine!r}: it is of "
+                    "other sources, or of another number of rows"
+                )
+        try:
+            told = parsed(state.pins.get("stages"))
+            stages = [Stage.of_told(start, text, len(self.sources)) for start, text in told]
+            for stage in stages:
+                stage.shares  # noqa: B018 (raises if they are no weights)
+        except ValueError as error:
+            raise StateError(
+                f"the state does not say which weights there have been ({error}); pass what state_dict() "
+                "of a loader of this mixture gave"
+            ) from error
+        return self._with(stages)
+
+    def _with(self, stages: Sequence[Stage]) -> MixRef:
+        return MixRef(self.sources, replace(self.mixture, stages=tuple(stages)), self._column)
+
+    @property
+    def arrangement(self) -> Mixing:
+        """What makes its orders."""
+        return Mixing(self)
+
+    # -- rows
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The rows of these numbers, its own or those of its orders."""
+        found = [(places, source.take(wanted)) for source, places, wanted in self._parts(rows)]
+        return self._named(self._together(found, len(rows)), rows)
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The rows of these numbers, made with these seeds."""
+        found = [
+            (places, source.take_seeded(wanted, seeds[places]))
+            for source, places, wanted in self._parts(rows)
+        ]
+        return self._named(self._together(found, len(rows)), rows)
+
+    def _parts(self, numbers: Ints) -> Iterator[tuple[DataRef, Ints, Ints]]:
+        """For each source, in each pass that matters to it: it, the places of its rows, their numbers."""
+        source, passes, rows = self._numbers.apart(numbers)
+        for index in distinct(source).tolist():
+            ref, some = self.sources[index], np.flatnonzero(source == index)
+            if not self._changes[index]:
+                yield ref, some, rows[some]
+                continue
+            for number in distinct(passes[some]).tolist():
+                places = some[passes[some] == number]
+                yield ref.in_epoch(number), places, rows[places]
+
+    @cached_property
+    def _changes(self) -> list[bool]:
+        """For each source, whether its rows depend on the epoch."""
+        return [source.in_epoch(1) is not source for source in self.sources]
+
+    def _named(self, rows: Sequence[Row], numbers: Ints) -> Sequence[Row]:
+        """The rows with the source column, if there is one."""
+        if self._column is None or not len(numbers):
+            return rows
+        source, _, _ = self._numbers.apart(numbers)
+        block = block_of(rows, super().schema)
+        found = Block(_with_column(block.schema, self._column), block.num_rows, (*block.data, Data(source)))
+        return Rows(found)
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """Itself: row numbers tell the pass over each source."""
+        return self
+
+    def projected(self, of: Projection) -> DataRef:
+        """Some columns; of the sources only these are read."""
+        if self._column is None:
+            return MixRef([source.projected(of) for source in self.sources], self.mixture)
+        schema = super().schema
+        own = None if schema is None else len(schema.columns)
+        if schema is None or own not in of.columns or len(of.columns) == 1:
+            plain = MixRef(self.sources, self.mixture)
+            return ProjectedRef(self, of) if own in of.columns or schema is None else plain.projected(of)
+        names = [schema.columns[number].name for number in of.columns if number != own]
+        few = MixRef(
+            [s.projected(Projection.of(schema, names)) for s in self.sources], self.mixture, self._column
+        )
+        return few if of.schema == few.schema else ProjectedRef(self, of)
+
+    def lengths(self, rows: Ints) -> Ints:
+        """The lengths of rows of a ragged column, as the sources find them."""
+        found = np.zeros(len(rows), np.int64)
+        for source, places, wanted in self._parts(rows):
+            found[places] = source.lengths(wanted)
+        return found
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a row looks like."""
+        found = super().schema
+        return found if found is None or self._column is None else _with_column(found, self._column)
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the names of the sources; weights are told by states."""
+        below = [source.fingerprint for source in self.sources]
+        if None in below:
+            return None
+        told = [below, self.mixture.lengths, self.mixture.names, self.mixture.cell, self._column]
+        return hashlib.blake2b(json.dumps(["mix", *told]).encode(), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        stage = self.mixture.stages[-1]
+        told = ", ".join(
+            f"{name} {weight / sum(stage.weights):.4g}"
+            for name, weight in zip(self.names[:8], stage.weights, strict=False)
+        )
+        more = f" and {len(self.names) - 8} more" if len(self.names) > 8 else ""
+        return f"<{len(self)} rows mixed of {told}{more}>"
+
+
+class Mixing(Arrangement):
+    """What makes the orders of a mixture."""
+
+    def __init__(self, ref: MixRef) -> None:
+        self._ref = ref
+
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
+        """The order of every epoch: each source by itself, in the proportions."""
+        files = tuple(source.file_starts for source in self._ref.sources) if shuffle == "block" else ()
+        return MixOrder(self._ref.mixture, seed, shuffle, reshuffle, window, files)
+
+
+class _Numbers:
+    """The row numbers of a mixture, and the rows of its sources that they name."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        self._mixture = mixture
+
+    def __len__(self) -> int:
+        return self._mixture.rows
+
+    @property
+    def pin(self) -> str:
+        """Nothing: states tell the weights."""
+        return ""
+
+    @cached_property
+    def _plain(self) -> MixOrder:
+        """The order of its own rows."""
+        return MixOrder(self._mixture, shuffle=False)
+
+    def apart(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
+        """The source of each row number (B,), which pass over it, and the row there."""
+        own = np.flatnonzero(numbers < self._mixture.rows)
+        if len(own):
+            numbers = numbers.copy()
+            numbers[own] = self._plain.rows(0, numbers[own])
+        return unpacked(self._mixture, numbers)
+
+    def rows(self, numbers: Ints) -> Ints:
+        """The rows of the sources laid end to end."""
+        source, _, rows = self.apart(numbers)
+        return self._mixture.starts[source] + rows
+
+    def places(self, rows: Ints) -> Ints:
+        """Where such rows come first among its own; -1 for those that do not."""
+        mixture = self._mixture
+        found = np.full(len(rows), -1, np.int64)
+        some = np.flatnonzero((rows >= 0) & (rows < mixture.total))
+        source = np.searchsorted(mixture.starts, rows[some], "right") - 1
+        counts = mixture.counts(np.array([mixture.rows]))[:, 0]
+        inside = rows[some] - mixture.starts[source] < counts[source]
+        if inside.any():
+            found[some[inside]] = self._plain.positions(0, rows[some[inside]] + ARRANGED.start)
+        return found
+
+    def counts(self, starts: Ints) -> Ints:
+        """How many of its own rows each source has."""
+        return self._mixture.counts(np.array([self._mixture.rows]))[:, 0]
+
+    def starts(self, file_starts: Ints) -> Ints:
+        """Where files begin: rows of all of them are mixed."""
+        return equal_runs(self._mixture.rows)
+
+
+def _check_column(schema: Schema | None, name: str) -> None:
+    """Raises SchemaError if rows have no place for one more column of a name."""
+    if schema is None:
+        raise SchemaError(
+            f"source_column={name!r} needs sources that say what their rows look like; give map a schema"
+        )
+    if schema.tree.kind != "dict":
+        raise SchemaError(f"source_column={name!r} needs rows that are dicts, found a {schema.tree.kind}")
+    if name in schema.tree.keys:
+        raise SchemaError(f"the sources have a column {name!r} already; give source_column= another name")
+
+
+def _with_column(schema: Schema, name: str) -> Schema:
+    """A schema with an int64 column at the end of its outermost dict."""
+    tree = schema.tree
+    widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
+    column = Column(path_name((name,)), "int", "<i8", (), 0)
+    return Schema(widened, (*schema.columns, column))

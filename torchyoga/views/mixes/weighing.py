@@ -1,0 +1,79 @@
+"""What a user gives as weights -> exact fractions."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+__all__ = ["fraction", "fractions_of"]
+
+_MOST_SCALED = 2**53  # of weights that a temperature has changed
+
+
+def fraction(weight: object, name: object) -> Fraction:
+    """A weight as an exact fraction: a float is the decimal number that it is written as, 0.1 is 1/10.
+
+    Raises:
+        ValueError: it is negative, NaN or infinite, or no number.
+    """
+    found: Fraction | None = None
+    if isinstance(weight, numbers.Rational) and not isinstance(weight, bool):
+        found = Fraction(int(weight.numerator), int(weight.denominator))
+    elif isinstance(weight, (float, np.floating)) and math.isfinite(weight):
+        found = Fraction(repr(float(weight)))
+    if found is None or found < 0:
+        raise ValueError(f"the weight of {name!r} must be a number of at least 0, found {weight!r:.80}")
+    return found
+
+
+def fractions_of(
+    weights: object, names: Sequence[str], sizes: Sequence[int], temperature: float
+) -> list[Fraction]:
+    """The weight of each source.
+
+    Args:
+        weights: a mapping with each of the names, or "size" for the number of rows of each.
+        names: of the sources.
+        sizes: their numbers of rows.
+        temperature: the weights are raised to the power of 1 / temperature.
+
+    Raises:
+        ValueError: a weight is negative or no number, all are 0, or the names are others.
+    """
+    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature > 0:
+        raise ValueError(f"temperature must be a number above 0, found {temperature!r}")
+    if isinstance(weights, str):
+        if weights != "size":
+            raise ValueError(
+                f'weights must be a dict of a number for each source, or "size", found {weights!r}'
+            )
+        found = list(map(Fraction, sizes))
+    elif isinstance(weights, Mapping):
+        unknown, missing = [n for n in weights if n not in names], [n for n in names if n not in weights]
+        if unknown or missing:
+            raise ValueError(
+                f"weights must name each source once: the sources are {list(names)}, "
+                + (f"without a weight are {missing}" if missing else f"there is no {unknown}")
+            )
+        found = [fraction(weights[name], name) for name in names]
+    else:
+        found = []
+    if not found:
+        raise ValueError(
+            f'weights must be a dict of a number for each source, or "size", found {weights!r:.80}'
+        )
+    if not any(found):
+        raise ValueError("all weights are 0; give at least one source a weight above 0")
+    if temperature == 1:
+        return found
+    # Relative to the largest, so that nothing overflows.
+    most = max(found)
+    scaled = [float(weight / most) ** (1 / temperature) for weight in found]
+    return [
+        Fraction(max(1, round(value * _MOST_SCALED)), _MOST_SCALED) if weight else Fraction(0)
+        for value, weight in zip(scaled, found, strict=True)
+    ]
