@@ -53,6 +53,7 @@ __all__ = [
     "DataRef",
     "Edge",
     "ProjectedRef",
+    "ReweightedView",
     "RowView",
     "SlicedRef",
     "WhenStale",
@@ -147,6 +148,21 @@ class _Views(Protocol):
         edge: Edge,
         static: Sequence[str],
     ) -> DataRef: ...
+
+    def weighted(self, ref: DataRef, weights: Any, rows: int | None) -> ReweightedView: ...
+
+    def balanced(
+        self,
+        ref: DataRef,
+        column: str,
+        rows: int | None,
+        batch: int,
+        shares: Mapping[Any, float] | None,
+    ) -> ReweightedView: ...
+
+    def staged(self, ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None) -> RowView: ...
+
+    def bucketed(self, ref: DataRef, lengths: Any, pool: int, batch: int) -> RowView: ...
 
 
 _provided: list[_Views] = []
@@ -569,6 +585,106 @@ class DataRef(ABC, Generic[RowT]):
             self._known_schema()
         return _views().windows(self, size_or_offsets, stride, group_by, edge, static)
 
+    def weighted(
+        self, weights: Sequence[float] | Array | _Numbers, rows: int | None = None
+    ) -> ReweightedView[RowT]:
+        """Rows as often as their weights say: of `rows` places each row gets the whole number below or above
+        its share, in every epoch.
+
+        torch's WeightedRandomSampler draws each place by itself, so that counts vary, up to 2**24 rows, in
+        one process. This is exact, resumes, and is dealt to ranks like any other order.
+
+        Args:
+            weights: (N,) numbers of at least 0; they need not sum to 1.
+            rows: of an epoch; as many as there are by default.
+
+        Raises:
+            ValueError: a weight is negative, NaN or infinite, all are 0, or there are more or fewer.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(3)}).weighted([1, 0, 2], rows=6)
+            >>> sorted(int(row["x"]) for row in ref.stream(shuffle=True))
+            [0, 0, 2, 2, 2, 2]
+        """
+        return _views().weighted(self, weights, rows)
+
+    def balanced(
+        self,
+        column: str,
+        *,
+        rows: int | None = None,
+        batch: int = 64,
+        shares: Mapping[Any, float] | None = None,
+    ) -> ReweightedView[RowT]:
+        """Rows of each class in fixed shares, in every batch: a mixture of the classes.
+
+        Rows of each class come in an order of their own; a small class is read again when it is over.
+
+        Args:
+            column: of integers or text, the class of each row.
+            rows: of an epoch; as many as there are by default.
+            batch: rows of a batch, over all ranks: each has its shares, to a row or so.
+            shares: a number for each class; equal ones by default.
+
+        Raises:
+            ValueError: shares that are negative, no numbers, all 0, or of other classes.
+            TypeError: the column holds something else.
+
+        Example:
+            >>> ref = yoga.from_arrays({"label": np.repeat([0, 1], [900, 100])})
+            >>> loader = yoga.DataLoader(ref.balanced("label", batch=10), 10, shuffle=True, seed=7)
+            >>> [int(batch["label"].sum()) for batch in loader][:4]
+            [5, 5, 5, 5]
+        """
+        return _views().balanced(self, column, rows, batch, shares)
+
+    def staged(self, stages: Sequence[tuple[int, float]], rows: int | None = None) -> RowView[RowT]:
+        """A curriculum: the first rows only, and from each stage on more of them.
+
+        Within a stage its rows come again and again, each pass in another order. An epoch that lies in one
+        stage with all rows has each of them once.
+
+        Args:
+            stages: pairs (position, share): from this position on, counted over all epochs and ranks, this
+                share of the rows may come, those in front. The first position is 0.
+            rows: of an epoch; as many as there are by default.
+
+        Raises:
+            ValueError: positions do not rise from 0, or a share is not in 0 to 1.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.arange(8)}).order_by("x").staged([(0, 0.25), (4, 1.0)])
+            >>> rows = [int(row["x"]) for row in ref.stream(shuffle=True)]
+            >>> sorted(rows[:4]), len(set(rows[4:]))
+            ([0, 0, 1, 1], 4)
+        """
+        return _views().staged(self, stages, rows)
+
+    def bucketed(
+        self, lengths: str | Sequence[int] | Array | _Numbers, *, pool: int = 8192, batch: int = 64
+    ) -> RowView[RowT]:
+        """All rows, those of like lengths together, so that batches need little padding.
+
+        Rows come, shuffled, into pools; each pool is sorted by length and cut into runs, and the runs come in
+        random order. Each row comes once an epoch.
+
+        Args:
+            lengths: a ragged column, or an int for each row.
+            pool: rows that are sorted together: the more, the less padding, and the less random an order.
+            batch: rows of a batch, over all ranks: they are of like lengths.
+
+        Raises:
+            ValueError: lengths that are no ints of at least 0.
+            TypeError: the column is not ragged.
+
+        Example:
+            >>> ref = yoga.from_arrays({"x": np.array([3, 1, 2, 3, 1, 2])})
+            >>> batches = yoga.DataLoader(ref.bucketed([3, 1, 2, 3, 1, 2], batch=2), 2, shuffle=True, seed=7)
+            >>> sorted(batch["x"].tolist() for batch in batches)
+            [[1, 1], [2, 2], [3, 3]]
+        """
+        return _views().bucketed(self, lengths, pool, batch)
+
     def to_arrow(self) -> pyarrow.Table:
         """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.
 
@@ -907,6 +1023,24 @@ class RowView(DataRef[RowT]):
     def info(self) -> Json:
         """The whole's info."""
         return self.whole.info
+
+
+class ReweightedView(RowView[RowT]):
+    """Rows that come as often as weights say, which may change while they are read."""
+
+    @abstractmethod
+    def reweighted(self, weights: Any, *, at: Mapping[str, object]) -> ReweightedView[RowT]:
+        """The same rows with other weights from a state on; what came before stays.
+
+        Load the same state into a loader of what this returns.
+
+        Args:
+            weights: as the method takes them that made this view.
+            at: what `state_dict()` of a loader of this view gave.
+
+        Raises:
+            StateError: the state is of other data, or of weights that this view has not had.
+        """
 
 
 class SlicedRef(RowView[RowT]):

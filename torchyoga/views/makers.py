@@ -11,6 +11,10 @@ from ..rows.types import Row
 from .chosen import order_by, select
 from .computed import ComputedRef
 from .filled import filled, masked
+from .mixes.balanced import balanced
+from .mixes.bucketed import bucketed
+from .mixes.staged import staged
+from .mixes.weighted import weighted
 from .repeated import RepeatedRef
 from .split import split
 from .transformed import TransformedRef
@@ -45,6 +49,10 @@ class Makers:
     map_batches = ComputedRef
     filled = staticmethod(filled)
     masked = staticmethod(masked)
+    weighted = staticmethod(weighted)
+    balanced = staticmethod(balanced)
+    staged = staticmethod(staged)
+    bucketed = staticmethod(bucketed)
 
     @staticmethod
     def map(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:

@@ -20,7 +20,7 @@ from .selected import SelectedRef
 from .selection import Selection
 from .windows.windowed import WindowsRef
 
-__all__ = ["split"]
+__all__ = ["labels_of", "split"]
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -130,7 +130,7 @@ def _dealt(length: int, counts: list[int], *key: int | str) -> Callable[[Ints], 
 def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iterator[Ints]:
     """The part of each row, with its share of each class in each part, and of all rows."""
     sizes: dict[object, int] = {}
-    for labels in _labels(ref, name):
+    for labels in labels_of(ref, name):
         found, counts = np.unique(labels, return_counts=True)
         for label, count in zip(found.tolist(), counts.tolist(), strict=True):
             sizes[label] = sizes.get(label, 0) + count
@@ -143,7 +143,7 @@ def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iter
         behind = [rows - count for rows, count in zip(behind, dealt, strict=True)]
         part_of[label] = _dealt(size, dealt, seed, repr(label))
     seen = dict.fromkeys(sizes, 0)
-    for labels in _labels(ref, name):
+    for labels in labels_of(ref, name):
         found, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
         places = np.split(np.argsort(inverse.reshape(-1), kind="stable"), np.cumsum(counts)[:-1])
         parts = np.zeros(len(labels), np.int64)
@@ -153,11 +153,19 @@ def _stratified(ref: DataRef, name: str, shares: list[float], seed: int) -> Iter
         yield parts
 
 
-def _labels(ref: DataRef, name: str) -> Iterator[Array]:
+def labels_of(ref: DataRef, name: str) -> Iterator[Array]:
+    """The values of a column of integers or text, thousands of rows at once.
+
+    Raises:
+        ValueError: it holds several values a row.
+        TypeError: it holds something else, or None.
+    """
     for _, _, columns in scan(ref, [name]):
         labels = columns[name]
         if isinstance(labels, RaggedColumn) or labels.ndim != 1:
             raise ValueError(f"{name!r} must hold one number or text a row")
+        if isinstance(labels, np.ma.MaskedArray) and labels.mask.any():
+            raise TypeError(f"{name!r} is None in some rows; use ref.filled({{{name!r}: ...}}) first")
         if labels.dtype.kind not in "iubO":
             raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")
         yield labels
@@ -171,7 +179,7 @@ def _by_key(
     bounds = np.array([min(end, 2**64 - 1) for end in ends], np.uint64)
     key = np.frombuffer(keyed_bytes(16, "split by", seed, *splits), "<u8")
     texts: dict[object, int] = {}
-    for keys in _labels(ref, name):
+    for keys in labels_of(ref, name):
         if keys.dtype == object:
             words = np.array([_text_word(text, key.tobytes(), texts) for text in keys.tolist()], np.uint64)
         else:

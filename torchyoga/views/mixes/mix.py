@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import SchemaError, StateError
+from ...errors import SchemaError
 from ...order.by_file import equal_runs
 from ...order.contract import ARRANGED, Arrangement, Shuffle
 from ...order.full import as_int
 from ...order.mixed import MixOrder, Mixture, Stage, unpacked
 from ...order.proportions import whole_weights
-from ...order.stages import parsed
 from ...order.state import State
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
@@ -32,6 +32,8 @@ from ...rows.schema import Schema
 from ...rows.types import Row
 from ..chosen import check_alike
 from ..joined import JoinedRef
+from .arranged import Arranged
+from .restaged import place_of, restaged
 from .weighing import fractions_of
 
 __all__ = ["MixRef", "mix"]
@@ -97,9 +99,7 @@ def mix(
     refs = [sources[name] if columns is None else sources[name].columns(columns) for name in names]
     sizes = list(map(len, refs))
     found = fractions_of(weights, names, sizes, temperature)
-    for name, size, weight in zip(names, sizes, found, strict=True):
-        if weight and not size:
-            raise ValueError(f"the source {name!r} has no rows; leave it out, or give it the weight 0")
+    _check_filled(names, sizes, found)
     check_alike(refs, [f"source {name!r}" for name in names])
     whole = whole_weights(found)
     first = Stage(0, whole, (0,) * len(names))
@@ -117,8 +117,15 @@ def mix(
     size_of_cell = as_int("cell", cell, 1, _MOST_CELL)
     mixture = Mixture(tuple(sizes), (first,), length, size_of_cell, _passes(epochs, names), tuple(names))
     made = MixRef(refs, mixture, source_column)
-    made.arrangement.order(0, True, True, 1).rows(0, 0)  # raises if the first epoch takes too many
+    made.order(True, True, 1, 0).rows(0, 0)  # raises if the first epoch takes too many
     return made
+
+
+def _check_filled(names: Sequence[str], sizes: Sequence[int], weights: Sequence[Fraction]) -> None:
+    """Raises ValueError if a source has a weight, but no rows."""
+    for name, size, weight in zip(names, sizes, weights, strict=True):
+        if weight and not size:
+            raise ValueError(f"the source {name!r} has no rows; leave it out, or give it the weight 0")
 
 
 def _checked_names(sources: object) -> list[str]:
@@ -250,60 +257,24 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        found = self.past(state)
-        names = self.names
-        fractions = fractions_of(weights, names, self.mixture.lengths, temperature)
-        for name, size, weight in zip(names, self.mixture.lengths, fractions, strict=True):
-            if weight and not size:
-                raise ValueError(f"the source {name!r} has no rows; give it the weight 0")
-        whole = whole_weights(fractions)
-        # Rows that came early are behind the place; what was left out there keeps its weights.
-        place = state.epoch * state.length + state.position + sum(map(len, state.left))
-        stages = [stage for stage in found.mixture.stages if stage.start < place]
-        if stages and stages[-1].weights == whole:
-            return found._with(stages)
-        if not stages:
-            return self._with([Stage(0, whole, (0,) * len(names))])
-        before = found._with(stages)
-        kind = state.pins.get("shuffle")
-        if kind is not True and kind != "block":
-            raise StateError(
-                f"the state has shuffle={kind!r}, with which every epoch is the same, so that weights cannot "
-                "change within; shuffle, or make a new mixture at the end of the epoch"
-            )
-        shuffle: Shuffle = "block" if kind == "block" else True
-        window = state.pins.get("window")
-        order = before.arrangement.order(state.seed, shuffle, True, window if isinstance(window, int) else 8)
-        return self._with([*stages, Stage(place, whole, order.consumed(place))])
+        place = place_of(state, len(self), self.fingerprint)
+        fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
+        _check_filled(self.names, self.mixture.lengths, fractions)
+        mixture = restaged(self.mixture, self._orders, whole_weights(fractions), state, place)
+        return MixRef(self.sources, mixture, self._column)
 
-    def past(self, state: State) -> MixRef:
-        """This mixture with the stages that a state of it tells; StateError if it is of another dataset."""
-        expected = {"length": len(self), "fingerprint": self.fingerprint}
-        for key, mine in expected.items():
-            if getattr(state, key) != mine:
-                raise StateError(
-                    f"the state has {key} {getattr(state, key)!r}, but this mixture has {mine!r}: it is of "
-                    "other sources, or of another number of rows"
-                )
-        try:
-            told = parsed(state.pins.get("stages"))
-            stages = [Stage.of_told(start, text, len(self.sources)) for start, text in told]
-            for stage in stages:
-                stage.shares  # noqa: B018 (raises if they are no weights)
-        except ValueError as error:
-            raise StateError(
-                f"the state does not say which weights there have been ({error}); pass what state_dict() "
-                "of a loader of this mixture gave"
-            ) from error
-        return self._with(stages)
+    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+        """The order of every epoch: each source by itself, in the proportions."""
+        files = tuple(source.file_starts for source in self.sources) if shuffle == "block" else ()
+        return MixOrder(self.mixture, seed, shuffle, reshuffle, window, files)
 
-    def _with(self, stages: Sequence[Stage]) -> MixRef:
-        return MixRef(self.sources, replace(self.mixture, stages=tuple(stages)), self._column)
+    def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
+        return MixRef(self.sources, mixture).order
 
     @property
-    def arrangement(self) -> Mixing:
+    def arrangement(self) -> Arrangement:
         """What makes its orders."""
-        return Mixing(self)
+        return Arranged(self.order)
 
     # -- rows
 
@@ -395,18 +366,6 @@ class MixRef(JoinedRef):
         )
         more = f" and {len(self.names) - 8} more" if len(self.names) > 8 else ""
         return f"<{len(self)} rows mixed of {told}{more}>"
-
-
-class Mixing(Arrangement):
-    """What makes the orders of a mixture."""
-
-    def __init__(self, ref: MixRef) -> None:
-        self._ref = ref
-
-    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> MixOrder:
-        """The order of every epoch: each source by itself, in the proportions."""
-        files = tuple(source.file_starts for source in self._ref.sources) if shuffle == "block" else ()
-        return MixOrder(self._ref.mixture, seed, shuffle, reshuffle, window, files)
 
 
 class _Numbers:

@@ -1,0 +1,182 @@
+"""Position -> row and back, where more and more of the rows may come: a curriculum, with integers only.
+
+From each stage's place on, its first rows are passed over again and again, each pass in an order of its own.
+A pass begins anew where a stage or an epoch does, so an epoch of all rows has each of them once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.distinct import distinct
+from .contract import ARRANGED, AnyOrder, Shuffle
+from .full import ORDER_VERSION, are_outside
+from .passes import Passes, passes_over
+from .saved import Pin
+from .stages import written_stages
+
+__all__ = ["OpenStage", "StagedOrder"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class OpenStage(NamedTuple):
+    """How many rows may come from a place on.
+
+    Attributes:
+        start: the place, over all epochs, at which it begins.
+        rows: the first so many rows.
+    """
+
+    start: int
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class StagedOrder(AnyOrder):
+    """The order of the rows in every epoch, over all ranks, where later stages have more rows than others.
+
+    The number of a row is `ARRANGED.start` + row + N times the number of passes of the epoch before its own.
+
+    Args:
+        stages: the first begins at 0.
+        num_rows: rows N there are.
+        length: places of an epoch.
+        seed: any int.
+        shuffle: True, False or "block".
+        reshuffle: False gives every epoch the order of epoch 0.
+        window: files mixed with each other at once, if shuffle is "block".
+        files: where files begin, if shuffle is "block".
+    """
+
+    stages: tuple[OpenStage, ...]
+    num_rows: int = 0
+    length: int = 0
+    seed: int = 0
+    shuffle: Shuffle = True
+    reshuffle: bool = True
+    window: int = 8
+    files: Ints | None = None
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The row numbers at these positions of the epoch; past N they wrap around."""
+        found = np.asarray(positions, np.int64)
+        if not self.length or not found.size:
+            return found
+        if are_outside(found, self.length):
+            if int(found.min()) < 0:
+                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
+            found = found % self.length
+        parts, first = self._parts(epoch), self._first_pass(epoch)
+        flat = np.ascontiguousarray(found).reshape(-1)
+        which = np.searchsorted([part.first for part in parts], flat, "right") - 1
+        out = np.empty(flat.shape, np.int64)
+        for number in distinct(which).tolist():
+            some, part = np.flatnonzero(which == number), parts[number]
+            turn, place = np.divmod(flat[some] - part.first, part.rows)
+            row = self._passes(part.stage).rows(first + turn, place)
+            out[some] = ARRANGED.start + (part.turns + turn) * self.num_rows + row
+        return out.reshape(found.shape)
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
+        numbers = np.asarray(rows, np.int64)
+        if not numbers.size:
+            return numbers
+        parts, first = self._parts(epoch), self._first_pass(epoch)
+        flat = np.ascontiguousarray(numbers).reshape(-1)
+        turns, row = np.divmod(flat - ARRANGED.start, self.num_rows)
+        which = np.searchsorted([part.turns for part in parts], turns, "right") - 1
+        found = np.full(flat.shape, -1, np.int64)
+        for number in distinct(np.maximum(which, 0)).tolist():
+            part = parts[number]
+            some = np.flatnonzero((which == number) & (row < part.rows))
+            turn = turns[some] - part.turns
+            places = self._passes(part.stage).positions(first + turn, row[some]) if some.size else turn
+            places = part.first + turn * part.rows + places
+            end = parts[number + 1].first if number + 1 < len(parts) else self.length
+            found[some[places < end]] = places[places < end]
+        if int(found.min()) < 0:
+            number = int(flat[np.argmin(found)])
+            raise ValueError(f"row number {number} does not come in epoch {epoch} of these stages")
+        return found.reshape(numbers.shape)
+
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> StagedOrder:
+        """This order: there is one version of it."""
+        return self
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return ORDER_VERSION
+
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """What a state records so that it is not continued in another order."""
+        kind: Pin = self.shuffle
+        if self.shuffle and not self.reshuffle:
+            kind = "block once" if self.shuffle == "block" else "once"
+        found: dict[str, Pin] = {
+            "shuffle": kind,
+            "stages": written_stages([(stage.start, str(stage.rows)) for stage in self.stages]),
+        }
+        if self.shuffle == "block":
+            found["window"] = self.window
+        return found
+
+    def _parts(self, epoch: int) -> list[_Part]:
+        return _parts(self, epoch if self.shuffle and self.reshuffle else 0)
+
+    def _first_pass(self, epoch: int) -> int:
+        """The number of an epoch's first pass, so that no two epochs have a pass in common."""
+        most = self.length // min(stage.rows for stage in self.stages) + 1
+        return epoch * most if self.shuffle and self.reshuffle else 0
+
+    def _passes(self, stage: int) -> Passes:
+        return _passes_of(self, stage)
+
+
+class _Part(NamedTuple):
+    """A part of an epoch with one stage.
+
+    Attributes:
+        first: its first position.
+        stage: the number of the stage.
+        rows: how many may come.
+        turns: passes of the epoch before it.
+    """
+
+    first: int
+    stage: int
+    rows: int
+    turns: int
+
+
+@lru_cache(maxsize=64)
+def _parts(order: StagedOrder, epoch: int) -> list[_Part]:
+    begin, turns = epoch * order.length, 0
+    found: list[_Part] = []
+    for number, stage in enumerate(order.stages):
+        ends = [later.start for later in order.stages[number + 1 :][:1]]
+        first, end = max(stage.start - begin, 0), min([order.length, *(end - begin for end in ends)])
+        if first >= end:
+            continue
+        found.append(_Part(first, number, stage.rows, turns))
+        turns += -(-(end - first) // stage.rows)
+    if turns * order.num_rows > len(ARRANGED):
+        raise ValueError(
+            f"{turns} passes in an epoch over {order.num_rows} rows are too many to be numbered; use fewer "
+            "rows an epoch"
+        )
+    return found
+
+
+@lru_cache(maxsize=256)
+def _passes_of(order: StagedOrder, number: int) -> Passes:
+    count, files = order.stages[number].rows, None
+    if order.files is not None:
+        files = np.append(order.files[order.files < count], count)
+    return passes_over(count, order.shuffle, order.window, files, "staged", order.seed, number)

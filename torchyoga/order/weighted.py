@@ -1,0 +1,277 @@
+"""Position -> row and back, where rows come as often as their weights say, with integers only.
+
+Systematic sampling (W. Madow and L. Madow, "On the Theory of Systematic Sampling", 1944): the weights lie end
+to end on a line, and M points in equal distances from a random start each hit one of them. So of M places a
+row gets the whole number below or above its share, and nothing else is random about how many. The places are
+then shuffled like rows.
+
+Note 100. Weights become whole numbers first.
+Sums of floats are off by their rounding, so a row whose share is exactly 1 would come twice, or not at all,
+in one epoch of some thousands. Whole numbers of up to 2**62 in all are summed exactly, and equal weights
+stay equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..process.distinct import distinct
+from ..process.lazy import cached_property
+from .by_file import BlockOrder
+from .contract import ARRANGED, AnyOrder, Shuffle
+from .full import ORDER_VERSION, Order, are_outside, keyed_bytes
+from .saved import Pin
+from .stages import written_stages
+
+__all__ = ["MOST_PLACES", "WeightedOrder", "WeightedStage", "whole_ends"]
+
+Ints = npt.NDArray[np.int64]
+_Weights: TypeAlias = npt.NDArray[np.generic]
+MOST_PLACES = 2**31 - 1  # of an epoch: the square of it, and a weight, fit int64
+_MOST_WEIGHT = 2**62  # of all rows
+_CHUNK = 65536  # positions computed at once
+
+
+def whole_ends(weights: _Weights) -> Ints:
+    """(N,) the sum of the weights up to each row, as whole numbers.
+
+    Args:
+        weights: (N,) numbers of at least 0. Integers stay what they are, if their sum is below 2**62; others
+            are rounded in proportion to a sum of 2**61, and none of those above 0 becomes 0.
+
+    Raises:
+        ValueError: one is negative, NaN or infinite, or all are 0.
+
+    Example:
+        >>> whole_ends(np.array([1, 0, 3])).tolist()
+        [1, 1, 4]
+    """
+    if weights.ndim != 1 or weights.dtype.kind not in "iuf":
+        raise ValueError(f"weights must be numbers (N,), found {weights.dtype} of shape {weights.shape}")
+    bad = ~(weights >= 0) | (weights == np.inf)  # type: ignore[operator]  # ~: also NaN
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"weights must be finite and at least 0, found {weights[row]} for row {row}")
+    total = float(weights.sum(dtype=np.float64)) if len(weights) else 0.0
+    if not total:
+        raise ValueError(f"all {len(weights)} weights are 0; give at least one row a weight above 0")
+    if weights.dtype.kind in "iu" and total < _MOST_WEIGHT / 2:
+        return np.cumsum(weights, dtype=np.int64)
+    largest = float(weights.max())
+    scaled = np.asarray(weights, np.float64) / largest  # first, so that nothing overflows
+    whole = np.rint(scaled * (_MOST_WEIGHT / 2 / float(scaled.sum()))).astype(np.int64)
+    np.maximum(whole, scaled > 0, out=whole)
+    return np.cumsum(whole)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedStage:
+    """The weights from a place on.
+
+    Attributes:
+        start: the place, over all epochs, at which it begins.
+        ends: (N,) as `whole_ends` gives them.
+    """
+
+    start: int
+    ends: Ints
+
+    @cached_property
+    def told(self) -> str:
+        """It as text, for states: a hash of the weights."""
+        return hashlib.blake2b(self.ends.astype("<i8").tobytes(), digest_size=8).hexdigest()
+
+    @property
+    def total(self) -> int:
+        """The sum of the weights."""
+        return int(self.ends[-1])
+
+    @cached_property
+    def largest(self) -> int:
+        """The largest weight."""
+        return int(np.diff(self.ends, prepend=0).max())
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedOrder(AnyOrder):
+    """The order of the rows in every epoch, over all ranks, each as often as its weight says.
+
+    The number of a row's first place in an epoch is `ARRANGED.start` + row; those of its others follow in
+    steps of N. Later stages of an epoch have numbers of their own.
+
+    Args:
+        stages: the weights of N rows, from each place on; the first begins at 0.
+        length: places of an epoch, at most `MOST_PLACES`.
+        seed: any int.
+        shuffle: True, "block", or False for the rows in ascending order, the same in every epoch.
+        reshuffle: False gives every epoch the order of epoch 0.
+        window: files mixed with each other at once, if shuffle is "block".
+        files: where files begin, if shuffle is "block".
+    """
+
+    stages: tuple[WeightedStage, ...]
+    length: int = 0
+    seed: int = 0
+    shuffle: Shuffle = True
+    reshuffle: bool = True
+    window: int = 8
+    files: Ints | None = None
+
+    def rows(self, epoch: int, positions: npt.ArrayLike) -> Ints:
+        """The row numbers at these positions of the epoch; past N they wrap around."""
+        found = np.asarray(positions, np.int64)
+        if not self.length or not found.size:
+            return found
+        if are_outside(found, self.length):
+            if int(found.min()) < 0:
+                raise ValueError(f"positions must be at least 0, found {int(found.min())}")
+            found = found % self.length
+        draws = self._draws(epoch)
+        flat = np.ascontiguousarray(found).reshape(-1)
+        out = np.empty(flat.shape, np.int64)
+        for start in range(0, flat.size, _CHUNK):
+            part = flat[start : start + _CHUNK]
+            which = np.searchsorted([draw.first for draw in draws], part, "right") - 1
+            for number in distinct(which).tolist():
+                some = np.flatnonzero(which == number)
+                row, copy = draws[number].rows(part[some])
+                out[start + some] = ARRANGED.start + (draws[number].copies + copy) * self.num_rows + row
+        return out.reshape(found.shape)
+
+    def positions(self, epoch: int, rows: npt.ArrayLike) -> Ints:
+        """The positions at which these row numbers come in the epoch: the inverse of `rows`."""
+        numbers = np.asarray(rows, np.int64)
+        if not numbers.size:
+            return numbers
+        draws = self._draws(epoch)
+        flat = np.ascontiguousarray(numbers).reshape(-1)
+        copies, row = np.divmod(flat - ARRANGED.start, self.num_rows)
+        which = np.searchsorted([draw.copies for draw in draws], copies, "right") - 1
+        found = np.full(flat.shape, -1, np.int64)
+        for number in distinct(np.maximum(which, 0)).tolist():
+            some = np.flatnonzero(which == number)
+            draw = draws[number]
+            end = draws[number + 1].first if number + 1 < len(draws) else self.length
+            places = draw.positions(row[some], copies[some] - draw.copies)
+            inside = (places >= draw.first) & (places < end)
+            found[some[inside]] = places[inside]
+        if int(found.min()) < 0:
+            number = int(flat[np.argmin(found)])
+            raise ValueError(f"row number {number} does not come in epoch {epoch} of these weights")
+        return found.reshape(numbers.shape)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows N that have weights."""
+        return len(self.stages[0].ends)
+
+    def resumed(self, epoch: int | None, shards: int | None, version: int) -> WeightedOrder:
+        """This order: there is one version of it."""
+        return self
+
+    def version_in(self, epoch: int) -> int:
+        """The version of the order in an epoch."""
+        return ORDER_VERSION
+
+    def pins(self, epoch: int) -> dict[str, Pin]:
+        """What a state records so that it is not continued in another order."""
+        kind: Pin = self.shuffle
+        if self.shuffle and not self.reshuffle:
+            kind = "block once" if self.shuffle == "block" else "once"
+        stages = written_stages([(stage.start, stage.told) for stage in self.stages])
+        found: dict[str, Pin] = {"shuffle": kind, "stages": stages}
+        return {**found, "window": self.window} if self.shuffle == "block" else found
+
+    def _draws(self, epoch: int) -> list[_Draw]:
+        return _draws(self, epoch if self.shuffle and self.reshuffle else 0)
+
+
+@lru_cache(maxsize=16)
+def _draws(order: WeightedOrder, epoch: int) -> list[_Draw]:
+    """What decides from which position of an epoch on."""
+    begin = epoch * order.length
+    found: list[_Draw] = []
+    copies = 0
+    for number, stage in enumerate(order.stages):
+        is_over = number + 1 < len(order.stages) and order.stages[number + 1].start <= begin
+        if is_over or stage.start >= begin + order.length:
+            continue
+        first = max(stage.start - begin, 0)
+        draw = _Draw(order, stage, epoch, first, order.length - first, copies)
+        copies += draw.most_copies
+        found.append(draw)
+    if copies * order.num_rows > len(ARRANGED):
+        raise ValueError(
+            f"{order.num_rows} rows, one of them up to {copies} times in an epoch, are too many to be "
+            "numbered; use fewer rows an epoch"
+        )
+    return found
+
+
+class _Draw:
+    """The places of an epoch from one on, and the row that each hits.
+
+    Args:
+        order: the order.
+        stage: the weights.
+        epoch: the epoch.
+        first: the position of its first place.
+        count: its places M.
+        copies: how many numbers of a row belong to draws before it.
+    """
+
+    def __init__(
+        self, order: WeightedOrder, stage: WeightedStage, epoch: int, first: int, count: int, copies: int
+    ) -> None:
+        self.first, self.copies = first, copies
+        self._ends, self._total, self._count = stage.ends, stage.total, count
+        self.most_copies = -(-stage.largest * count // stage.total) + 1
+        key = ("weighted", order.seed if order.shuffle else 0, epoch, first)
+        start = int.from_bytes(keyed_bytes(8, *key), "little") if order.shuffle else stage.total // 2
+        self._start = start % stage.total
+        seed = int.from_bytes(keyed_bytes(8, "places", *key), "little")
+        self._places: AnyOrder = Order(count, seed, bool(order.shuffle))
+        if order.files is not None:
+            begins = order.files[order.files < order.num_rows]
+            starts = np.append(self._first_places(begins), count)
+            self._places = BlockOrder(distinct(starts), seed, "block", window=order.window)
+
+    def rows(self, positions: Ints) -> tuple[Ints, Ints]:
+        """The row at each position, and how many of its places come before it on the line."""
+        place = self._places.rows(0, positions - self.first)
+        ascending = np.argsort(place)  # neighbours on the line share memory
+        point = self._points(place[ascending])
+        row = np.empty_like(place)
+        row[ascending] = np.searchsorted(self._ends, point, "right")
+        return row, place - self._first_places(row)
+
+    def positions(self, rows: Ints, copies: Ints) -> Ints:
+        """The position of each row's place of this number; -1 where it has none."""
+        place = self._first_places(rows) + copies
+        found = np.full(place.shape, -1, np.int64)
+        some = np.flatnonzero((place < self._count) & (copies >= 0))
+        some = some[self._points(place[some]) < self._ends[rows[some]]]
+        found[some] = self._places.positions(0, place[some]) + self.first
+        return found
+
+    def _points(self, places: Ints) -> Ints:
+        """Where on the line these places are: floor((place * total + start) / count)."""
+        whole, rest = divmod(self._total, self._count)
+        return places * whole + (places * rest + self._start) // self._count
+
+    def _first_places(self, rows: Ints) -> Ints:
+        """The first place that lies at the begin of each row or after it; `count` if none does."""
+        begin = np.where(rows > 0, self._ends[rows - 1], 0)
+        # Nearly, then exactly: a float is off by less than one place here.
+        found = np.clip((begin / self._total * self._count).astype(np.int64), 0, self._count)
+        for _ in range(2):
+            found -= (found > 0) & (self._points(found - 1) >= begin)
+        for _ in range(3):
+            found += (found < self._count) & (self._points(found) < begin)
+        return found

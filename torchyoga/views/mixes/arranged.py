@@ -1,0 +1,83 @@
+"""Rows of another DataRef that an order names by numbers of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from ...order.by_file import equal_runs
+from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
+from ...process.distinct import first_places
+from ...process.lazy import cached_property
+from ...reading.dataref import RowView
+
+__all__ = ["Arranged", "ArrangedRef"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class ArrangedRef(RowView):
+    """Rows of another DataRef, each as often as an arrangement says.
+
+    Its own rows, 0 to its length, are those of an epoch without shuffle.
+
+    Args:
+        whole: the other DataRef.
+    """
+
+    @abstractmethod
+    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> AnyOrder:
+        """The order of every epoch."""
+
+    def unpacked(self, numbers: Ints) -> Ints:
+        """The rows of the whole that numbers of its orders (B,) stand for."""
+        found: Ints = (numbers - ARRANGED.start) % len(self.whole)
+        return found
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """What makes its orders."""
+        return Arranged(self.order)
+
+    @cached_property
+    def _plain(self) -> AnyOrder:
+        """The order of its own rows."""
+        return self.order(False, True, 1, 0)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of the whole behind rows of this view, or behind numbers of its orders."""
+        own = np.flatnonzero(numbers < ARRANGED.start)
+        if len(own):
+            numbers = numbers.copy()
+            numbers[own] = self._plain.rows(0, numbers[own])
+        return self.unpacked(numbers)
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Where rows of the whole come among its own, for the first time; -1 for those that do not."""
+        found, places = self._first
+        at = np.minimum(np.searchsorted(found, rows), len(found) - 1)
+        return np.where(found[at] == rows, places[at], -1)
+
+    @cached_property
+    def _first(self) -> tuple[Ints, Ints]:
+        """Each row that comes, ascending, and where it comes first."""
+        return first_places(self.rows_at(np.arange(len(self))))
+
+    @property
+    def file_starts(self) -> Ints:
+        """Runs of rows: those of files are mixed."""
+        return equal_runs(len(self))
+
+
+class Arranged(Arrangement):
+    """An arrangement by a function of (shuffle, reshuffle, window, seed)."""
+
+    def __init__(self, order: Callable[[Shuffle, bool, int, int], AnyOrder]) -> None:
+        self._order = order
+
+    def order(self, seed: int, shuffle: Shuffle, reshuffle: bool, window: int) -> AnyOrder:
+        """The order of every epoch."""
+        return self._order(shuffle, reshuffle, window, seed)

@@ -1,0 +1,170 @@
+"""Rows of each class in fixed shares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...order.contract import ARRANGED, Shuffle
+from ...order.full import as_int
+from ...order.mixed import MixOrder, Mixture, Stage
+from ...order.proportions import whole_weights
+from ...order.state import State
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...reading.dataref import DataRef, ReweightedView
+from ..split import labels_of
+from .arranged import ArrangedRef
+from .restaged import place_of, restaged
+from .weighing import fraction
+
+__all__ = ["BalancedRef", "balanced"]
+
+Ints = npt.NDArray[np.int64]
+Shares: TypeAlias = Mapping[Hashable, float]
+_MOST_CLASSES, _MOST_ROWS, _MOST_CELL = 2**16, 2**60, 2**16
+
+
+def balanced(
+    ref: DataRef, column: str, rows: int | None = None, batch: int = 64, shares: Shares | None = None
+) -> BalancedRef:
+    """Rows of each class in fixed shares: see `DataRef.balanced`."""
+    if not len(ref):
+        raise ValueError("there are no rows to balance")
+    length = len(ref) if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
+    cell = as_int("batch", batch, 1, _MOST_CELL)
+    numbers: dict[Hashable, int] = {}
+    parts = []
+    for labels in labels_of(ref, column):
+        found, inverse = np.unique(labels, return_inverse=True)
+        codes = [numbers.setdefault(label, len(numbers)) for label in found.tolist()]
+        if len(numbers) > _MOST_CLASSES:
+            raise ValueError(f"{column!r} has more than {_MOST_CLASSES} different values; is it a label?")
+        parts.append(np.array(codes, np.uint16)[inverse.reshape(-1)])
+    # In ascending order, however the rows lie.
+    classes = sorted(numbers, key=lambda label: (str(type(label)), label))
+    ranks = np.empty(len(classes), np.uint16)
+    ranks[[numbers[label] for label in classes]] = np.arange(len(classes))
+    classes_of = ranks[np.concatenate(parts)]
+    members = np.argsort(classes_of, kind="stable")
+    lengths = tuple(np.bincount(classes_of, minlength=len(classes)).tolist())
+    mixture = Mixture(
+        lengths,
+        (Stage(0, _weights(classes, shares), (0,) * len(classes)),),
+        length,
+        cell,
+        (None,) * len(classes),
+        tuple(map(str, classes)),
+    )
+    return BalancedRef(ref, members.astype(np.uint32) if len(ref) <= 2**32 else members, mixture, classes)
+
+
+def _weights(classes: Sequence[Hashable], shares: Shares | None) -> tuple[int, ...]:
+    """The weight of each class; equal ones by default."""
+    if shares is None:
+        return (1,) * len(classes)
+    if not isinstance(shares, Mapping):
+        raise ValueError(f"shares must be a dict of a number for each class, found {shares!r:.80}")
+    unknown = [label for label in shares if label not in classes]
+    missing = [label for label in classes if label not in shares]
+    if unknown or missing:
+        raise ValueError(
+            f"shares must name each class once; without a share are {missing[:20]}, unknown are "
+            f"{unknown[:20]}; the classes are {list(classes[:20])}"
+        )
+    found = [fraction(shares[label], label) for label in classes]
+    if not any(found):
+        raise ValueError("all shares are 0; give at least one class a share above 0")
+    return whole_weights(found)
+
+
+class BalancedRef(ArrangedRef, ReweightedView):
+    """Rows of another DataRef, those of each class in a fixed share: what `ref.balanced(column)` is.
+
+    Args:
+        whole: the other DataRef.
+        members: (N,) the rows of the first class, then those of the second, ...
+        mixture: the classes as sources.
+        class_labels: the value of each class, ascending.
+    """
+
+    def __init__(
+        self, whole: DataRef, members: Ints, mixture: Mixture, class_labels: Sequence[Hashable]
+    ) -> None:
+        super().__init__(whole)
+        self._members, self._mixture, self._labels = members, mixture, list(class_labels)
+
+    def __len__(self) -> int:
+        return self._mixture.rows
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same rows of another DataRef."""
+        return BalancedRef(whole, self._members, self._mixture, self._labels)
+
+    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> MixOrder:
+        """The order of every epoch: each class by itself, in the shares."""
+        files = tuple(self._files) if shuffle == "block" else ()
+        return MixOrder(self._mixture, seed, shuffle, reshuffle, window, files)
+
+    def _orders(self, mixture: Mixture) -> Callable[[Shuffle, bool, int, int], MixOrder]:
+        return BalancedRef(self.whole, self._members, mixture, self._labels).order
+
+    @cached_property
+    def _files(self) -> list[Ints]:
+        """For each class, where among its rows files begin."""
+        found, starts = [], self._mixture.starts.tolist()
+        for begin, end in pairwise(starts):
+            rows = self._members[begin:end].astype(np.int64)
+            found.append(distinct(np.append(np.searchsorted(rows, self.whole.file_starts), [0, len(rows)])))
+        return found
+
+    def unpacked(self, numbers: Ints) -> Ints:
+        """The rows of the whole that numbers of its orders (B,) stand for."""
+        return self._members[(numbers - ARRANGED.start) % self._mixture.total].astype(np.int64)
+
+    def counts(self, rows: int) -> dict[Hashable, int]:
+        """How many of the first rows, of all epochs together, are of each class; exact at ends of batches.
+
+        Example:
+            >>> ref = yoga.from_arrays({"label": np.array([0, 0, 0, 1])})
+            >>> ref.balanced("label", batch=2).counts(8)
+            {0: 4, 1: 4}
+        """
+        counts = self._mixture.counts(np.array([as_int("rows", rows, 0, _MOST_ROWS)]))[:, 0]
+        return dict(zip(self._labels, counts.tolist(), strict=True))
+
+    def reweighted(self, shares: Shares | None, *, at: Mapping[str, object]) -> BalancedRef:
+        """The same rows with other shares from a state on; what came before stays.
+
+        Args:
+            shares: of each class, as `DataRef.balanced` takes them.
+            at: what `state_dict()` of a loader of this view gave.
+
+        Raises:
+            StateError: the state is of other data.
+        """
+        state = State.from_dict(at)
+        place = place_of(state, len(self), self.fingerprint)
+        stages = restaged(self._mixture, self._orders, _weights(self._labels, shares), state, place)
+        return BalancedRef(self.whole, self._members, stages, self._labels)
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's and the classes; shares are told by states."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        found = hashlib.blake2b(
+            f"{whole} balanced {self._mixture.rows} {self._mixture.cell} {self._mixture.lengths}\n".encode(),
+            digest_size=16,
+        )
+        found.update(self._members.astype("<i8").tobytes())
+        return found.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} rows of {self.whole!r}, balanced over {len(self._labels)} classes>"

@@ -1,0 +1,111 @@
+"""Rows of like lengths together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ...order.bucketed import BucketOrder
+from ...order.by_file import BlockOrder
+from ...order.contract import AnyOrder, Arrangement, Shuffle
+from ...order.full import Order, as_int
+from ...reading.dataref import DataRef, RowView
+from .arranged import Arranged
+
+__all__ = ["BucketedRef", "bucketed"]
+
+Ints = npt.NDArray[np.int64]
+_MOST_POOL, _STEP = 2**24, 2**16
+
+
+def bucketed(
+    ref: DataRef, lengths: str | Sequence[int] | Ints | torch.Tensor, pool: int = 8192, batch: int = 64
+) -> BucketedRef:
+    """Rows of like lengths together: see `DataRef.bucketed`."""
+    run = as_int("batch", batch, 1, _MOST_POOL)
+    size = as_int("pool", pool, run, _MOST_POOL) // run * run
+    if isinstance(lengths, str):
+        column = ref[lengths]
+        parts = [
+            column.lengths(np.arange(start, min(start + _STEP, len(ref))))
+            for start in range(0, len(ref), _STEP)
+        ]
+        found = np.concatenate([np.zeros(0, np.int64), *parts])
+    else:
+        given = lengths.cpu().numpy() if isinstance(lengths, torch.Tensor) else np.asarray(lengths)
+        if given.shape != (len(ref),) or (len(given) and given.dtype.kind not in "iu"):
+            raise ValueError(
+                f"lengths must be an int for each of the {len(ref)} rows, found {given.dtype} of shape "
+                f"{given.shape}"
+            )
+        found = given.astype(np.int64)
+    if len(found) and int(found.min()) < 0:
+        raise ValueError(f"lengths must be at least 0, found {int(found.min())}")
+    if len(found) and int(found.max()) < 2**31:
+        found = found.astype(np.int32)  # half the memory
+    return BucketedRef(ref, found, size, run)
+
+
+class BucketedRef(RowView):
+    """The rows of another DataRef, those of like lengths together: what `ref.bucketed(column)` is.
+
+    Args:
+        whole: the other DataRef.
+        row_lengths: (N,) the length of each row.
+        pool: rows of a pool, a multiple of `run`.
+        run: rows that stay together.
+    """
+
+    def __init__(self, whole: DataRef, row_lengths: Ints, pool: int, run: int) -> None:
+        super().__init__(whole)
+        self._lengths, self._pool, self._run = row_lengths, pool, run
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def rows_at(self, numbers: Ints) -> Ints:
+        """The rows of the whole: those of the same numbers."""
+        return numbers
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Where rows of the whole come: at the same numbers."""
+        found: Ints = np.where((rows >= 0) & (rows < len(self.whole)), rows, -1)
+        return found
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same buckets of another DataRef."""
+        return BucketedRef(whole, self._lengths, self._pool, self._run)
+
+    @property
+    def file_starts(self) -> Ints:
+        """The whole's."""
+        return self.whole.file_starts
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """What makes its orders."""
+        return Arranged(self.order)
+
+    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> BucketOrder:
+        """The order of every epoch."""
+        base: AnyOrder = Order(len(self), seed, bool(shuffle), reshuffle)
+        if shuffle == "block":
+            base = BlockOrder(self.file_starts, seed, shuffle, reshuffle, window)
+        return BucketOrder(base, self._lengths, self._pool, self._run)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content and its buckets; None if the whole has none."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        found = hashlib.blake2b(f"{whole} bucketed {self._pool} {self._run}\n".encode(), digest_size=16)
+        found.update(self._lengths.astype("<i8").tobytes())
+        return found.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<{self.whole!r} in buckets of {self._run} rows>"

@@ -1,0 +1,102 @@
+"""A state of a dataset with weights -> where other weights may begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from ...errors import StateError
+from ...order.contract import Shuffle
+from ...order.mixed import MixOrder, Mixture, Stage
+from ...order.proportions import Proportions
+from ...order.saved import Pin
+from ...order.stages import parsed
+from ...order.state import State
+
+__all__ = ["begun_before", "place_of", "restaged", "shuffle_of"]
+
+# The orders of a mixture, made for (shuffle, reshuffle, window, seed).
+Orders: TypeAlias = Callable[[Mixture], Callable[[Shuffle, bool, int, int], MixOrder]]
+
+
+def place_of(state: State, length: int, fingerprint: str | None) -> int:
+    """The place, over all epochs, behind all that was delivered up to a state.
+
+    Raises:
+        StateError: it is of another dataset.
+    """
+    for key, mine in {"length": length, "fingerprint": fingerprint}.items():
+        if getattr(state, key) != mine:
+            raise StateError(
+                f"the state has {key} {getattr(state, key)!r}, but here it is {mine!r}: it is of other "
+                "data, or of another number of rows"
+            )
+    # Rows that came early are behind the place; those left out there keep their weights.
+    return state.epoch * state.length + state.position + sum(map(len, state.left))
+
+
+def begun_before(place: int, stages: Pin) -> list[tuple[int, str]]:
+    """The stages of a state that began before a place.
+
+    Raises:
+        StateError: it tells none.
+    """
+    try:
+        return [stage for stage in parsed(stages) if stage[0] < place]
+    except ValueError as error:
+        raise _no_stages(error) from error
+
+
+def _no_stages(error: ValueError) -> StateError:
+    """The error for a state that does not tell its weights."""
+    return StateError(
+        f"the state does not say which weights there have been ({error}); pass what state_dict() of a loader "
+        "of this dataset gave"
+    )
+
+
+def shuffle_of(state: State) -> tuple[Shuffle, int]:
+    """How a state's rows were shuffled, and the window.
+
+    Raises:
+        StateError: every epoch is the same, so that nothing can change within.
+    """
+    kind, window = state.pins.get("shuffle"), state.pins.get("window")
+    if kind is not True and kind != "block":
+        raise StateError(
+            f"the state has shuffle={kind!r}, with which every epoch is the same, so that nothing can change "
+            "within; shuffle, or make another view when the epoch is over"
+        )
+    return "block" if kind == "block" else True, window if isinstance(window, int) else 8
+
+
+def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: State, place: int) -> Mixture:
+    """A mixture with the stages that a state tells, and other weights from its place on.
+
+    Args:
+        mixture: what the state is of.
+        orders: what makes the orders of a mixture.
+        weights: whole numbers, of each source.
+        state: of a loader.
+        place: the place behind all that was delivered.
+
+    Raises:
+        StateError: the state does not tell its weights, or nothing can change within it.
+    """
+    num_sources = len(mixture.lengths)
+    try:
+        told = begun_before(place, state.pins.get("stages"))
+        stages = [Stage.of_told(start, text, num_sources) for start, text in told]
+        for stage in stages:
+            Proportions(stage.weights)  # raises if they are no weights
+    except ValueError as error:
+        raise _no_stages(error) from error
+    before = replace(mixture, stages=tuple(stages))
+    if not stages:
+        return replace(mixture, stages=(Stage(0, weights, (0,) * num_sources),))
+    if stages[-1].weights == weights:
+        return before
+    shuffle, window = shuffle_of(state)
+    counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
+    return replace(mixture, stages=(*stages, Stage(place, weights, counts)))

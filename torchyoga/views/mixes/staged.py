@@ -1,0 +1,84 @@
+"""Rows of which more and more may come: a curriculum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from ...order.contract import Shuffle
+from ...order.curriculum import OpenStage, StagedOrder
+from ...order.full import as_int
+from ...order.stages import MOST_STAGES
+from ...reading.dataref import DataRef
+from .arranged import ArrangedRef
+from .weighing import fraction
+
+__all__ = ["StagedRef", "staged"]
+
+_MOST = 2**60
+
+
+def staged(ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None = None) -> StagedRef:
+    """The first rows at first, later more: see `DataRef.staged`."""
+    if not len(ref):
+        raise ValueError("there are no rows to begin with")
+    length = len(ref) if rows is None else as_int("rows", rows, 1, _MOST)
+    found: list[OpenStage] = []
+    for number, stage in enumerate(stages):
+        try:
+            start, share = stage
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"stages are pairs of a position and a share, such as (50_000, 0.5); found {stage!r:.80}"
+            ) from None
+        opened = fraction(share, f"stage {number}")
+        if not 0 < opened <= 1:
+            raise ValueError(f"the share of stage {number} must be above 0 and at most 1, found {share!r}")
+        low = found[-1].start + 1 if found else 0
+        begin = as_int(f"the position of stage {number}", start, low, _MOST if found else 0)
+        found.append(OpenStage(begin, -(-len(ref) * opened.numerator // opened.denominator)))
+    if not found or len(found) > MOST_STAGES:
+        raise ValueError(f"give 1 to {MOST_STAGES} stages, found {len(found)}")
+    return StagedRef(ref, found, length)
+
+
+class StagedRef(ArrangedRef):
+    """Rows of another DataRef, of which more and more may come: what `ref.staged(stages)` is.
+
+    Args:
+        whole: the other DataRef.
+        stages: how many of its first rows may come from each place on.
+        length: rows of an epoch.
+    """
+
+    def __init__(self, whole: DataRef, stages: Sequence[OpenStage], length: int) -> None:
+        super().__init__(whole)
+        self._stages = tuple(stages)
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def over(self, whole: DataRef) -> DataRef:
+        """The same stages of another DataRef."""
+        return StagedRef(whole, self._stages, self._length)
+
+    def order(self, shuffle: Shuffle, reshuffle: bool, window: int, seed: int) -> StagedOrder:
+        """The order of every epoch."""
+        files = self.whole.file_starts if shuffle == "block" else None
+        return StagedOrder(
+            self._stages, len(self.whole), self._length, seed, shuffle, reshuffle, window, files
+        )
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's; stages are told by states."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        text = f"{whole} staged {len(self.whole)} {self._length}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{stage.rows} from {stage.start} on" for stage in self._stages[:8])
+        return f"<{len(self)} rows of {self.whole!r}, in stages: {told}>"
