@@ -234,6 +234,7 @@ def test_the_public_names() -> None:
         "image_folder",
         "jagged",
         "jpeg",
+        "mix",
         "padded",
         "png",
         "prove",

@@ -22,6 +22,11 @@ from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding
 from ..views.joined import JoinedRef
+from ..views.mixes.balanced import BalancedRef
+from ..views.mixes.bucketed import BucketedRef
+from ..views.mixes.mix import MixRef
+from ..views.mixes.staged import StagedRef
+from ..views.mixes.weighted import WeightedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
 from ..views.windows.windowed import WindowsRef
@@ -201,13 +206,15 @@ def _only_gathers(dataset: object) -> bool:
     """True for a dataset that does not keep the rows that it has given."""
     while type(dataset) in _VIEWS or type(dataset) is Subset:
         dataset = dataset.dataset if isinstance(dataset, Subset) else dataset.whole  # type: ignore[attr-defined]
-    if type(dataset) is JoinedRef:
+    if type(dataset) in (JoinedRef, MixRef):
+        assert isinstance(dataset, JoinedRef)
         return all(map(_only_gathers, dataset.sources))
     return type(dataset) in (VersionRef, VersionColumns, ColumnsRef)
 
 
 # Not their subclasses, which may do anything.
 _VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
+_VIEWS |= {BalancedRef, BucketedRef, StagedRef, WeightedRef}
 
 
 def _or_its_error(batch: Batch) -> Batch:

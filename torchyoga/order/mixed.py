@@ -34,12 +34,11 @@ from .proportions import Proportions
 from .saved import Pin
 from .stages import written_stages
 
-__all__ = ["MixOrder", "Mixture", "Stage", "unpacked"]
+__all__ = ["MixOrder", "Mixture", "Stage", "numbered", "unpacked"]
 
 Ints = npt.NDArray[np.int64]
 _CHUNK = 65536  # positions computed at once
 _MOST_NUMBERS = 2**20  # of cells that are looked at together: of their places, and of their shares
-_MOST_PASSES = len(ARRANGED)  # times the rows of all sources
 
 
 class Stage(NamedTuple):
@@ -121,6 +120,10 @@ class Mixture:
         """Rows of all sources."""
         return sum(self.lengths)
 
+    def most_passes(self, source: int) -> int:
+        """How many passes over a source have row numbers of their own; later ones share theirs."""
+        return len(ARRANGED) // len(self.lengths) // self.lengths[source]
+
     @property
     def starts(self) -> Ints:
         """(S + 1,) the first row of each source, if they are laid end to end, and the number of rows."""
@@ -196,7 +199,7 @@ class MixOrder(AnyOrder):
             some = np.flatnonzero(which == source)
             length = self.mixture.lengths[source]
             seen = before[source] // length  # passes before this epoch
-            own = seen + (passes[some] - seen) % (_MOST_PASSES // self.mixture.total)
+            own = seen + (passes[some] - seen) % self.mixture.most_passes(source)
             key = own * length + self._source(source).positions(own, row[some])
             inside = np.flatnonzero((key >= before[source]) & (key < after[source]))
             found[some[inside]] = self._places(source, key[inside], first) - first
@@ -307,23 +310,18 @@ class MixOrder(AnyOrder):
 
     def _numbers(self, source: Ints, key: Ints) -> Ints:
         """The row numbers of numbers of sources."""
-        mixture, starts = self.mixture, self.mixture.starts
-        order = np.argsort(source.astype(np.uint16 if len(starts) < 2**16 else np.int64), kind="stable")
-        ends = np.cumsum(np.bincount(source, minlength=len(mixture.lengths)))
-        found = np.empty_like(key)
-        most = _MOST_PASSES // mixture.total
+        num_sources = len(self.mixture.lengths)
+        order = np.argsort(source.astype(np.uint16 if num_sources < 2**16 else np.int64), kind="stable")
+        ends = np.cumsum(np.bincount(source, minlength=num_sources))
+        turns, row = np.empty_like(key), np.empty_like(key)
         for number, (begin, end) in enumerate(zip([0, *ends.tolist()], ends.tolist(), strict=False)):
             if begin == end:
                 continue
             some = order[begin:end]
-            passes, position = np.divmod(key[some], mixture.lengths[number])
-            row = self._source(number).rows(passes, position)
-            passes %= most
-            passes *= mixture.total
-            passes += row
-            passes += int(starts[number]) + ARRANGED.start
-            found[some] = passes
-        return found
+            passes, position = np.divmod(key[some], self.mixture.lengths[number])
+            row[some] = self._source(number).rows(passes, position)
+            turns[some] = passes % self.mixture.most_passes(number)
+        return numbered(self.mixture, source, turns, row)
 
     def _source(self, number: int) -> Passes:
         return _passes_of(self, number)
@@ -332,6 +330,16 @@ class MixOrder(AnyOrder):
     def _key(self) -> int:
         """What decides how cells are permuted."""
         return int.from_bytes(keyed_bytes(8, "mix", self.seed if self.shuffle else 0), "little")
+
+
+def numbered(mixture: Mixture, source: Ints, passes: Ints, rows: Ints) -> Ints:
+    """The row numbers of rows (B,) of sources, in some passes over them: the inverse of `unpacked`."""
+    found: Ints = passes * np.array(mixture.lengths)[source]
+    found += rows
+    found *= len(mixture.lengths)
+    found += source
+    found += ARRANGED.start
+    return found
 
 
 def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
@@ -346,10 +354,12 @@ def unpacked(mixture: Mixture, numbers: Ints) -> tuple[Ints, Ints, Ints]:
         raise ValueError(
             f"row numbers of this mixture are in {ARRANGED}, found {int(numbers.min())}..{int(numbers.max())}"
         )
-    passes, joined = np.divmod(numbers - ARRANGED.start, mixture.total)
-    starts = mixture.starts
-    source = np.searchsorted(starts, joined, "right") - 1
-    return source, passes, joined - starts[source]
+    key, source = np.divmod(numbers - ARRANGED.start, len(mixture.lengths))
+    lengths = np.array(mixture.lengths)[source]
+    if not lengths.all():
+        raise ValueError(f"row number {int(numbers[np.argmin(lengths)])} is of a source without rows")
+    passes, row = np.divmod(key, lengths)
+    return source, passes, row
 
 
 class _Cells(NamedTuple):

@@ -100,9 +100,9 @@ class Proportions:
     Example:
         >>> shares = Proportions((7, 2, 1))
         >>> shares.counts(np.array([10, 15])).tolist()
-        [[7, 10], [2, 3], [1, 2]]
+        [[7, 11], [2, 3], [1, 1]]
         >>> shares.places(1, np.array([0, 1])).tolist()
-        [2, 7]
+        [1, 8]
     """
 
     def __init__(self, weights: Sequence[int]) -> None:

@@ -16,7 +16,12 @@ from typing import NoReturn, cast
 
 import torch
 from torch.distributed import ProcessGroup
-from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
 
 from ..errors import StateError
 from ..order.contract import Locality
@@ -210,6 +215,7 @@ class Replay(Indices):
         counts = not (looked_at or is_only_looked_at())
         if counts:
             self._warn_of_ranks()
+            self._offer_weights()
         try:
             if looked_at:
                 return self._looked(in_order, made)
@@ -528,6 +534,20 @@ class Replay(Indices):
                 "same from (seed, epoch), so all get the same rows, if it does not divide them; have it keep "
                 "a `rank`, or give each rank's loader a seed of its own"
             )
+
+    def _offer_weights(self) -> None:
+        """Says what a DataRef can do in place of torch's sampler with weights."""
+        sampler = self._foreign.sampler
+        if type(sampler) is not WeightedRandomSampler or not sampler.replacement:
+            return
+        if self._has_warned or not isinstance(self.dataset, DataRef):
+            return
+        self._has_warned = True
+        warn_user(
+            "WeightedRandomSampler draws each row by itself, up to 2**24 of them, and all again when it is "
+            "resumed. ref.weighted(weights, rows=num_samples) in its place, with shuffle=True and without a "
+            "sampler, gives each row its share to a whole number, of any number of rows, and resumes at once"
+        )
 
     def _drawn_seed(self) -> int:
         return drawn_seed(self._draws_from)

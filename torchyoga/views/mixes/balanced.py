@@ -10,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...order.contract import ARRANGED, Shuffle
+from ...order.contract import Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, Mixture, Stage
+from ...order.mixed import MixOrder, Mixture, Stage, unpacked
 from ...order.proportions import whole_weights
 from ...order.state import State
 from ...process.distinct import distinct
@@ -125,7 +125,9 @@ class BalancedRef(ArrangedRef, ReweightedView):
 
     def unpacked(self, numbers: Ints) -> Ints:
         """The rows of the whole that numbers of its orders (B,) stand for."""
-        return self._members[(numbers - ARRANGED.start) % self._mixture.total].astype(np.int64)
+        of_class, _, place = unpacked(self._mixture, numbers)
+        found: Ints = self._members[self._mixture.starts[of_class] + place].astype(np.int64)
+        return found
 
     def counts(self, rows: int) -> dict[Hashable, int]:
         """How many of the first rows, of all epochs together, are of each class; exact at ends of batches.

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from ...errors import SchemaError
 from ...order.by_file import equal_runs
-from ...order.contract import ARRANGED, Arrangement, Shuffle
+from ...order.contract import Arrangement, Shuffle
 from ...order.full import as_int
-from ...order.mixed import MixOrder, Mixture, Stage, unpacked
+from ...order.mixed import MixOrder, Mixture, Stage, numbered, unpacked
 from ...order.proportions import whole_weights
 from ...order.state import State
 from ...process.distinct import distinct
@@ -407,9 +407,10 @@ class _Numbers:
         some = np.flatnonzero((rows >= 0) & (rows < mixture.total))
         source = np.searchsorted(mixture.starts, rows[some], "right") - 1
         counts = mixture.counts(np.array([mixture.rows]))[:, 0]
-        inside = rows[some] - mixture.starts[source] < counts[source]
-        if inside.any():
-            found[some[inside]] = self._plain.positions(0, rows[some[inside]] + ARRANGED.start)
+        row = rows[some] - mixture.starts[source]
+        inside = np.flatnonzero(row < counts[source])
+        numbers = numbered(mixture, source[inside], np.zeros(len(inside), np.int64), row[inside])
+        found[some[inside]] = self._plain.positions(0, numbers)
         return found
 
     def counts(self, starts: Ints) -> Ints:

@@ -1,0 +1,336 @@
+"""Mixtures against simulations: proportions, bijection, ranks, other weights at every place, and stories."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchyoga.order.cursor import Cursor
+from torchyoga.order.mixed import MixOrder, Mixture, Stage, unpacked
+from torchyoga.order.place import positions as positions_of_rank
+from torchyoga.order.proportions import Proportions
+from torchyoga.order.shard import Shard
+
+SOAK = 200_000
+
+
+def mixture(
+    lengths: list[int], weights: list[int], rows: int, cell: int = 64, most: float | None = None
+) -> Mixture:
+    names = tuple(f"s{number}" for number in range(len(lengths)))
+    first = Stage(0, tuple(weights), (0,) * len(lengths))
+    return Mixture(tuple(lengths), (first,), rows, cell, (most,) * len(lengths), names)
+
+
+def order(lengths: list[int], weights: list[int], rows: int, cell: int = 64, **more: Any) -> MixOrder:
+    return MixOrder(mixture(lengths, weights, rows, cell), **more)
+
+
+def triples(found: MixOrder, numbers: Any) -> list[tuple[int, int, int]]:
+    """Source, pass and row of each number."""
+    return list(zip(*(part.tolist() for part in unpacked(found.mixture, np.asarray(numbers))), strict=True))
+
+
+def check_each_once(lengths: tuple[int, ...], seen: list[tuple[int, int, int]]) -> None:
+    """The first so many numbers of each source: whole passes, and the beginning of one, each row once."""
+    assert len(set(seen)) == len(seen), "rows came twice within a pass"
+    for source, length in enumerate(lengths):
+        own = Counter(turn for other, turn, _ in seen if other == source)
+        whole, rest = divmod(sum(own.values()), length or 1)
+        expected = Counter({turn: length for turn in range(whole)}) + Counter({whole: rest})
+        assert own == expected, f"source {source} gave {own}, expected {expected}"
+
+
+CASES = [
+    ([7, 3], [1, 1], 20, 4),
+    ([5, 1, 12], [5, 0, 3], 33, 8),
+    ([1], [1], 9, 64),
+    ([30, 20, 10], [3, 2, 1], 60, 1),
+    ([9, 4, 4, 2], [100, 10, 1, 1], 130, 64),
+    ([5000, 6], [10, 1], 300, 16),  # beyond what is sorted, too
+]
+
+
+@pytest.mark.parametrize(("lengths", "weights", "rows", "cell"), CASES)
+@pytest.mark.parametrize("kind", [True, False, "block"])
+def test_each_row_of_each_pass_comes_once(
+    lengths: list[int], weights: list[int], rows: int, cell: int, kind: Any
+) -> None:
+    files = tuple(np.array([0, length // 2, length]) for length in lengths)
+    found = order(lengths, weights, rows, cell, seed=3, shuffle=kind, files=files, window=2)
+    seen = []
+    for epoch in range(4):
+        numbers = found.rows(epoch, np.arange(rows))
+        assert found.positions(epoch, numbers).tolist() == list(range(rows))
+        some = np.random.default_rng(epoch).integers(0, rows, 2 * rows).reshape(2, -1)
+        assert np.array_equal(found.rows(epoch, some), numbers[some])
+        if kind is False:
+            assert np.array_equal(numbers, found.rows(0, np.arange(rows)))
+            seen = triples(found, numbers)
+        else:
+            seen += triples(found, numbers)
+        check_each_once(found.mixture.lengths, seen)
+    shares = Proportions(weights).counts(np.array([rows * (4 if kind else 1)]))[:, 0]
+    assert np.bincount([source for source, _, _ in seen], minlength=len(lengths)).tolist() == shares.tolist()
+
+
+def test_prefixes_are_as_the_weights_say() -> None:
+    lengths, weights, rows = [1000, 500, 70, 3], [8, 4, 2, 1], 3000
+    found = order(lengths, weights, rows, seed=5)
+    source = np.array([one for one, _, _ in triples(found, found.rows(0, np.arange(rows)))])
+    counts = np.cumsum(source[:, None] == np.arange(4), axis=0)
+    share = np.arange(1, rows + 1)[:, None] * np.array(weights) / sum(weights)
+    off = np.abs(counts - share)
+    assert off.max() <= 1 + 64 / 2
+    assert off[63::64].max() <= 1.24
+    assert off.max() > 1.24  # inside a cell places are random
+
+
+def test_an_epoch_of_any_length_ends_with_its_shares() -> None:
+    for rows in (1, 63, 64, 65, 100, 1000):
+        found = order([50, 50], [2, 1], rows, seed=1)
+        seen = [one for epoch in range(3) for one in triples(found, found.rows(epoch, np.arange(rows)))]
+        ends = [(epoch + 1) * rows for epoch in range(3)]
+        counts = [sum(source == 0 for source, _, _ in seen[:end]) for end in ends]
+        assert counts == [found.mixture.counts(np.array([end]))[0, 0] for end in ends]
+        assert all(abs(count - end * 2 / 3) <= 0.5 for count, end in zip(counts, ends, strict=True))
+
+
+@pytest.mark.parametrize("world", [2, 3, 4, 5, 8])
+def test_no_rank_is_short_of_a_source(world: int) -> None:
+    weights, rows = [3, 1], 64_000
+    found = order([10**6, 10**6], weights, rows, seed=2)
+    numbers = found.rows(0, np.arange(rows))
+    source = np.array([one for one, _, _ in triples(found, numbers)])
+    for rank in range(world):
+        share = float((source[rank::world] == 1).mean())
+        assert abs(share - 0.25) < 0.02
+    # The same without permuted cells: regular shares leave some ranks without a source.
+    plain = order([10**6, 10**6], weights, rows, cell=1, seed=2)
+    source = np.array([one for one, _, _ in triples(plain, plain.rows(0, np.arange(rows)))])
+    alone = [float((source[rank::4] == 1).mean()) for rank in range(4)]
+    assert sorted(alone) == [0, 0, 0, 1]
+
+
+def test_far_positions_there_and_back() -> None:
+    found = order([10**12, 10**11, 17], [7, 2, 1], 10**12, seed=4)
+    for start in (0, 10**6 - 31, 10**12 - 200):
+        places = np.arange(start, start + 200)
+        for epoch in (0, 3):
+            numbers = found.rows(epoch, places)
+            assert found.positions(epoch, numbers).tolist() == places.tolist()
+    # Passes over a tiny source beside a huge one: their numbers go round after 2**61 rows in all.
+    tiny = order([1, 10**12], [1, 1], 10**12, seed=4)
+    numbers = tiny.rows(2, np.arange(10**11, 10**11 + 100))
+    assert tiny.positions(2, numbers).tolist() == list(range(10**11, 10**11 + 100))
+
+
+def test_numbers_of_other_epochs_and_of_none() -> None:
+    found = order([50, 50], [1, 1], 40, seed=1)
+    later = found.rows(1, np.arange(40))
+    with pytest.raises(ValueError, match="does not come in epoch 0 of this mixture"):
+        found.positions(0, later[:1])
+    with pytest.raises(ValueError, match="row numbers of this mixture are in"):
+        found.positions(0, [3])
+    with pytest.raises(ValueError, match="positions must be at least 0, found -1"):
+        found.rows(0, [-1])
+    assert found.rows(0, [40, 41]).tolist() == found.rows(0, [0, 1]).tolist()
+    assert found.positions(0, []).tolist() == []
+
+
+def test_seeds_shuffles_and_reshuffles() -> None:
+    rows = np.arange(200)
+    one, other = order([90, 90], [1, 1], 200, seed=1), order([90, 90], [1, 1], 200, seed=2)
+    assert not np.array_equal(one.rows(0, rows), other.rows(0, rows))
+    assert not np.array_equal(one.rows(0, rows), one.rows(1, rows))
+    once = order([90, 90], [1, 1], 200, seed=1, reshuffle=False)
+    assert np.array_equal(once.rows(0, rows), once.rows(5, rows))
+    assert np.array_equal(once.rows(0, rows), one.rows(0, rows))
+    plain = order([90, 90], [1, 1], 200, seed=1, shuffle=False)
+    seen = triples(plain, plain.rows(3, rows))
+    for source in (0, 1):
+        own = [(turn, row) for other_source, turn, row in seen if other_source == source]
+        assert own == [divmod(number, 90) for number in range(len(own))]
+
+
+def test_golden_numbers() -> None:
+    """States depend on them."""
+    found = order([50, 6000, 3], [5, 3, 2], 1000, seed=7)
+    assert triples(found, found.rows(1, np.arange(10))) == GOLDEN["rows"]
+    assert found.consumed(77) == GOLDEN["consumed"]
+
+
+GOLDEN: dict[str, Any] = {
+    "rows": [
+        (0, 10, 25),
+        (0, 10, 17),
+        (1, 0, 5844),
+        (2, 66, 1),
+        (0, 10, 20),
+        (2, 67, 1),
+        (1, 0, 5799),
+        (2, 67, 2),
+        (0, 10, 31),
+        (0, 10, 46),
+    ],
+    "consumed": (38, 24, 15),
+}
+
+
+@pytest.mark.parametrize("most", [2.0, 1.5])
+def test_more_passes_than_allowed_are_an_error_before_they_begin(most: float) -> None:
+    found = MixOrder(mixture([10, 100], [1, 1], 20, most=most), seed=1)
+    found.rows(0, np.arange(20))
+    with pytest.raises(
+        ValueError, match=r"by the end of epoch 2 the mixture reads the 10 rows of 's0' 3\.00"
+    ):
+        found.rows(2, [0])
+
+
+def test_it_pickles_small_and_equal() -> None:
+    found = order([50, 6000, 3], [5, 3, 2], 1000, seed=7)
+    data = pickle.dumps(found)
+    assert len(data) < 1000
+    assert np.array_equal(pickle.loads(data).rows(2, np.arange(100)), found.rows(2, np.arange(100)))
+
+
+# -- other weights from a place on
+
+
+def restaged(found: MixOrder, place: int, weights: tuple[int, ...]) -> MixOrder:
+    stage = Stage(place, weights, found.consumed(place))
+    return replace(found, mixture=replace(found.mixture, stages=(*found.mixture.stages, stage)))
+
+
+@pytest.mark.parametrize("cell", [1, 8, 64])
+def test_other_weights_at_every_place(cell: int) -> None:
+    lengths, rows = [11, 7, 4], 50
+    first = order(lengths, [5, 2, 1], rows, cell, seed=9)
+    before = np.concatenate([first.rows(epoch, np.arange(rows)) for epoch in range(2)])
+    for place in range(2 * rows + 1):
+        found = restaged(first, place, (0, 1, 3))
+        numbers = [found.rows(epoch, np.arange(rows)) for epoch in range(4)]
+        for epoch in range(4):
+            assert found.positions(epoch, numbers[epoch]).tolist() == list(range(rows)), (place, epoch)
+        whole = np.concatenate(numbers)
+        assert np.array_equal(whole[:place], before[:place])
+        seen = triples(found, whole)
+        check_each_once(found.mixture.lengths, seen)
+        later = [source for source, _, _ in seen[place:]]
+        assert 0 not in later
+        assert abs(later.count(2) - 0.75 * len(later)) <= 1.24 + cell / 2
+        # Again, a little later: the middle has its own weights.
+        if place % 7 == 0:
+            twice = restaged(found, place + 13, (1, 1, 1))
+            whole = np.concatenate([twice.rows(epoch, np.arange(rows)) for epoch in range(4)])
+            check_each_once(found.mixture.lengths, triples(twice, whole))
+            for epoch in range(4):
+                again = twice.positions(epoch, whole[epoch * rows : (epoch + 1) * rows])
+                assert again.tolist() == list(range(rows))
+
+
+def test_stages_as_text() -> None:
+    stage = Stage(80, (0, 1, 9), (39, 24, 17))
+    assert Stage.of_told(80, stage.told, 3) == stage
+    assert Stage.of_told(0, "5,3,2", 3) == Stage(0, (5, 3, 2), (0, 0, 0))
+    damaged = [
+        "",
+        "1,2",
+        "1,2,3,4",
+        "a,b,c",
+        "1,2,3/1,2",
+        "1,2,-3",
+        "1,2,3/0,0,1",
+        "٣,1,1",
+        "9" * 30 + ",1,1",
+    ]
+    for told in damaged:
+        with pytest.raises(ValueError):  # noqa: PT011 (callers say what it is of)
+            Stage.of_told(80, told, 3)
+
+
+# -- stories
+
+
+def story(chance: random.Random) -> None:
+    """A training job that is killed, resumed with other ranks and batches, and given other weights."""
+    num_sources = chance.randint(1, 4)
+    lengths = [chance.choice([1, 3, 10, 40]) for _ in range(num_sources)]
+    weights = [chance.randint(0, 4) for _ in range(num_sources)]
+    weights[chance.randrange(num_sources)] += 1
+    rows = chance.randint(1, 60)
+    found = order(lengths, weights, rows, chance.choice([1, 4, 16, 64]), seed=chance.randrange(9))
+    state: dict[str, Any] | None = None
+    delivered: list[int] = []
+    for _ in range(chance.randint(1, 4)):
+        world, size = chance.randint(1, 4), chance.randint(1, 9)
+        cursors = [Cursor(found, Shard(world, rank)) for rank in range(world)]
+        if state is not None:
+            told = json.loads(json.dumps(state))
+            for cursor in cursors:
+                cursor.load_state_dict(told)
+        steps = chance.randint(1, 9)
+        runs = [cursor.iteration(size) for cursor in cursors]
+        for cursor, run in zip(cursors, runs, strict=True):
+            cursor.begun(run)
+        for step in range(steps):
+            for run in runs:
+                if step < run.num_steps:
+                    taken = positions_of_rank(run.start, run.shard, rows, step * size, (step + 1) * size)
+                    count = run.shard.count(rows, run.start.position) - step * size
+                    delivered += found.rows(run.start.epoch, taken[: max(count, 0)]).tolist()
+                    run.deliver(step)
+                    run.report()
+                else:
+                    run.cursor.finished(run)
+        state = cursors[0].state_dict()
+        place = state["epoch"] * rows + state["position"]
+        if chance.random() < 0.5:
+            others = [chance.randint(0, 4) for _ in range(num_sources)]
+            others[chance.randrange(num_sources)] += 1
+            last = found.mixture.stages[-1]
+            if last.start < place:
+                found = restaged(found, place, tuple(others))
+    seen = triples(found, delivered)
+    assert len(seen) == place
+    check_each_once(tuple(lengths), seen)
+    assert tuple(Counter(source for source, _, _ in seen)[n] for n in range(num_sources)) == found.consumed(
+        place
+    )
+
+
+def tell_many(seeds: range) -> None:
+    for seed in seeds:
+        try:
+            story(random.Random(seed))
+        except Exception as error:
+            raise AssertionError(f"story {seed}: {error!r}") from error
+
+
+def test_stories() -> None:
+    tell_many(range(400))
+
+
+@pytest.mark.soak
+def test_many_stories() -> None:
+    tell_many(range(SOAK))
+
+
+def test_every_rank_and_step_of_small_mixtures() -> None:
+    found = order([5, 3], [2, 1], 12, 4, seed=6)
+    numbers = found.rows(0, np.arange(12)).tolist()
+    for world, size in itertools.product((1, 2, 3, 5), (1, 2, 3)):
+        got: list[int] = []
+        for rank in range(world):
+            run = Cursor(found, Shard(world, rank)).iteration(size)
+            taken = positions_of_rank(run.start, run.shard, 12, 0, run.shard.count(12, 0))
+            got += found.rows(0, taken).tolist()
+        assert sorted(got) == sorted(numbers)
