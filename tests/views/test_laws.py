@@ -97,6 +97,40 @@ VIEWS: dict[str, View] = {
         lambda rows: None,
         False,
     ),
+    "mix": (
+        lambda ref: yoga.mix({"all": ref, "few": ref[:4]}, {"all": 3, "few": 1}, rows=70),
+        lambda rows: None,
+        True,
+    ),
+    "mix with sources": (
+        lambda ref: yoga.mix({"a": ref[:20], "b": ref[20:]}, source_column="source", cell=8),
+        lambda rows: None,
+        False,
+    ),
+    "mix of random rows": (
+        lambda ref: yoga.mix(
+            {"a": ref.map(augmented, schema=ref.schema), "b": ref[::2]}, {"a": 1, "b": 1}, until="all"
+        ),
+        lambda rows: None,
+        True,
+    ),
+    "weighted": (
+        lambda ref: ref.weighted([n % 4 for n in range(len(ref))], rows=60),
+        lambda rows: None,
+        False,
+    ),
+    "balanced": (lambda ref: ref.balanced("group", batch=14, rows=50), lambda rows: None, False),
+    "staged": (lambda ref: ref.staged([(0, 0.2), (30, 0.5), (60, 1.0)]), lambda rows: None, True),
+    "bucketed": (
+        lambda ref: ref.bucketed([n * 7 % 11 for n in range(len(ref))], pool=16, batch=4),
+        lambda rows: rows,
+        False,
+    ),
+    "columns of a mix": (
+        lambda ref: yoga.mix({"a": ref, "b": ref}, {"a": 1, "b": 2}, rows=40)[5:].columns(["x"])[::3],
+        lambda rows: None,
+        True,
+    ),
     "empty": (lambda ref: ref[7:7], lambda rows: [], True),
     "none": (lambda ref: ref.where("id", lambda y: y < 0), lambda rows: [], False),
 }

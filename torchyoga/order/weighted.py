@@ -58,15 +58,15 @@ def whole_ends(weights: _Weights) -> Ints:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(f"weights must be finite and at least 0, found {weights[row]} for row {row}")
-    total = float(weights.sum(dtype=np.float64)) if len(weights) else 0.0
-    if not total:
+    largest = float(weights.max()) if len(weights) else 0.0
+    if not largest:
         raise ValueError(f"all {len(weights)} weights are 0; give at least one row a weight above 0")
-    if weights.dtype.kind in "iu" and total < _MOST_WEIGHT / 2:
+    if weights.dtype.kind in "iu" and float(weights.sum(dtype=np.float64)) < _MOST_WEIGHT / 2:
         return np.cumsum(weights, dtype=np.int64)
-    largest = float(weights.max())
-    scaled = np.asarray(weights, np.float64) / largest  # first, so that nothing overflows
+    wide = np.asarray(weights, np.float64)
+    scaled = wide / largest  # first, so that nothing overflows
     whole = np.rint(scaled * (_MOST_WEIGHT / 2 / float(scaled.sum()))).astype(np.int64)
-    np.maximum(whole, scaled > 0, out=whole)
+    np.maximum(whole, wide > 0, out=whole)
     return np.cumsum(whole)
 
 

@@ -19,6 +19,7 @@ from ..process.lazy import cached_property
 from ..process.seeding import generators_put_back, row_seeds
 from ..reading.dataref import DataRef
 from ..reading.readahead import ReadAhead
+from ..rows.block import plain_row
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..sampling.sampler import ResumableSampler
@@ -241,8 +242,8 @@ def _check_epochs(view: DataRef) -> None:
 
 
 def _listed(rows: list[Row]) -> list[Row]:
-    """A batch as it is."""
-    return rows
+    """A batch as plain rows."""
+    return list(map(plain_row, rows))
 
 
 def _delivered(

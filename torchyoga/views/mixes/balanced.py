@@ -42,7 +42,9 @@ def balanced(
     parts = []
     for labels in labels_of(ref, column):
         found, inverse = np.unique(labels, return_inverse=True)
-        codes = [numbers.setdefault(label, len(numbers)) for label in found.tolist()]
+        # NumPy's own text, which an array of objects keeps, shows itself otherwise.
+        plain = [label.item() if isinstance(label, np.generic) else label for label in found.tolist()]
+        codes = [numbers.setdefault(label, len(numbers)) for label in plain]
         if len(numbers) > _MOST_CLASSES:
             raise ValueError(f"{column!r} has more than {_MOST_CLASSES} different values; is it a label?")
         parts.append(np.array(codes, np.uint16)[inverse.reshape(-1)])

@@ -37,7 +37,7 @@ def _ends(ref: DataRef, weights: Weights) -> Ints:
     found = weights.detach().cpu().numpy() if isinstance(weights, torch.Tensor) else np.asarray(weights)
     if found.ndim != 1 or len(found) != len(ref):
         raise ValueError(
-            f"weighted takes a weight for each of the {len(ref)} rows, found shape {found.shape}"
+            f"weighted takes a weight for each of the {len(ref)} rows, found an array of shape {found.shape}"
         )
     return whole_ends(found)
 

@@ -1,0 +1,585 @@
+"""Mixtures, weights, balance, curricula and buckets as users have them: loaders, states, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import WeightedRandomSampler
+
+import torchyoga as yoga
+from torchyoga.errors import SchemaError, StateError
+from torchyoga.views.mixes.mix import MixRef
+
+SIZES = {"web": 90, "code": 30, "math": 7}
+WEIGHTS = {"web": 5, "code": 3, "math": 2}
+
+
+@pytest.fixture(scope="module", params=["lmdb", "hdf5"])
+def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    storage = yoga.Storage(tmp_path_factory.mktemp("mix"), format=request.param)
+    return {
+        name: storage.submit(
+            [{"id": 1000 * number + n, "ids": np.arange(n % 5)} for n in range(size)],
+            name,
+            "1",
+            progress=False,
+        )
+        for number, (name, size) in enumerate(SIZES.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, yoga.DataRef]:
+    return {
+        name: yoga.from_arrays({"id": 1000 * number + np.arange(size)})
+        for number, (name, size) in enumerate(SIZES.items())
+    }
+
+
+def listed(rows: list[Any]) -> list[Any]:
+    return rows
+
+
+def delivered(
+    ref: yoga.DataRef,
+    steps: int | None = None,
+    state: Any = None,
+    world: int = 1,
+    batch: int = 8,
+    **more: Any,
+) -> tuple[list[Any], Any]:
+    """The rows of all ranks, and the state after so many steps."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 7, "remainder": "keep", "collate_fn": listed, **more}
+    found, states = [], []
+    for rank in range(world):
+        loader = yoga.DataLoader(ref, batch, num_replicas=world, rank=rank, **options)
+        if state is not None:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+        batches = iter(loader)
+        found += [row for rows in itertools.islice(batches, steps) for row in rows]
+        states.append(loader.state_dict())
+        del batches
+    assert all(one == states[0] for one in states)
+    return found, states[0]
+
+
+def ids(rows: list[Any]) -> list[int]:
+    return [int(row["id"]) for row in rows]
+
+
+def shares(rows: list[Any]) -> Counter[int]:
+    return Counter(number // 1000 for number in ids(rows))
+
+
+@pytest.mark.parametrize("kind", [True, "block", False])
+def test_an_epoch_has_the_shares_and_every_source_its_passes(sources: Any, kind: Any) -> None:
+    mix = yoga.mix(sources, WEIGHTS, rows=200)
+    rows, _ = delivered(mix, shuffle=kind)
+    assert shares(rows) == {0: 100, 1: 60, 2: 40}
+    assert mix.counts(200) == {"web": 100, "code": 60, "math": 40}
+    assert mix.passes(400) == {"web": 200 / 90, "code": 4.0, "math": 80 / 7}
+    counts = Counter(ids(rows))
+    for number, (size, count) in enumerate(zip(SIZES.values(), (100, 60, 40), strict=True)):
+        own = [counts[1000 * number + n] for n in range(size)]
+        assert {min(own), max(own)} <= {count // size, -(-count // size)}
+    for row in rows:
+        assert row["ids"].tolist() == list(range(row["id"] % 1000 % 5))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_mixture_goes_on_under_other_ranks_batches_and_workers(sources: Any, workers: int) -> None:
+    mix = yoga.mix(sources, WEIGHTS, rows=120, source_column="source")
+    whole, _ = delivered(mix)
+    for number, (world, batch) in enumerate([(1, 8), (2, 5), (3, 16)]):
+        before, state = delivered(mix, 2, world=world, batch=batch)
+        others = [(3, 4), (1, 7), (2, 9)][number]
+        after, end = delivered(mix, None, state, world=others[0], batch=others[1], num_workers=workers)
+        assert sorted(ids(before + after)) == sorted(ids(whole))
+        assert (end["epoch"], end["position"]) == (1, 0)
+    assert all(row["source"] == row["id"] // 1000 for row in whole)
+
+
+def test_the_next_epoch_goes_on_in_each_source(plain: Any) -> None:
+    mix = yoga.mix(plain, {"web": 1, "code": 1, "math": 1}, rows=45)
+    first, state = delivered(mix)
+    second, _ = delivered(mix, None, state)
+    webs = [number for number in ids(first + second) if number < 1000]
+    assert len(webs) == len(set(webs)) == 30  # of 90
+
+
+def test_until_the_first_or_the_last_source_is_over(plain: Any) -> None:
+    even = dict.fromkeys(SIZES, 1)
+    first, last = yoga.mix(plain, even, until="first"), yoga.mix(plain, even, until="all")
+    assert len(first) in (21, 22, 23)
+    assert max(Counter(ids(delivered(first)[0])).values()) == 1
+    assert len(last) in range(268, 273)
+    assert set(ids(delivered(last)[0])) == {
+        1000 * n + k for n, size in enumerate(SIZES.values()) for k in range(size)
+    }
+    size = yoga.mix(plain)
+    assert sorted(ids(delivered(size)[0])) == sorted(
+        number for ref in plain.values() for number in ids(list(ref))
+    )
+
+
+def test_temperature(plain: Any) -> None:
+    for temperature in (1.0, 2.0, 0.5, 100.0):
+        mix = yoga.mix(plain, rows=10**6, temperature=temperature)
+        sized = {name: size ** (1 / temperature) for name, size in SIZES.items()}
+        for name, count in mix.counts(10**6).items():
+            assert abs(count - 10**6 * sized[name] / sum(sized.values())) < 2
+
+
+def test_weights_are_the_decimal_numbers_they_are_written_as(plain: Any) -> None:
+    mix = yoga.mix(plain, {"web": 0.7, "code": 0.2, "math": 0.1}, rows=10)
+    assert mix.mixture.stages[0].weights == (7, 2, 1)
+    zero = yoga.mix(plain, {"web": 1, "code": np.float32(0.0), "math": np.int64(0)}, rows=50)
+    assert shares(delivered(zero)[0]) == {0: 50}
+
+
+def test_each_batch_has_its_shares_with_cells_of_a_batch(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=400, cell=20)
+    rows, _ = delivered(mix, batch=20)
+    for start in range(0, 400, 20):
+        assert shares(rows[start : start + 20]) == {0: 10, 1: 6, 2: 4}
+    rows, _ = delivered(mix, 1, world=4, batch=5)
+    assert shares(rows) == {0: 10, 1: 6, 2: 4}
+
+
+def test_other_weights_from_a_state_on(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    before, state = delivered(mix, 3, world=2, batch=7)
+    other = mix.reweighted({"web": 0, "code": 1, "math": 1}, at=state)
+    after, end = delivered(other, None, state, batch=9)
+    assert len(before) + len(after) == 120
+    assert shares(after)[0] == 0
+    assert abs(shares(after)[1] - shares(after)[2]) <= 2
+    # Nothing is lost or repeated within the passes over each source.
+    counts = Counter(ids(before + after))
+    for number, size in enumerate(SIZES.values()):
+        own = [counts[1000 * number + n] for n in range(size)]
+        assert max(own) - min(own) <= 1
+    # The state tells all weights, so a program may always say which it wants from there on.
+    later, _ = delivered(other, 2, end)
+    again = mix.reweighted({"web": 0, "code": 1, "math": 1}, at=end)
+    assert again.mixture == other.mixture
+    assert ids(delivered(again, 2, end)[0]) == ids(later)
+    assert yoga.mix(plain, WEIGHTS, rows=120).reweighted(WEIGHTS, at=state).mixture == mix.mixture
+
+
+def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    _, state = delivered(mix, 3)
+    for weights in ({**WEIGHTS, "math": 1}, "size"):
+        other = yoga.mix(plain, weights, rows=120)
+        with pytest.raises(StateError, match=r"'0:5,3,2', here by '0:.*use reweighted\(weights, at=state\)"):
+            delivered(other, 1, state)
+    second = mix.reweighted("size", at=state)
+    _, later = delivered(second, 3, state)
+    with pytest.raises(StateError, match="the past cannot be changed"):
+        delivered(mix, 1, later)
+    delivered(second, 1, state)
+    # At the very beginning nothing has come yet.
+    _, start = delivered(mix, 0)
+    assert mix.reweighted("size", at=start).mixture.stages == yoga.mix(plain, rows=120).mixture.stages
+
+
+def test_weights_cannot_change_where_every_epoch_is_the_same(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    _, state = delivered(mix, 3, shuffle=False)
+    with pytest.raises(StateError, match="shuffle=False, with which every epoch is the same"):
+        mix.reweighted("size", at=state)
+    stream = mix.stream(shuffle=True, skip_shuffle_at_epoch_end=True)
+    next(iter(stream))
+    with pytest.raises(StateError, match="shuffle='once'"):
+        mix.reweighted("size", at=stream.state_dict())
+
+
+def test_states_of_others_and_damaged_ones(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=120)
+    _, state = delivered(mix, 3)
+    loader = yoga.DataLoader(plain["web"], 8, shuffle=True, seed=7)
+    with pytest.raises(StateError, match="has length 120, but here it is 90"):
+        loader.load_state_dict(state)
+    for changed, message in {
+        "length": ({"length": 121}, "has length 121, but here it is 120"),
+        "fingerprint": ({"fingerprint": "x"}, "has fingerprint 'x'"),
+        "no stages": ({"stages": None}, "does not say which weights"),
+        "damaged": ({"stages": "0:1,2"}, "does not say which weights"),
+        "no weights": ({"stages": "0:0,0,0"}, "does not say which weights"),
+        "huge": ({"stages": "0:" + "9" * 5000}, "does not say which weights"),
+        "of a later place": ({"stages": "7:5,3,2"}, "does not say which weights"),
+    }.values():
+        with pytest.raises(StateError, match=message):
+            mix.reweighted("size", at={**state, **changed})
+    for stages in ("0:1,2", 7, None, "x"):
+        with pytest.raises(StateError):
+            delivered(mix, 1, {**state, "stages": stages})
+    without = {key: value for key, value in state.items() if key != "stages"}
+    with pytest.raises(StateError, match="do not have the same kind of weights or stages"):
+        delivered(mix, 1, without)
+    loader = yoga.DataLoader(mix, 8, shuffle=True, seed=7)
+    loader.load_state_dict({**state, "stages": "0:1,2"}, strict=False)
+    assert len(next(iter(loader))["id"]) == 8
+
+
+def test_bad_arguments(plain: Any) -> None:
+    even = dict.fromkeys(SIZES, 1)
+    for given, message in [
+        ({"weights": {"web": 1}}, r"the sources are \['web', 'code', 'math'\], without a weight are"),
+        ({"weights": {**even, "new": 1}}, r"there is no \['new'\]"),
+        ({"weights": {**even, "web": -1}}, "the weight of 'web' must be a number of at least 0, found -1"),
+        ({"weights": {**even, "web": float("nan")}}, "found nan"),
+        ({"weights": {**even, "web": "1"}}, "found '1'"),
+        ({"weights": {**even, "web": True}}, "found True"),
+        ({"weights": dict.fromkeys(SIZES, 0)}, "all weights are 0"),
+        ({"weights": "sizes"}, "weights must be a dict"),
+        ({"weights": [1, 1, 1]}, "weights must be a dict"),
+        ({"weights": even}, r"pass rows=, or until="),
+        ({"rows": 5, "until": "all"}, "give rows or until, not both"),
+        ({"until": "last"}, 'until must be "first" or "all"'),
+        ({"rows": 0}, "rows must be in 1"),
+        ({"rows": 10, "cell": 0}, "cell must be in 1"),
+        ({"rows": 10, "temperature": 0}, "temperature must be a number above 0"),
+        ({"rows": 10, "epochs": 0}, "epochs= of 'web' must be a number above 0"),
+        ({"rows": 10, "epochs": {"wob": 1}}, "epochs= names 'wob'"),
+        ({"weights": even, "rows": 100, "epochs": 2}, "reads the 7 rows of 'math' 4.71 times"),
+        ({"weights": even, "rows": 100, "epochs": {"math": 4}}, "reads the 7 rows of 'math'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            yoga.mix(plain, **given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="mix takes a dict of a name and a DataRef"):
+        yoga.mix({})
+    with pytest.raises(ValueError, match="sources are named by text"):
+        yoga.mix({1: plain["web"]})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="the source 'a' is a list; mix takes DataRefs"):
+        yoga.mix({"a": [1, 2]})  # type: ignore[dict-item]
+
+
+def test_sources_without_rows(plain: Any) -> None:
+    empty = {**plain, "none": plain["web"][:0]}
+    with pytest.raises(ValueError, match="the source 'none' has no rows"):
+        yoga.mix(empty, {**WEIGHTS, "none": 1}, rows=10)
+    mix = yoga.mix(empty, {**WEIGHTS, "none": 0}, rows=50)
+    assert mix.counts(50)["none"] == 0
+    assert len(delivered(mix, shuffle="block")[0]) == 50
+    _, state = delivered(mix, 2)
+    with pytest.raises(ValueError, match="the source 'none' has no rows"):
+        mix.reweighted({**WEIGHTS, "none": 1}, at=state)
+    assert len(yoga.mix(empty)) == sum(SIZES.values())
+
+
+def test_rows_that_differ(plain: Any) -> None:
+    other = yoga.from_arrays({"id": np.zeros(3, np.int32)})
+    with pytest.raises(SchemaError, match=r"source 'web' has id: .*, source 'other' has id: "):
+        yoga.mix({**plain, "other": other})
+    wide = yoga.from_arrays({"id": np.arange(3), "more": np.arange(3)})
+    with pytest.raises(SchemaError, match="take the same of each, by columns"):
+        yoga.mix({**plain, "other": wide})
+    assert list(yoga.mix({**plain, "other": wide}, columns=["id"])[0]) == ["id"]
+    with pytest.raises(SchemaError, match="the sources have a column 'id' already"):
+        yoga.mix(plain, source_column="id")
+    with pytest.raises(SchemaError, match="needs rows that are dicts, found a leaf"):
+        yoga.mix({"a": plain["web"]["id"]}, source_column="source")
+    with pytest.raises(SchemaError, match="needs sources that say what their rows look like"):
+        yoga.mix({"a": plain["web"].map(dict)}, source_column="source")
+
+
+def test_rows_by_number_are_those_without_a_shuffle(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=60)
+    assert ids(delivered(mix, shuffle=False)[0]) == ids(list(mix)) == [int(mix[n]["id"]) for n in range(60)]
+    assert mix[-1] == mix[59]
+    for number in (60, -61, 2**61 - 1, 2**62):
+        with pytest.raises(IndexError, match=r"row .* of a dataset of 60 rows"):
+            mix[number]
+    with pytest.raises(IndexError):
+        mix[[0, 60]]
+
+
+def test_samplers_name_rows_that_the_mixture_gives(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=60)
+    sampler = yoga.ResumableSampler(mix, shuffle=True, seed=7)
+    numbers = list(sampler)
+    assert len(set(numbers)) == 60
+    assert [sampler.position_of(number, epoch=0) for number in numbers] == list(range(60))
+    batches = torch.utils.data.DataLoader(mix, 10, sampler=yoga.ResumableSampler(mix, shuffle=True, seed=7))  # type: ignore[arg-type]
+    assert torch.cat([batch["id"] for batch in batches]).tolist() == ids(delivered(mix)[0])
+    assert ids(list(mix.stream(shuffle=True, shuffle_seed=7))) == ids(delivered(mix)[0])
+
+
+def test_a_row_that_comes_again_is_made_with_other_random_numbers(plain: Any) -> None:
+    def noisy(c: Any, draw: Any) -> Any:
+        return {**c, "noise": draw.uniform()}
+
+    few = plain["math"].map_batches(noisy)
+    mix = yoga.mix({"few": few}, {"few": 1}, rows=70)
+    rows, _ = delivered(mix)
+    assert len({row["noise"] for row in rows}) == 70
+    again, _ = delivered(mix, world=2, batch=3)
+    assert {row["noise"] for row in again} == {row["noise"] for row in rows}
+
+
+def test_sources_that_depend_on_the_epoch_have_epochs_of_their_own() -> None:
+    class Told(yoga.DataRef[Any]):
+        def __init__(self, epoch: int = 0) -> None:
+            self.epoch = epoch
+
+        def __len__(self) -> int:
+            return 4
+
+        def take(self, rows: Any) -> Any:
+            return [{"row": int(row), "epoch": self.epoch} for row in rows]
+
+        def in_epoch(self, epoch: int) -> Told:
+            return Told(epoch)
+
+    mix = yoga.mix({"a": Told()}, {"a": 1}, rows=10)
+    stream = mix.stream(shuffle=True)
+    rows = [row for _ in range(2) for row in stream]
+    assert [row["epoch"] for row in rows] == sorted(row["epoch"] for row in rows)
+    assert Counter(row["epoch"] for row in rows) == {0: 4, 1: 4, 2: 4, 3: 4, 4: 4}
+
+
+def test_views_of_a_mixture_keep_its_order_and_parts_do_not(plain: Any) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=60, source_column="source")
+    expected = ids(delivered(mix)[0])
+    negated = mix.map(lambda row: {**row, "id": -row["id"]})
+    assert [-number for number in ids(delivered(negated)[0])] == expected
+    assert ids(delivered(mix.map_batches(dict))[0]) == expected
+    assert ids(delivered(mix.columns(["id"]))[0]) == expected
+    only = yoga.DataLoader(mix["source"], 60, shuffle=True, seed=7)
+    assert next(iter(only)).tolist() == [number // 1000 for number in expected]
+    assert list(mix.columns(["source"])[3]) == ["source"]
+    part = mix[:30]
+    assert part.arrangement is None
+    assert sorted(ids(delivered(part)[0])) == sorted(ids(list(mix)[:30]))
+    codes = mix.where("source", lambda source: source == 1)
+    assert shares(list(codes)) == {1: 18}
+
+
+def test_a_mixture_shows_itself_and_pickles_small(sources: Any) -> None:
+    mix = yoga.mix(sources, WEIGHTS, rows=60)
+    assert repr(mix) == "<60 rows mixed of web 0.5, code 0.3, math 0.2>"
+    assert len(pickle.dumps(mix)) < len(pickle.dumps(list(sources.values()))) + 1500
+    again = pickle.loads(pickle.dumps(mix))
+    assert isinstance(again, MixRef)
+    assert again.fingerprint == mix.fingerprint != yoga.mix(sources, WEIGHTS, rows=60, cell=8).fingerprint
+    assert ids(delivered(again)[0]) == ids(delivered(mix)[0])
+    many = yoga.mix({str(n): sources["web"] for n in range(20)})
+    assert repr(many).endswith("7 0.05 and 12 more>")
+
+
+def test_every_rank_proves_a_mixture(sources: Any) -> None:
+    mix = yoga.mix(sources, WEIGHTS, rows=61)
+    loaders = [
+        yoga.DataLoader(
+            mix, 5, shuffle=True, seed=7, num_replicas=3, rank=rank, remainder="keep", collate_fn=listed
+        )
+        for rank in range(3)
+    ]
+    for batches in itertools.zip_longest(*loaders):
+        assert any(batches)
+    proof = yoga.prove([loader.receipt() for loader in loaders])
+    assert str(proof) == "epoch 0: 61 of 61 rows delivered since it began, each exactly once"
+
+
+def test_ranks_have_no_files_of_their_own_in_a_mixture(plain: Any) -> None:
+    with pytest.raises(ValueError, match="locality='shard' gives each rank rows of its own"):
+        yoga.DataLoader(yoga.mix(plain), 8, shuffle=True, locality="shard")
+    with pytest.raises(ValueError, match="ask for the quality of the shuffle of each source"):
+        yoga.shuffle_quality(yoga.mix(plain))
+
+
+def test_a_mixture_can_be_cached(plain: Any, tmp_path: Path) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=60, source_column="source")
+    kept = yoga.Storage(tmp_path).submit(mix, "mix", "1", progress=False)
+    assert ids(list(kept)) == ids(list(mix))
+
+
+# -- weights, balance, curricula, buckets
+
+
+@pytest.fixture(scope="module")
+def labelled() -> yoga.DataRef:
+    label = np.repeat([0, 1, 2], [70, 20, 10])
+    return yoga.from_arrays({"id": np.arange(100), "label": label, "name": np.array(["a", "b", "c"])[label]})
+
+
+def test_weights_of_rows_in_a_loader(labelled: yoga.DataRef) -> None:
+    weights = torch.tensor([0.0] * 50 + [1.0] * 30 + [3.0] * 20)
+    for workers, kind in [(0, True), (2, "block"), (0, False)]:
+        ref = labelled.weighted(weights, rows=180)
+        rows, _ = delivered(ref, shuffle=kind, num_workers=workers)
+        counts = Counter(ids(rows))
+        assert not any(counts[n] for n in range(50))
+        assert {counts[n] for n in range(50, 80)} == {2}
+        assert {counts[n] for n in range(80, 100)} == {6}
+    before, state = delivered(ref, 3, world=2)
+    after, _ = delivered(ref, None, state, world=3, batch=5)
+    assert sorted(ids(before + after)) == sorted(ids(rows))
+
+
+def test_other_weights_of_rows_from_a_state_on(labelled: yoga.DataRef) -> None:
+    ref = labelled.weighted(np.ones(100))
+    _, state = delivered(ref, 5, world=2, batch=4)
+    other = ref.reweighted([0] * 98 + [1, 2], at=state)
+    after, end = delivered(other, None, state)
+    assert Counter(ids(after)) == {98: 20, 99: 40}
+    assert other.reweighted([0] * 98 + [1, 2], at=end).fingerprint == other.fingerprint
+    with pytest.raises(StateError, match="the past cannot be changed"):
+        delivered(ref, 1, end)
+    with pytest.raises(StateError, match="other weights than this view has had"):
+        ref.reweighted(np.ones(100), at=end)
+    with pytest.raises(StateError, match="has fingerprint"):
+        labelled[::-1].weighted(np.ones(100)).reweighted(np.ones(100), at=state)
+    with pytest.raises(StateError, match="every epoch is the same"):
+        ref.reweighted([0] * 99 + [1], at=delivered(ref, 2, shuffle=False)[1])
+    _, start = delivered(ref, 0)
+    assert Counter(ids(delivered(ref.reweighted([0] * 99 + [1], at=start))[0])) == {99: 100}
+
+
+def test_weights_that_do_not_fit(labelled: yoga.DataRef) -> None:
+    with pytest.raises(
+        ValueError, match=r"a weight for each of the 100 rows, found an array of shape \(3,\)"
+    ):
+        labelled.weighted([1, 2, 3])
+    with pytest.raises(ValueError, match=r"finite and at least 0, found -1\.0 for row 7"):
+        labelled.weighted([1.0] * 7 + [-1.0] + [0.0] * 92)
+    with pytest.raises(ValueError, match="rows must be in 1"):
+        labelled.weighted([1] * 100, rows=2**31)
+
+
+def test_torchs_weights_are_told_of_ours(labelled: yoga.DataRef) -> None:
+    loader = yoga.DataLoader(labelled, 10, sampler=WeightedRandomSampler([1.0] * 100, 20), seed=1)
+    with pytest.warns(UserWarning, match=r"ref\.weighted\(weights, rows=num_samples\) in its place"):
+        next(iter(loader))
+    list(loader)  # once
+
+
+@pytest.mark.parametrize("column", ["label", "name"])
+def test_batches_have_as_many_of_each_class(labelled: yoga.DataRef, column: str) -> None:
+    ref = labelled.balanced(column, batch=12, rows=120)
+    rows, _ = delivered(ref, batch=12)
+    for start in range(0, 120, 12):
+        assert Counter(row["label"] for row in rows[start : start + 12]) == {0: 4, 1: 4, 2: 4}
+    counts = Counter(ids(rows))
+    assert {counts[n] for n in range(90, 100)} == {4}
+    assert {counts[n] for n in range(70, 90)} == {2}
+    assert {counts[n] for n in range(70)} == {0, 1}
+    together, _ = delivered(ref, 1, world=3, batch=4)
+    assert Counter(row["label"] for row in together) == {0: 4, 1: 4, 2: 4}
+
+
+def test_balance_in_blocks_by_shares_and_from_a_state_on(labelled: yoga.DataRef) -> None:
+    ref = labelled.balanced("name", batch=10, rows=100, shares={"a": 0.5, "b": 0.4, "c": 0.1})
+    assert ref.counts(100) == {"a": 50, "b": 40, "c": 10}  # type: ignore[attr-defined]
+    rows, _ = delivered(ref, shuffle="block", batch=10)
+    assert Counter(row["name"] for row in rows) == {"a": 50, "b": 40, "c": 10}
+    before, state = delivered(ref, 4, batch=10)
+    after, _ = delivered(ref.reweighted({"a": 0, "b": 0, "c": 1}, at=state), None, state)
+    assert {row["name"] for row in after} == {"c"}
+    assert Counter(row["name"] for row in before) == {"a": 20, "b": 16, "c": 4}
+    assert repr(ref).endswith("balanced over 3 classes>")
+
+
+def test_balance_of_what_is_no_class(labelled: yoga.DataRef) -> None:
+    for given, message in [
+        ({"shares": {"a": 1}}, r"without a share are \['b', 'c'\], unknown are \[\]"),
+        ({"shares": {"a": 1, "b": 1, "c": 1, "d": 1}}, r"unknown are \['d'\]"),
+        ({"shares": dict.fromkeys("abc", 0)}, "all shares are 0"),
+        ({"shares": {"a": -1, "b": 1, "c": 1}}, "the weight of 'a' must be a number"),
+        ({"shares": 3}, "shares must be a dict"),
+        ({"batch": 0}, "batch must be in 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            labelled.balanced("name", **given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there are no rows to balance"):
+        labelled[:0].balanced("name")
+    with pytest.raises(KeyError, match="there is no column"):
+        labelled.balanced("kind")
+    many = yoga.from_arrays({"x": np.arange(70_000)})
+    with pytest.raises(ValueError, match="more than 65536 different values; is it a label"):
+        many.balanced("x")
+
+
+def test_a_label_that_is_none_in_some_rows(tmp_path: Path) -> None:
+    rows = [{"x": n, "label": None if n == 3 else n % 2} for n in range(8)]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+    with pytest.raises(TypeError, match=r"'label' is None in some rows; use ref\.filled"):
+        ref.balanced("label")
+    assert ref.filled({"label": -1}).balanced("label", batch=3).counts(9) == {-1: 3, 0: 3, 1: 3}  # type: ignore[attr-defined]
+
+
+def test_a_curriculum(labelled: yoga.DataRef) -> None:
+    ref = labelled.order_by("id").staged([(0, 0.2), (50, 0.5), (150, 1.0)])
+    stream = ref.stream(shuffle=True, shuffle_seed=3)
+    epochs = [ids(list(stream)) for _ in range(3)]
+    rows = [number for epoch in epochs for number in epoch]
+    assert max(rows[:50]) == 19
+    assert max(rows[50:150]) == 49
+    assert sorted(epochs[2]) == list(range(100))
+    before, state = delivered(ref, 3, world=2)
+    after, _ = delivered(ref, None, state, batch=5)
+    assert sorted(ids(before + after)) == sorted(ids(delivered(ref)[0]))
+    # What comes may be changed, what came may not.
+    changed = labelled.order_by("id").staged([(0, 0.2), (60, 1.0)])
+    assert len(delivered(changed, None, state)[0]) == 100 - len(before)
+    with pytest.raises(StateError, match="the past cannot be changed"):
+        delivered(labelled.order_by("id").staged([(0, 0.3), (60, 1.0)]), 1, state)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ([], "give 1 to 4096 stages"),
+        ([(5, 1.0)], "the position of stage 0 must be in 0..0, found 5"),
+        ([(0, 0.5), (0, 1.0)], "the position of stage 1 must be in 1.."),
+        ([(0, 1.5)], "the share of stage 0 must be above 0 and at most 1, found 1.5"),
+        ([(0, 0)], "the share of stage 0 must be above 0"),
+        ([(0, float("nan"))], "found nan"),
+        ([0.5], "stages are pairs of a position and a share"),
+    ],
+)
+def test_stages_that_are_none(labelled: yoga.DataRef, stages: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        labelled.staged(stages)
+
+
+def test_buckets_need_little_padding(sources: Any) -> None:
+    ref = sources["web"].bucketed("ids", pool=90, batch=6)
+    loader = yoga.DataLoader(ref, 6, shuffle=True, seed=3, collate_fn=yoga.padded(), num_workers=2)
+    spread = [int(batch["ids"].lengths.max() - batch["ids"].lengths.min()) for batch in loader]
+    assert len(spread) == 15
+    assert sum(spread) <= 5
+    rows, _ = delivered(ref)
+    assert sorted(ids(rows)) == list(range(90))
+    before, state = delivered(ref, 2, world=3, batch=2)
+    after, _ = delivered(ref, None, state, world=2)
+    assert sorted(ids(before + after)) == list(range(90))
+    with pytest.raises(StateError, match="fingerprint"):
+        delivered(sources["web"].bucketed("ids", pool=30, batch=6), 1, state)
+
+
+def test_lengths_that_are_none(sources: Any) -> None:
+    web = sources["web"]
+    for given, message in [
+        ([1, 2], r"an int for each of the 90 rows, found int64 of shape \(2,\)"),
+        (np.ones(90), "an int for each of the 90 rows, found float64"),
+        ([-1] * 90, "lengths must be at least 0, found -1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            web.bucketed(given)
+    with pytest.raises(ValueError, match="pool must be in 64"):
+        web.bucketed("ids", pool=10)
+    with pytest.raises(TypeError, match="is not a ragged column"):
+        web.bucketed("id")
+    assert len(web.bucketed(torch.arange(90)).take(np.array([3]))) == 1
+    assert len(delivered(web[:0].bucketed("ids"))[0]) == 0
