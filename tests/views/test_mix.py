@@ -511,10 +511,11 @@ def test_balance_of_what_is_no_class(labelled: yoga.DataRef) -> None:
 
 
 def test_a_label_that_is_none_in_some_rows(tmp_path: Path) -> None:
-    rows = [{"x": n, "label": None if n == 3 else n % 2} for n in range(8)]
+    rows = [{"x": n, "label": None if n == 3 else n % 2, "name": None if n == 3 else "a"} for n in range(8)]
     ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
-    with pytest.raises(TypeError, match=r"'label' is None in some rows; use ref\.filled"):
-        ref.balanced("label")
+    for column in ("label", "name"):
+        with pytest.raises(TypeError, match=rf"'{column}' is None in some rows; use ref\.filled"):
+            ref.balanced(column)
     assert ref.filled({"label": -1}).balanced("label", batch=3).counts(9) == {-1: 3, 0: 3, 1: 3}  # type: ignore[attr-defined]
 
 

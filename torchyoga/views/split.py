@@ -158,14 +158,12 @@ def labels_of(ref: DataRef, name: str) -> Iterator[Array]:
 
     Raises:
         ValueError: it holds several values a row.
-        TypeError: it holds something else, or None.
+        TypeError: it holds something else.
     """
     for _, _, columns in scan(ref, [name]):
         labels = columns[name]
         if isinstance(labels, RaggedColumn) or labels.ndim != 1:
             raise ValueError(f"{name!r} must hold one number or text a row")
-        if isinstance(labels, np.ma.MaskedArray) and labels.mask.any():
-            raise TypeError(f"{name!r} is None in some rows; use ref.filled({{{name!r}: ...}}) first")
         if labels.dtype.kind not in "iubO":
             raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")
         yield labels
