@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..process.buffers import BufferPool
 from ..process.distinct import distinct
 from ..process.lazy import cached_property
-from ..reading.dataref import DataRef
+from ..reading.dataref import DataRef, RowView, SlicedRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
 from ..rows.projection import Projection
@@ -24,8 +24,10 @@ from ..rows.schema import Schema
 from ..rows.types import Json, Row
 from ..versions.location import Progress
 from .info import agreed, info_of
+from .repeated import RepeatedRef
+from .selected import SelectedRef
 
-__all__ = ["JoinedRef"]
+__all__ = ["JoinedRef", "taken_together"]
 
 Ints = npt.NDArray[np.int64]
 Seeds = npt.NDArray[np.uint64]
@@ -76,9 +78,7 @@ class JoinedRef(DataRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
-        return self._together(
-            [(places, source.take(wanted)) for source, places, wanted in self._of_sources(rows)], len(rows)
-        )
+        return self._together(taken_together(self._of_sources(rows), len(rows)), len(rows))
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
@@ -195,6 +195,37 @@ class JoinedRef(DataRef):
 
     def __repr__(self) -> str:
         return f"<DataRef: {len(self)} rows of {', '.join(map(repr, self.sources))}>"
+
+
+def taken_together(
+    parts: Iterable[tuple[DataRef, Ints, Ints]], num_rows: int
+) -> list[tuple[Ints, Sequence[Row]]]:
+    """Rows of some sources, each with their places; sources that are rows of one DataRef are read at once.
+
+    Args:
+        parts: sources, the places of their rows, their numbers.
+        num_rows: places in all.
+    """
+    grounds: dict[int, tuple[DataRef, list[Ints], list[Ints]]] = {}
+    for source, places, wanted in parts:
+        ref, rows = source, wanted
+        while isinstance(ref, RowView) and type(ref) in _PLAIN:
+            ref, rows = ref.whole, ref.rows_at(rows)
+        _, some, numbers = grounds.setdefault(id(ref), (ref, [], []))
+        some.append(places)
+        numbers.append(rows)
+    found = []
+    for ref, some, numbers in grounds.values():
+        places, rows = (np.concatenate(each) if len(each) > 1 else each[0] for each in (some, numbers))
+        if len(grounds) == 1:
+            rows, together = np.empty_like(rows), rows
+            rows[places] = together
+        found.append((places, ref.take(rows)))
+    return found
+
+
+# Not their subclasses, which may make rows in another way.
+_PLAIN = (SlicedRef, SelectedRef, RepeatedRef)
 
 
 def _dealt(numbers: Ints, starts: Ints) -> Iterator[tuple[int, Ints, Ints]]:

@@ -31,7 +31,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Row
 from ..chosen import check_alike
-from ..joined import JoinedRef
+from ..joined import JoinedRef, taken_together
 from .arranged import Arranged
 from .restaged import place_of, restaged
 from .weighing import fractions_of
@@ -280,8 +280,7 @@ class MixRef(JoinedRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, its own or those of its orders."""
-        found = [(places, source.take(wanted)) for source, places, wanted in self._parts(rows)]
-        return self._named(self._together(found, len(rows)), rows)
+        return self._named(self._together(taken_together(self._parts(rows), len(rows)), len(rows)), rows)
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
