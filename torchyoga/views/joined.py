@@ -157,7 +157,8 @@ class JoinedRef(DataRef):
         prefetches = [None if one is None else one.prefetch for one in ahead]
         if all(prefetch is None for prefetch in prefetches):
             return super().readahead
-        return ReadAhead(self.row_bytes, _Prefetches(self.rows, self._starts, prefetches))
+        prefetch = _Prefetches(self.rows, self._starts, prefetches)
+        return ReadAhead(self.row_bytes, prefetch)
 
     @property
     def file_starts(self) -> Ints:
@@ -210,7 +211,8 @@ def taken_together(
     for source, places, wanted in parts:
         ref, rows = source, wanted
         while isinstance(ref, RowView) and type(ref) in _PLAIN:
-            ref, rows = ref.whole, ref.rows_at(rows)
+            view: RowView = ref
+            ref, rows = view.whole, view.rows_at(rows)
         _, some, numbers = grounds.setdefault(id(ref), (ref, [], []))
         some.append(places)
         numbers.append(rows)
