@@ -1,4 +1,4 @@
-"""Draws the pictures of order.md, shuffle.md, resume.md and views.md from the code itself.
+"""Draws the pictures of order.md, shuffle.md, resume.md, views.md and mixtures.md from the code itself.
 
 python docs/pictures.py
 """
@@ -188,7 +188,37 @@ def shuffle() -> None:
     figure.savefig(IMAGES / "shuffle.svg", dpi=200, **options)
 
 
+def mixture() -> None:
+    """How far each prefix is off its weights: a mixture, and a source drawn at random for each row."""
+    weights, rows = {"web": 6, "code": 3, "math": 1}, 20_000
+    sources = {name: yoga.from_arrays({"x": np.zeros(5000)}) for name in weights}
+    mix = yoga.mix(sources, weights, rows=rows, source_column="source")
+    mixed = np.concatenate(
+        [batch["source"].numpy() for batch in yoga.DataLoader(mix, 1000, shuffle=True, seed=7)]
+    )
+    share = np.array(list(weights.values())) / sum(weights.values())
+    drawn = np.random.default_rng(7).choice(len(weights), rows, p=share)
+    figure, panels = plt.subplots(1, 2, figsize=(9, 2.8), sharey=True)
+    for axes, source, title in zip(
+        panels, (drawn, mixed), ("drawn at random for each row", "yoga.mix"), strict=True
+    ):
+        counts = np.cumsum(source[:, None] == np.arange(len(weights)), axis=0)
+        off = counts - np.arange(1, rows + 1)[:, None] * share
+        for number, name in enumerate(weights):
+            axes.plot(
+                np.arange(0, rows, 64), off[::64, number], color=COLOURS[number], linewidth=0.8, label=name
+            )
+        axes.set_title(f"{title}: up to {np.abs(off).max():.0f} rows off")
+        axes.set_xlabel("rows so far")
+        axes.set_xlim(0, rows)
+        axes.set_xticks([0, rows // 2, rows])
+    panels[0].set_ylabel("rows more than its share")
+    panels[0].legend(loc="upper left", frameon=False)
+    figure.savefig(IMAGES / "mixture.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
 if __name__ == "__main__":
+    mixture()
     order()
     views()
     shuffle()
