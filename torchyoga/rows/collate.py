@@ -18,13 +18,13 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, Rows, plain_row
-from .collector import Collector
+from .block import ROW_TYPES, Block, RowPack, Rows, plain_row
+from .collector import Collector, block_of
 from .column import Column
 from .data import Data
 from .encoding import split
 from .node import WRAPPERS, Node, Path, outermost, path_name
-from .schema import Schema
+from .schema import PACK_LENGTHS, Schema
 from .types import Array, Batch, Row
 from .values import leaf_values, node_values
 
@@ -40,7 +40,12 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     """What `default_collate` gives for these rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
-        return stacked([plain_row(row) for row in batch])
+        plain = [plain_row(row) for row in batch]
+        if type(batch[0]) is not RowPack:
+            return stacked(plain)
+        batch = Rows(block_of(plain, batch[0].schema))
+    if batch.block.schema.packed:
+        return _flat(batch.block)
     return _nested(batch.block, _Way(partial(_collate_column, num_rows=len(batch)), _stacked_lists))
 
 
@@ -161,6 +166,59 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     # Inside a tuple default_collate passes on the tuples that zip() makes, inside a dict lists.
     batch: Batch = listed if in_dict else tuple(listed)
     return stacked(batch, f"column {column.name!r} is ragged")
+
+
+def _flat(block: Block) -> Batch:
+    """A batch of packs: the tokens of all documents end to end, and what is known of each document.
+
+    In place of the lengths of documents it has `cu_seqlens`, where each begins, `max_seqlen`, and `packs`,
+    the number of the first document of each pack; of packs that are filled up to one width, `packs` alone.
+    """
+    schema = block.schema
+    found: dict[str | int, Batch] = _nested(block, _Way(_flat_column, _flat_list))
+    number = [column.name for column in schema.columns].index(PACK_LENGTHS)
+    data = block.data[number]
+    lengths, packs = data.values, data.part("offsets")
+    tokens = (column for column in schema.columns if column.name in schema.packed)
+    bounds: dict[str | int, Batch] = {PACK_LENGTHS: found[PACK_LENGTHS]}
+    if not any(column.shape is not None for column in tokens):
+        ends = np.zeros(len(lengths) + 1, np.int32)
+        if int(lengths.sum()) > _MOST_TOKENS:
+            raise ValueError(
+                f"a batch of {len(packs) - 1} packs holds {int(lengths.sum())} tokens, more than int32 "
+                "counts, which cu_seqlens are of; take fewer packs at once"
+            )
+        np.cumsum(lengths, out=ends[1:])
+        bounds = {"cu_seqlens": torch.from_numpy(ends), "max_seqlen": int(lengths.max(initial=0))}
+    bounds["packs"] = torch.from_numpy(packs)
+    before = {key: value for key, value in found.items() if key != PACK_LENGTHS}
+    return {**before, **bounds}
+
+
+_MOST_TOKENS = 2**31 - 1
+
+
+def _flat_column(column: Column, data: Data, in_dict: bool) -> Batch:
+    """The values of all documents end to end, or one for each document."""
+    values = data.values
+    if data.shapes is not None:  # of documents that all have one shape
+        values = values.reshape(-1, *data.shapes[0, 1:].tolist())
+    alike = replace(column, shape=values.shape[1:], ndim=values.ndim - 1)
+    if column.kind == "ndarray" and not alike.ndim:
+        alike = replace(alike, kind="scalar")  # of times, too
+    return _collate_column(alike, Data(values), in_dict, len(values))
+
+
+def _flat_list(found: _Wrapped, in_dict: bool) -> Batch:
+    """What each document has, where that is no number: a list; `Jagged` for rows of numbers."""
+    (column, data), *others = found.pieces
+    child = found.node.children[0]
+    is_of_numbers = child.kind == "varying" and child.children[0].kind == "leaf" and data.shapes is None
+    if is_of_numbers and column.storage.str in _TORCH_TYPES:
+        offsets = np.concatenate([[0], np.cumsum(others[0][1].values)])
+        return Jagged(_tensor(data.values, _bits_dtype(column)), torch.from_numpy(offsets))
+    listed = [value for values in found.values for value in values]
+    return listed if in_dict else tuple(listed)
 
 
 def _bits_dtype(column: Column) -> torch.dtype | None:

@@ -2,8 +2,8 @@
 
 Rows of equal costs are alike, so they are placed together: as many packs as have the same room left are
 filled at once. What comes out is as many packs as best fit decreasing makes of the rows one by one (D. S.
-Johnson, "Near-optimal bin packing algorithms", 1973); that packing may work on a histogram is from M. M. Krell
-et al., "Efficient sequence packing without cross-contamination", 2021.
+Johnson, "Near-optimal bin packing algorithms", 1973). To pack the histogram of lengths is an idea of M. M.
+Krell et al., "Efficient sequence packing without cross-contamination", 2021.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Groups(NamedTuple):
 class _Alike(NamedTuple):
     """Packs that hold as many rows of the same classes."""
 
-    count: int
+    packs: int
     node: int  # the last part, which leads to those before it
 
 
@@ -114,9 +114,7 @@ class _Packing:
         while first is not None and looked < _MOST_LOOKED:
             rests = self._open[first]
             looked += len(rests)
-            fitting = [
-                rest for rest in rests if all(r >= c for r, c in zip(rest, cost[1:], strict=True))
-            ]
+            fitting = [rest for rest in rests if all(r >= c for r, c in zip(rest, cost[1:], strict=True))]
             if fitting:
                 return (first, *min(fitting))
             first = self._rooms.next(first + 1)
@@ -173,7 +171,7 @@ class _Packing:
             classes += [number for number, _ in reversed(parts)]
             each += [rows for _, rows in reversed(parts)]
             bounds.append(len(classes))
-        counts = [one.count for _, one in found]
+        counts = [one.packs for _, one in found]
         return Groups(*(np.array(part, np.int64) for part in (counts, bounds, classes, each)))
 
 

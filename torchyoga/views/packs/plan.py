@@ -23,7 +23,7 @@ from .packing import Groups, fitted
 __all__ = ["Plan", "Slots", "planned"]
 
 Ints = npt.NDArray[np.int64]
-Table = npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
+Table = npt.NDArray[np.unsignedinteger]
 _PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "pieces", "begins")
 
 
@@ -82,11 +82,9 @@ class Plan:
         """
         if set(parts) != set(_PARTS):
             raise CorruptError(f"no plan of packs has the parts {sorted(parts)}")
-        rows, sizes, costs, counts, bounds, classes, each, pieces, begins = (
-            parts[name] for name in _PARTS
-        )
+        rows, sizes, costs, counts, bounds, classes, each, pieces, begins = (parts[name] for name in _PARTS)
         _check(total, rows, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
-        table = rows.astype(_row_type(total))
+        table: Table = rows.astype(_row_type(total))
         return Plan(table, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
 
     @cached_property
@@ -147,9 +145,7 @@ class Slots(NamedTuple):
         )
 
 
-def planned(
-    rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: Ints, balance: bool
-) -> Plan:
+def planned(rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: Ints, balance: bool) -> Plan:
     """The packs of some documents.
 
     Args:
@@ -164,7 +160,7 @@ def planned(
     found = fitted(distinct, sizes, budgets)
     if balance:
         found = _by_squares(found, distinct[:, 0])
-    table = rows[order].astype(_row_type(total))
+    table: Table = rows[order].astype(_row_type(total))
     pieces = np.zeros(0, np.int64)
     sorted_begins = pieces
     if begins is not None:
@@ -206,7 +202,7 @@ def _by_squares(groups: Groups, costs: Ints) -> Groups:
     return Groups(counts[order], ends, classes[parts], each[parts])
 
 
-def _row_type(total: int) -> np.dtype[np.uint32] | np.dtype[np.uint64]:
+def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
 
 

@@ -1,0 +1,5 @@
+"""stub"""
+
+
+def kept_packing(name, stale, ref, request):
+    raise NotImplementedError
