@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
@@ -50,7 +50,7 @@ class Schema:
 
     tree: Node
     columns: tuple[Column, ...]
-    packed: tuple[str, ...] = ()
+    packed: tuple[str, ...] = field(default=(), compare=False)  # a manifest's schema is equal
 
     def __post_init__(self) -> None:
         names = leaf_names(self.tree)
