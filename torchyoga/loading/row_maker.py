@@ -22,6 +22,7 @@ from ..rows.types import Batch, Collate, Index, MapStyle, Row
 from ..sampling.foreign import Keys
 from ..sampling.seeding import Seeding
 from ..views.joined import JoinedRef
+from ..views.packs.packed import PackedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
 from ..views.windows.windowed import WindowsRef
@@ -207,7 +208,7 @@ def _only_gathers(dataset: object) -> bool:
 
 
 # Not their subclasses, which may do anything.
-_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
+_VIEWS = {PackedRef, ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
 
 
 def _or_its_error(batch: Batch) -> Batch:

@@ -237,7 +237,7 @@ class PackedRef(PackView):
 
     @property
     def file_starts(self) -> Ints:
-        """Runs of 4096 packs, for their rows are of all files; balanced ones, runs of packs that cost alike."""
+        """Runs of 4096 packs, whose rows are of all files; of balanced ones, 64 runs that cost alike."""
         length = len(self)
         if not self._packing.told["balance"] or length < 2 * _BALANCED_RUNS:
             return equal_runs(length)
