@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 
-import numpy as np
-
 from ..errors import CorruptError
 from ..reading.dataref import DataRef, WhenStale
 from ..reading.pack_report import PackReport
@@ -54,9 +52,7 @@ class _KeptPacking(Keeping[Packing]):
         return found._replace(told=self._request.told, most=self._request.most)
 
     def parts(self, made: Packing) -> Mapping[str, Array]:
-        whole = np.concatenate([part.astype(np.int64) for part in made.plan.parts.values()])
-        is_small = not len(whole) or int(whole.max()) < 2**32
-        return {"plan": whole.astype(np.uint32) if is_small else whole}
+        return {"plan": made.plan.words[0]}
 
     def info(self, made: Packing) -> Json:
         return {
@@ -64,7 +60,7 @@ class _KeptPacking(Keeping[Packing]):
             "told": _listed(made.told),
             "looked": list(made.looked),
             "report": asdict(made.report),
-            "sizes": {name: len(part) for name, part in made.plan.parts.items()},
+            "sizes": made.plan.words[1],
             "pin": made.plan.pin,
         }
 
@@ -87,13 +83,8 @@ def loaded_packing(store: Versions, manifest: Manifest) -> Packing:
     """
     info, columns = manifest.info, columns_of(store, manifest)
     try:
-        (whole,) = columns.values()
-        sizes = {str(name): int(size) for name, size in info["sizes"].items()}
-        ends = np.cumsum(list(sizes.values()))
-        if min(sizes.values()) < 0 or int(ends[-1]) != len(whole) or whole.dtype.kind not in "iu":
-            raise ValueError("its parts have other lengths")
-        cut = np.split(whole.astype(np.int64), ends[:-1])
-        plan = Plan.from_parts(dict(zip(sizes, cut, strict=True)), int(info["total"]))
+        (words,) = columns.values()
+        plan = Plan.from_words(words, [int(size) for size in info["sizes"]], int(info["total"]))
         counts = {field.name: int(info["report"][field.name]) for field in fields(PackReport)}
         looked = tuple(str(name) for name in info["looked"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:

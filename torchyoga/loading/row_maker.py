@@ -169,10 +169,14 @@ class RowMaker:
         dataset = self._in_epoch(epoch)
         if isinstance(dataset, DataRef) and dataset.is_random:
             return dataset.take_seeded(row_numbers(rows, len(dataset)), seeds)
-        seed_all, found = seeder(), []
+        seed_all = seeder()
+        found: list[Row] = []
         for row, seed in zip(rows, seeds.tolist(), strict=True):
             seed_all(seed)
-            found.append(dataset[row])
+            if isinstance(dataset, DataRef) and dataset.schema is not None and dataset.schema.packed:
+                found += rows_of(dataset, np.array([row]))  # known as packs when they are collated
+            else:
+                found.append(dataset[row])
         return found
 
 

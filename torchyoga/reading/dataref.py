@@ -631,7 +631,9 @@ class DataRef(ABC, Generic[RowT]):
                 token of each row is `ignore_index`.
             ignore_index: see `labels`; padding has it, too.
             first_position: what `position_ids` begin with in each row; 2 for RoBERTa and its like.
-            padded: fill packs up to the budget with this value, or with one for each column by its name.
+            padded: fill packs up to the budget with this value in the measured column; or with one for each
+                column of tokens by its name, and 0 in others. Then `document_ids` say which of its rows a
+                token of a pack is of, and -1 where it is filled.
             balance: number the packs by the sum of squares of the lengths in them, the highest first, and
                 divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
                 one run, which take about as long.

@@ -95,7 +95,7 @@ class Layout:
             first_position: the position of a document's first token.
             in_pieces: True if documents may be pieces of rows.
             width: how many tokens every pack is filled up to.
-            fill: with what; by the name of the column, or for all.
+            fill: with what; of the measured column, or by the name of the column.
 
         Raises:
             KeyError: there is no such column.
@@ -125,7 +125,7 @@ class Layout:
         fills: tuple[tuple[str, float], ...] = ()
         if width is not None:
             some = [n for n, (source, _) in enumerate(found) if source.way in _BY_TOKEN]
-            fills = _fills([columns[n] for n in some], fill, ignored, first_position)
+            fills = _fills([columns[n] for n in some], along[0], fill, ignored, first_position)
             for n in some:
                 columns[n] = replace(columns[n], shape=(width,))
         by_token = [
@@ -497,7 +497,11 @@ def _lengths_column() -> Column:
 
 
 def _fills(
-    columns: Sequence[Column], fill: float | Mapping[str, float] | None, ignored: int, first_position: int
+    columns: Sequence[Column],
+    measure: str,
+    fill: float | Mapping[str, float] | None,
+    ignored: int,
+    first_position: int,
 ) -> tuple[tuple[str, float], ...]:
     """What each column of tokens is filled up with.
 
@@ -506,14 +510,12 @@ def _fills(
         ValueError: a column cannot hold its value.
     """
     found: dict[str, float] = {column.name: 0 for column in columns}
-    own = {"labels": ignored, "document_ids": -1, "position_ids": max(0, first_position - 1)}
-    given = fill if isinstance(fill, Mapping) else {}
+    made = {"labels": ignored, "document_ids": -1, "position_ids": max(0, first_position - 1)}
+    given = fill if isinstance(fill, Mapping) else {measure: fill or 0}
     for name in given:
         if name not in found:
             raise KeyError(f"padded={{{name!r}: ...}} names no column of tokens; there are {list(found)}")
-    for name in found:
-        found[name] = own.get(name, fill if not isinstance(fill, Mapping) and fill is not None else 0)
-    found |= given
+    found |= {name: value for name, value in made.items() if name in found} | dict(given)
     for column in columns:
         fill_value(column, found[column.name])
     return tuple(found.items())

@@ -9,7 +9,7 @@ back, by arithmetic.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class Plan:
     begins: Ints
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Plan, (self.rows, self.sizes, self.costs, self.groups, self.pieces, self.begins)
+        return _of_words, (*self.words, self.rows.dtype.str)
 
     def __len__(self) -> int:
         return int(self.groups.counts.sum())
@@ -73,6 +73,21 @@ class Plan:
         arrays = (self.rows, self.sizes, self.costs, *self.groups, self.pieces, self.begins)
         return dict(zip(_PARTS, arrays, strict=True))
 
+    @property
+    def words(self) -> tuple[npt.NDArray[np.integer], list[int]]:
+        """The parts, end to end, and how long each is."""
+        parts = self.parts.values()
+        whole = np.concatenate([part.astype(np.int64) for part in parts])
+        is_small = not len(whole) or int(whole.max()) < 2**32
+        return whole.astype(np.uint32) if is_small else whole, [len(part) for part in parts]
+
+    @staticmethod
+    def from_words(words: npt.NDArray[np.integer], sizes: Sequence[int], total: int) -> Plan:
+        """The plan that has these `words`, of so many rows; raises as `from_parts` does."""
+        if len(sizes) != len(_PARTS) or min(sizes) < 0 or sum(sizes) != len(words):
+            raise CorruptError(f"{len(words)} numbers are not those of a plan with parts of {sizes}")
+        return Plan.from_parts(_cut(words, sizes), total)
+
     @staticmethod
     def from_parts(parts: Mapping[str, Ints], total: int) -> Plan:
         """The plan that has these `parts`, of so many rows.
@@ -95,6 +110,18 @@ class Plan:
             found.update(f"{name} {len(array)} {array.dtype.itemsize};".encode())
             found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
         return found.hexdigest()
+
+
+def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints]:
+    cut = np.split(words.astype(np.int64), np.cumsum(sizes)[:-1])
+    return dict(zip(_PARTS, cut, strict=True))
+
+
+def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> Plan:
+    """A plan that was pickled."""
+    rows, kinds, costs, counts, bounds, classes, each, pieces, begins = _cut(words, sizes).values()
+    groups = Groups(counts, bounds, classes, each)
+    return Plan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
 
 
 class Slots(NamedTuple):
