@@ -95,8 +95,8 @@ class Request:
                 continue
             raise TypeError(
                 f"packed({name!r}, ...) needs a column with a value for each token: a ragged column of "
-                f"numbers, or a list of them; found {schema.columns[place.columns[0]]}. To pack by values "
-                'of a column, use budgets and cost, as in packed({"tokens": 4096}, cost=lambda c: c["length"])'
+                f"numbers, or a list of them; found {schema.columns[place.columns[0]]}. To pack by values of "
+                'a column, use budgets and cost: packed({"tokens": 4096}, cost=lambda c: c["length"])'
             )
 
     @property
