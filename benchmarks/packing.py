@@ -144,7 +144,9 @@ def reading(folder: Path, repetitions: int) -> list[list[str]]:
         options = {"shuffle": True, "seed": 1}
         loaders = {
             "the DataRef, jagged": yoga.DataLoader(ref, 256, collate_fn=yoga.jagged, **options),
+            "the DataRef, padded": yoga.DataLoader(ref, 256, collate_fn=yoga.padded(), **options),
             "packed": yoga.DataLoader(packed, batch, **options),
+            "packed, without positions": yoga.DataLoader(packed.columns(["ids", "rows"]), batch, **options),
             "packed, with labels": yoga.DataLoader(ref.packed("ids", BUDGET, labels="ids"), batch, **options),
         }
         rates: dict[str, list[float]] = {name: [] for name in loaders}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -203,10 +203,14 @@ def _flat_column(column: Column, data: Data, in_dict: bool) -> Batch:
     values = data.values
     if data.shapes is not None:  # of documents that all have one shape
         values = values.reshape(-1, *data.shapes[0, 1:].tolist())
-    alike = replace(column, shape=values.shape[1:], ndim=values.ndim - 1)
-    if column.kind == "ndarray" and not alike.ndim:
-        alike = replace(alike, kind="scalar")  # of times, too
-    return _collate_column(alike, Data(values), in_dict, len(values))
+    return _collate_column(_alike(column, values.shape[1:]), Data(values), in_dict, len(values))
+
+
+@lru_cache(maxsize=256)
+def _alike(column: Column, shape: tuple[int, ...]) -> Column:
+    """The column of rows of one shape."""
+    is_array = column.kind == "ndarray" and not shape
+    return replace(column, kind="scalar" if is_array else column.kind, shape=shape, ndim=len(shape))
 
 
 def _flat_list(found: _Wrapped, in_dict: bool) -> Batch:

@@ -3,13 +3,14 @@
 Note 98. Values of a pack lie where one gather of its documents has put them.
 The documents of a batch of packs are read at once, so the tokens of all packs lie end to end already: a pack
 is a run of them, and what `cu_seqlens` says are the offsets of the documents. Only pieces of rows are copied.
+Positions and labels are made when the batch is, of as many tokens.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
@@ -24,6 +25,8 @@ from ...rows.data import Data
 from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
 from ...rows.projection import Projection
 from ...rows.schema import PACK_LENGTHS, Schema
+from ...rows.types import Array
+from .made import Labels, Positions
 from .members import Documents
 
 __all__ = ["Layout", "Source", "are_tokens", "sequences"]
@@ -146,7 +149,12 @@ class Layout:
         return json.dumps([self.sources, self.schema.to_json(), self.schema.packed, *more])
 
     def block(
-        self, given: Block, numbers: Mapping[int, int], documents: Documents, most: int | None
+        self,
+        given: Block,
+        numbers: Mapping[int, int],
+        documents: Documents,
+        most: int | None,
+        empty: Callable[[int], Array],
     ) -> Block:
         """The packs of some documents.
 
@@ -156,29 +164,48 @@ class Layout:
             documents: of the packs.
             most: if what a document costs are its tokens, of how many its row may have had more; else -1.
                 None if no row was cut.
+            empty: makes memory for so many bytes.
 
         Raises:
             ValueError: the rows are not those that were packed.
         """
-        cut = _Cut.of(given.data[numbers[self.measure]], documents, most, self._name(self.measure, given))
+        cut = _Cut.of(given.data[numbers[self.measure]], documents, most, self._name(self.measure))
+        bounds = documents.bounds
+        tokens: dict[int, Data] = {}  # of two columns, labels and what they are made of
+
+        def tokens_of(number: int) -> Data:
+            if number not in tokens:
+                place = numbers[number]
+                tokens[number] = cut.tokens(given.data[place], given.schema.columns[place].name).shared()
+            return tokens[number]
+
+        def made_of(source: Source) -> Data:
+            if source.way == "tokens":
+                return tokens_of(source.column)
+            if source.way == "document_ids":
+                return Data(cut.numbers, cut.ends[bounds])
+            made: Labels | Positions = Positions(cut.lengths, bounds, self.first_position)
+            if source.way == "labels":
+                made = Labels(cut.lengths, bounds, tokens_of(source.column), self.ignored)
+            return Data(None, cut.ends[bounds], runs=made, dtype=np.dtype(np.int64), empty=empty)
+
         data = []
         for source, column in zip(self.sources, self.schema.columns, strict=True):
             if source.way in _BY_TOKEN:
-                values = self._tokens(source, cut, given, numbers)
-                ends = cut.ends[documents.bounds]
-                data.append(Data(values, ends) if self.width is None else self._filled(column, values, ends))
+                found = made_of(source)
+                data.append(found if self.width is None else self._filled(column, found))
             elif source.way == "rows":
-                data.append(Data(documents.rows, documents.bounds))
+                data.append(Data(documents.rows, bounds))
             elif source.way == PACK_LENGTHS:
-                data.append(Data(cut.lengths, documents.bounds))
+                data.append(Data(cut.lengths, bounds))
             elif source.way == "begins":
                 begins = documents.begins
-                data.append(Data(np.zeros_like(cut.lengths) if begins is None else begins, documents.bounds))
+                data.append(Data(np.zeros_like(cut.lengths) if begins is None else begins, bounds))
             else:
                 data.append(_gathered(source.way, given.data[numbers[source.column]], column, documents))
-        return Block(self.schema, len(documents.bounds) - 1, tuple(data))
+        return Block(self.schema, len(bounds) - 1, tuple(data))
 
-    def _name(self, number: int, given: Block) -> str:
+    def _name(self, number: int) -> str:
         """The name of a column of tokens, for messages."""
         names = [
             column.name
@@ -187,32 +214,10 @@ class Layout:
         ]
         return names[0] if names else "the measured column"
 
-    def _tokens(
-        self, source: Source, cut: _Cut, given: Block, numbers: Mapping[int, int]
-    ) -> npt.NDArray[np.generic]:
-        """A value for each token of all documents."""
-        starts = cut.ends[:-1]
-        if source.way == "position_ids":
-            return np.arange(self.first_position, self.first_position + cut.ends[-1]) - np.repeat(
-                starts, cut.lengths
-            )
-        number = numbers.get(source.column, -1)
-        if source.way == "document_ids":
-            return cut.numbers
-        values = cut.values(given.data[number], given.schema.columns[number].name)
-        if source.way == "tokens":
-            return values
-        labels = values.astype(np.int64)
-        labels[starts] = self.ignored
-        return labels
-
-    def _filled(self, column: Column, values: npt.NDArray[np.generic], ends: Ints) -> Data:
+    def _filled(self, column: Column, tokens: Data) -> Data:
         """Packs that are filled up to one width."""
         assert self.width is not None
-        fill = dict(self.fills)[column.name]
-        found = np.full((len(ends) - 1, self.width), fill_value(column, fill), column.storage)
-        found[np.arange(self.width) < np.diff(ends)[:, None]] = values
-        return Data(found)
+        return Data(tokens.padded(self.width, fill_value(column, dict(self.fills)[column.name])))
 
     @property
     def wanted(self) -> list[int]:
@@ -273,8 +278,8 @@ class _Cut(NamedTuple):
         taken = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
         return _Cut(lengths, ends, offsets, taken, documents.bounds, documents.rows)
 
-    def values(self, data: Data, name: str) -> npt.NDArray[np.generic]:
-        """(T,) the values of a column of tokens."""
+    def tokens(self, data: Data, name: str) -> Data:
+        """The values of a column of tokens, of each pack."""
         offsets = data.part("offsets")
         if not np.array_equal(offsets, self.offsets):
             wrong = int(np.flatnonzero(np.diff(offsets) != np.diff(self.offsets))[0])
@@ -283,7 +288,9 @@ class _Cut(NamedTuple):
                 f"{int(np.diff(self.offsets)[wrong])} tokens; say which columns have a value for each token "
                 "by along=[...]"
             )
-        return data.values if self.taken is None else data.values[self.taken]
+        if self.taken is None:
+            return data.joined(self.bounds)
+        return Data(data.values[self.taken], self.ends[self.bounds])
 
     @property
     def numbers(self) -> Ints:
@@ -309,7 +316,7 @@ def _gathered(way: str, data: Data, column: Column, documents: Documents) -> Dat
         return Data(data.values.reshape(-1), bounds * int(np.prod(shape)), shapes)
     offsets = data.part("offsets")
     if data.shapes is None:
-        return Data(data.values, offsets[bounds])
+        return data.joined(bounds)
     # Arrays of items: of all documents of a pack they must be of one shape.
     each = data.shapes
     firsts = bounds[:-1] + np.array(

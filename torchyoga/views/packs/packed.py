@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...order.by_file import equal_runs
 from ...order.full import as_int
+from ...process.buffers import BufferPool
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...reading.dataref import DataRef, PackView, row_numbers
@@ -142,6 +143,7 @@ class PackedRef(PackView):
         self._packing, self._layout = packing, layout
         self._seed, self._epoch = seed, epoch
         self._members = Members(packing.plan, seed, epoch)
+        self._pool = BufferPool()
 
     def __len__(self) -> int:
         return self._packing.report.packs
@@ -168,7 +170,8 @@ class PackedRef(PackView):
             own = seeds_within(np.repeat(seeds, np.diff(documents.bounds)), documents.rows)
             taken = ref.take_seeded(documents.rows, own)
         given = block_of(taken, ref.schema)
-        return Rows(self._layout.block(given, numbers, documents, self._packing.most))
+        most, empty = self._packing.most, self._pool.empty
+        return Rows(self._layout.block(given, numbers, documents, most, empty))
 
     @cached_property
     def _read(self) -> tuple[DataRef, dict[int, int]]:
@@ -212,7 +215,9 @@ class PackedRef(PackView):
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:
             return self
-        return PackedRef(whole, self._packing, self._layout, self._seed, epoch)
+        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch)
+        found._pool = self._pool
+        return found
 
     def projected(self, of: Projection) -> DataRef:
         """The same packs with these columns; nothing is read for the others but lengths."""
