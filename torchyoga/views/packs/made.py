@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from ...process.distinct import distinct
 from ...rows.data import Data
 from ...rows.types import Array
 
@@ -21,6 +22,7 @@ __all__ = ["Labels", "Positions"]
 Ints = npt.NDArray[np.int64]
 _LONG = 256  # tokens of a document, on average, from which a copy of a list of numbers is faster than sums
 _MOST_COUNTED = 2**20
+_CHUNK = 2**14  # tokens
 _counted = [np.arange(2**13)]  # the positions of a document
 
 
@@ -77,16 +79,27 @@ class Positions(_Made):
 
     def _make(self, out: Ints) -> None:
         longest, ends = int(self._lengths.max(initial=0)) + self._first, self._ends
-        if longest > _MOST_COUNTED or len(out) < _LONG * len(self._lengths):
-            np.subtract(np.arange(len(out)), np.repeat(ends[:-1] - self._first, self._lengths), out=out)
+        if longest <= _MOST_COUNTED and len(out) >= _LONG * len(self._lengths):
+            source, target = _counted_to(longest).view(np.uint8).data, out.view(np.uint8).data
+            first = 8 * self._first
+            for start, stop in itertools.pairwise((8 * ends).tolist()):
+                target[start:stop] = source[first : first + stop - start]
             return
-        counted = _counted[0]
-        if len(counted) < longest:
-            counted = _counted[0] = np.arange(2 * longest)
-        source, target = counted.view(np.uint8).data, out.view(np.uint8).data
-        first = 8 * self._first
-        for start, stop in itertools.pairwise((8 * ends).tolist()):
-            target[start:stop] = source[first : first + stop - start]
+        # Some documents at a time, so that what is computed stays in the processor's cache.
+        cuts = distinct(np.searchsorted(ends, np.append(np.arange(0, len(out), _CHUNK), len(out))))
+        for first, last in itertools.pairwise(cuts.tolist()):
+            start, stop = ends[[first, last]].tolist()
+            before = np.repeat(ends[first:last] - (start + self._first), self._lengths[first:last])
+            np.subtract(_counted_to(stop - start)[: stop - start], before, out=out[start:stop])
+
+
+def _counted_to(count: int) -> Ints:
+    """At least the numbers 0 to count - 1; few that are asked for often are kept."""
+    if count > _MOST_COUNTED:
+        return np.arange(count)
+    if len(_counted[0]) < count:
+        _counted[0] = np.arange(2 * count)
+    return _counted[0]
 
 
 class Labels(_Made):
