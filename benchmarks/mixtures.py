@@ -1,4 +1,4 @@
-"""Mixtures, weights and buckets beside the plain loader, each in a fresh process and in turns; called by run.py.
+"""Mixtures, weights and buckets beside the plain loader, each in a fresh process; called by run.py.
 
 python benchmarks/mixtures.py
 """
@@ -25,7 +25,7 @@ from torchyoga.order.weighted import WeightedOrder, WeightedStage, whole_ends
 
 BATCH = 256
 SIZES = {"784 B": (np.uint8, 784, 200_000, 0.55), "tokens, 2 KB": (np.int32, 512, 100_000, 0.8)}
-PLAIN = "the plain loader"
+PLAIN, VERSIONS = "the plain loader", "mix of 4 versions"
 ORDERED = 2**20  # positions of an order
 
 
@@ -37,6 +37,7 @@ def _parts(ref: yoga.DataRef, count: int) -> dict[str, yoga.DataRef]:
 
 WAYS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
     PLAIN: lambda ref: ref,
+    VERSIONS: lambda ref: ref,  # see `child`
     "mix of 4": lambda ref: yoga.mix(_parts(ref, 4), {f"part {n}": n + 1 for n in range(4)}, rows=len(ref)),
     "mix of 64": lambda ref: yoga.mix(
         _parts(ref, 64), {f"part {n}": n + 1 for n in range(64)}, rows=len(ref)
@@ -50,7 +51,11 @@ WAYS: dict[str, Callable[[yoga.DataRef], yoga.DataRef]] = {
 
 def child(folder: str, size: str, way: str) -> list[float]:
     """Rows per second of the first epoch of a process, and of the one after it."""
-    ref = WAYS[way](yoga.Storage(folder).fetch(size, "1"))
+    storage = yoga.Storage(folder)
+    ref = WAYS[way](storage.fetch(size, "1"))
+    if way == VERSIONS:
+        versions = {str(n): storage.fetch(size, f"part {n}") for n in range(4)}
+        ref = yoga.mix(versions, {str(n): n + 1 for n in range(4)}, rows=len(ref))
     loader = yoga.DataLoader(ref, BATCH, shuffle=True, seed=1)
     return [_rate(loader), _rate(loader)]
 
@@ -67,7 +72,11 @@ def through_loaders(folder: Path, repetitions: int) -> list[list[str]]:
     for size, (dtype, width, count, goal) in SIZES.items():
         rng = np.random.default_rng(0)
         data = {"x": rng.integers(0, 100, (count, width), dtype), "label": np.arange(count) % 10}
-        yoga.Storage(folder).submit(data, size, "1", progress=False)
+        storage = yoga.Storage(folder)
+        storage.submit(data, size, "1", progress=False)
+        for n in range(4):
+            part = {name: values[n::4] for name, values in data.items()}
+            storage.submit(part, size, f"part {n}", progress=False)
         del data
         rates: dict[str, list[list[float]]] = {way: [] for way in WAYS}
         for _ in range(repetitions):

@@ -27,6 +27,7 @@ import frameworks
 import h5py
 import many
 import numpy as np
+import packing
 import parquet
 import performance
 import remote
@@ -321,9 +322,10 @@ def main() -> None:
     others = frameworks.in_processes(few)
     far = remote.measure(few)
     shown = views.measure(few)
+    packs = packing.measure(few)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
-    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *lying, *encoded])
+    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *packs, *lying, *encoded])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -337,6 +339,7 @@ def main() -> None:
         "frameworks": others,
         "remote": far,
         "views": shown,
+        "packs": packs,
         "tables": lying,
         "codecs": encoded,
     }

@@ -21,8 +21,8 @@ from common import verdict
 from torch.utils.data import default_collate
 
 import torchyoga as yoga
-from torchyoga.views.windows.anchors import Anchors
 from torchyoga.views.selection import Selection
+from torchyoga.views.windows.anchors import Anchors
 
 BATCH = 256
 SIZES = {"784 B": (784, 400_000), "12 KiB": (12_288, 40_000)}

@@ -17,6 +17,7 @@ OF_A_REF |= {"columns", "lengths", "map", "map_batches", "order_by", "projected"
 OF_A_REF |= {
     "where",
     "windows",
+    "packed",
     "filled",
     "masked",
     "decoded",

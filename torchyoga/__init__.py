@@ -10,6 +10,7 @@ from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
 from .adapters.webdataset import webdataset
 from .caching.kept import kept_where
+from .caching.kept_packs import kept_packing
 from .coding.decoded import decoded
 from .coding.decoders import audio, text
 from .coding.encoders import flac, jpeg, png, zstd
@@ -81,7 +82,7 @@ __all__ = [
 ]
 
 
-provide_views(Makers(kept_where, decoded))
+provide_views(Makers(kept_where, kept_packing, decoded))
 provide_exports(Exports())
 
 _BY_PYARROW = {

@@ -39,6 +39,7 @@ from torchyoga.sampling.ranks import Ranks
 from torchyoga.sampling.replay import Replay
 from torchyoga.testing import assert_rows_equal, check_resume
 
+pytestmark = pytest.mark.filterwarnings("ignore:WeightedRandomSampler draws each row")
 ROWS = 23
 WEIGHTS = torch.arange(1.0, ROWS + 1)
 

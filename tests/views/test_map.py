@@ -135,6 +135,7 @@ class Uncached(Dataset[Any]):
         return numbers_drawn(self.ref[index])
 
 
+@pytest.mark.filterwarnings("ignore:WeightedRandomSampler")
 def test_map_draws_what_an_uncached_dataset_draws(ref: yoga.DataRef) -> None:
     options: dict[str, Any] = {"shuffle": True, "seed": 5, "collate_fn": listed}
     expected = by_id(yoga.DataLoader(Uncached(ref), 4, **options))

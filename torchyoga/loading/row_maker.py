@@ -27,6 +27,7 @@ from ..views.mixes.bucketed import BucketedRef
 from ..views.mixes.mix import MixRef
 from ..views.mixes.staged import StagedRef
 from ..views.mixes.weighted import WeightedRef
+from ..views.packs.packed import PackedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
 from ..views.windows.windowed import WindowsRef
@@ -173,10 +174,14 @@ class RowMaker:
         dataset = self._in_epoch(epoch)
         if isinstance(dataset, DataRef) and dataset.is_random:
             return dataset.take_seeded(dataset.numbered(rows), seeds)
-        seed_all, found = seeder(), []
+        seed_all = seeder()
+        found: list[Row] = []
         for row, seed in zip(rows, seeds.tolist(), strict=True):
             seed_all(seed)
-            found.append(dataset[row])
+            if isinstance(dataset, DataRef) and dataset.schema is not None and dataset.schema.packed:
+                found += rows_of(dataset, np.array([row]))  # known as packs when they are collated
+            else:
+                found.append(dataset[row])
         return found
 
 
@@ -213,7 +218,7 @@ def _only_gathers(dataset: object) -> bool:
 
 
 # Not their subclasses, which may do anything.
-_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
+_VIEWS = {PackedRef, ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
 _VIEWS |= {BalancedRef, BucketedRef, StagedRef, WeightedRef}
 
 

@@ -32,6 +32,7 @@ from ..rows.collector import block_of
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array, Json, Row
+from .pack_report import PackReport
 from .readahead import ReadAhead, Translated
 from .stream import Stream
 
@@ -52,6 +53,9 @@ __all__ = [
     "Condition",
     "DataRef",
     "Edge",
+    "Long",
+    "PackCost",
+    "PackView",
     "ProjectedRef",
     "ReweightedView",
     "RowView",
@@ -94,6 +98,9 @@ class _Told:
 
 # Columns, as arrays of many rows, to a bool for each row.
 Condition: TypeAlias = Callable[[Any], npt.ArrayLike]
+# Columns, by name, as arrays of many rows, to what each row costs, or a dict of that by budget.
+PackCost: TypeAlias = Callable[[Any], Any]
+Long: TypeAlias = Literal["error", "cut", "split", "drop"]  # what becomes of rows over the budget of a pack
 Edge: TypeAlias = Literal["drop", "repeat"]  # what becomes of windows beyond the rows of a group
 _ARRAY_KINDS = frozenset(
     {"ndarray", "scalar", "int", "float", "bool", "complex", "datetime", "date", "timedelta"}
@@ -163,6 +170,26 @@ class _Views(Protocol):
     def staged(self, ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None) -> RowView: ...
 
     def bucketed(self, ref: DataRef, lengths: Any, pool: int, batch: int) -> RowView: ...
+
+    def packed(
+        self,
+        ref: DataRef,
+        column_or_budgets: str | Mapping[str, int],
+        budget: SupportsIndex | None,
+        *,
+        cost: PackCost | None,
+        long: Long,
+        max_rows: SupportsIndex | None,
+        along: Sequence[str] | None,
+        labels: str | None,
+        ignore_index: int,
+        first_position: int,
+        padded: float | Mapping[str, float] | None,
+        balance: bool,
+        seed: SupportsIndex,
+        name: str | None,
+        stale: WhenStale,
+    ) -> PackView: ...
 
 
 _provided: list[_Views] = []
@@ -685,6 +712,95 @@ class DataRef(ABC, Generic[RowT]):
         """
         return _views().bucketed(self, lengths, pool, batch)
 
+    def packed(
+        self,
+        column_or_budgets: str | Mapping[str, int],
+        budget: SupportsIndex | None = None,
+        *,
+        cost: PackCost | None = None,
+        long: Long = "error",
+        max_rows: SupportsIndex | None = None,
+        along: Sequence[str] | None = None,
+        labels: str | None = None,
+        ignore_index: int = -100,
+        first_position: int = 0,
+        padded: float | Mapping[str, float] | None = None,
+        balance: bool = False,
+        seed: SupportsIndex = 0,
+        name: str | None = None,
+        stale: WhenStale = "warn",
+    ) -> PackView:
+        """Rows that are packs of rows: as many as fit into a budget of tokens, end to end.
+
+        Rows are packed by best fit decreasing, now; only their lengths are read. Each epoch fills the same
+        packs with other rows of the same lengths. A batch of packs is flat: see docs/mixtures.md.
+
+        Args:
+            column_or_budgets: the column that is measured, a ragged one of numbers or a list of them. Or
+                several budgets by name, as in `{"tokens": 8192, "images": 16}`; without `cost`, of columns:
+                what counts is the length of a ragged one, else its value.
+            budget: how many tokens a pack may have.
+            cost: takes columns of many rows, as `where` does, and returns what each row costs, (B,) ints of
+                at least 0; or a dict of that by the name of the budget. Only the columns that it looks at are
+                read.
+            long: what becomes of rows over the budget. "error" raises ValueError; "cut" leaves out the tokens
+                beyond it; "split" makes pieces of them, at most as long as the budget; "drop" leaves them
+                out. Rows of length 0 are left out. `report()` counts all that is left out.
+            max_rows: rows of a pack.
+            along: the columns with a value for each token, besides the measured one. By default those that
+                are as long in the first rows.
+            labels: a column of tokens; then packs have `labels`, a copy of it as int64 in which the first
+                token of each row is `ignore_index`.
+            ignore_index: see `labels`; padding has it, too.
+            first_position: what `position_ids` begin with in each row; 2 for RoBERTa and its like.
+            padded: fill packs up to the budget with this value in the measured column; or with one for each
+                column of tokens by its name, and 0 in others. Then `document_ids` say which of its rows a
+                token of a pack is of, and -1 where it is filled.
+            balance: number the packs by the sum of squares of the lengths in them, the highest first, and
+                divide them into 64 runs: with `shuffle="block", shuffle_window=1` all ranks work on packs of
+                one run, which take about as long.
+            seed: any int; another one fills the packs with other rows.
+            name: keep the packs under this name beside the published version, as `where` does.
+            stale: what to do if the packs kept there were made in another way: see `where`.
+
+        Raises:
+            KeyError: there is no such column.
+            TypeError: it is not known what a row looks like, rows are not dicts, or the column that is to be
+                measured has no value for each token.
+            ValueError: rows are over the budget, and the message says how many; a budget is not in
+                1..2**31-1; costs are not ints of at least 0; a column has another length than the one that
+                is measured, when read.
+
+        Example:
+            >>> rows = [{"ids": np.arange(n)} for n in (3, 5, 2, 6)]
+            >>> ref = storage.submit(rows, "texts", "1", schema=yoga.Schema.of(rows[0], ragged=["ids"]))
+            >>> packed = ref.packed("ids", 8)
+            >>> batch = next(iter(yoga.DataLoader(packed, 2)))
+            >>> batch["ids"].tolist(), batch["cu_seqlens"].tolist(), batch["rows"].tolist()
+            ([0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3, 4, 5, 0, 1], [0, 5, 8, 14, 16], [1, 0, 3, 2])
+            >>> print(packed.report())
+            2 packs of up to 8 tokens: 4 rows, 2.0 a pack, 2 at most; 16 tokens, 0 % padding
+        """
+        if len(self):
+            self._known_schema()
+        return _views().packed(
+            self,
+            column_or_budgets,
+            budget,
+            cost=cost,
+            long=long,
+            max_rows=max_rows,
+            along=along,
+            labels=labels,
+            ignore_index=ignore_index,
+            first_position=first_position,
+            padded=padded,
+            balance=balance,
+            seed=seed,
+            name=name,
+            stale=stale,
+        )
+
     def to_arrow(self) -> pyarrow.Table:
         """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.
 
@@ -1041,6 +1157,22 @@ class ReweightedView(RowView[RowT]):
         Raises:
             StateError: the state is of other data, or of weights that this view has not had.
         """
+
+
+class PackView(DataRef):
+    """Packs of rows of another DataRef: what `ref.packed(...)` is."""
+
+    @abstractmethod
+    def report(self) -> PackReport:
+        """What packing has come to: how many packs, how full they are, what was left out."""
+
+    @abstractmethod
+    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """The rows (S,) of the other DataRef in these packs, and where those of each begin (B + 1,)."""
+
+    @abstractmethod
+    def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
+        """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
 
 
 class SlicedRef(RowView[RowT]):

@@ -60,6 +60,19 @@ class RowDict(dict):  # type: ignore[type-arg]
     """A dict row; see `RowTuple`."""
 
 
+class RowPack(RowDict):
+    """A row that is a pack of documents; see `RowTuple`.
+
+    Attributes:
+        schema: of such rows, so that batches of packs that were picked out of theirs are alike.
+    """
+
+    schema: Schema
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return dict, (dict(self),)
+
+
 class RowArray(np.ndarray):
     """A row that is an array itself; see `RowTuple`."""
 
@@ -95,7 +108,10 @@ class RowNamed:
     """Mixed into a namedtuple row; see `RowTuple`."""
 
 
-ROW_TYPES: tuple[type, ...] = (RowTuple, RowList, RowDict, RowArray, RowTensor, RowNamed, *_MARKED.values())
+ROW_TYPES: tuple[type, ...] = (
+    *(RowTuple, RowList, RowDict, RowPack, RowArray, RowTensor, RowNamed),
+    *_MARKED.values(),
+)
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +135,7 @@ def plain_row(row: Row) -> Row:
         return tuple(row)
     if type(row) is RowList:
         return list(row)
-    if type(row) is RowDict:
+    if type(row) is RowDict or type(row) is RowPack:
         return dict(row)
     if type(row) is RowArray:
         return row.view(np.ndarray)
@@ -174,6 +190,12 @@ class Rows(Sequence[Row]):
         if tree.kind in WRAPPERS:
             for value in node_values(tree, pieces, len(self)):
                 yield _marked(value) if marked else value
+            return
+        if marked and self.block.schema.packed:
+            for row in self._rows(marked=False):
+                pack = RowPack(row)
+                pack.schema = self.block.schema
+                yield pack
             return
         parts = [node_values(part, pieces, len(self)) for _, part in outermost(tree)]
         if tree.kind == "dict" and parts and _is_flat(tree):

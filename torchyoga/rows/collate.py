@@ -6,9 +6,9 @@ It does so by torch's own table of collate functions; a collate function of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,13 +18,13 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import SchemaError
-from .block import ROW_TYPES, Block, Rows, plain_row
-from .collector import Collector
+from .block import ROW_TYPES, Block, RowPack, Rows, plain_row
+from .collector import Collector, block_of
 from .column import Column
 from .data import Data
 from .encoding import split
 from .node import WRAPPERS, Node, Path, outermost, path_name
-from .schema import Schema
+from .schema import PACK_LENGTHS, Schema
 from .types import Array, Batch, Row
 from .values import leaf_values, node_values
 
@@ -40,7 +40,12 @@ def _collate_rows(batch: Sequence[Row], *, collate_fn_map: object = None) -> Bat
     """What `default_collate` gives for these rows, made from their block without taking it apart."""
     if not isinstance(batch, Rows):
         # The rows were picked out of their batch; they are ordinary rows then.
-        return stacked([plain_row(row) for row in batch])
+        plain = [plain_row(row) for row in batch]
+        if type(batch[0]) is not RowPack:
+            return stacked(plain)
+        batch = Rows(block_of(plain, batch[0].schema))
+    if batch.block.schema.packed:
+        return _flat(batch.block, [(0, len(batch))])[0]
     return _nested(batch.block, _Way(partial(_collate_column, num_rows=len(batch)), _stacked_lists))
 
 
@@ -163,6 +168,105 @@ def _collate_column(column: Column, data: Data, in_dict: bool, num_rows: int) ->
     return stacked(batch, f"column {column.name!r} is ragged")
 
 
+class _Piece(NamedTuple):
+    """What becomes of a column of packs, to be cut into batches.
+
+    Attributes:
+        values: of all packs.
+        of: what it has a value for: "tokens", "documents" or "packs".
+    """
+
+    values: Batch
+    of: str
+
+    def cut(self, start: int, stop: int) -> Batch:
+        """The values start..stop-1."""
+        if not isinstance(self.values, Jagged):
+            return self.values[start:stop]
+        offsets = self.values.offsets[start : stop + 1]
+        return Jagged(self.values.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def _flat(block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
+    """Batches of packs: the tokens of all documents end to end, and what is known of each document.
+
+    In place of the lengths of documents they have `cu_seqlens`, where each begins, `max_seqlen`, and `packs`,
+    the number of the first document of each pack; of packs that are filled up to one width, `packs` alone.
+    """
+    schema = block.schema
+    by_token = frozenset(schema.packed)
+    tree = _nested(block, _Way(partial(_flat_column, by_token), _flat_list))
+    number = [column.name for column in schema.columns].index(PACK_LENGTHS)
+    lengths, packs = block.data[number].values, block.data[number].part("offsets")
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    is_filled = any(column.shape is not None for column in schema.columns if column.name in by_token)
+    found = []
+    for start, stop in bounds:
+        first, last = packs[[start, stop]].tolist()
+        own = ends[first : last + 1] - ends[first]
+        cuts = {"packs": (start, stop), "documents": (first, last)}
+        cuts["tokens"] = tuple(ends[[first, last]].tolist())
+        batch = _cut(tree, cuts)
+        if not is_filled:
+            del batch[PACK_LENGTHS]
+            if int(own[-1]) > _MOST_TOKENS:
+                raise ValueError(
+                    f"a batch of {stop - start} packs holds {int(own[-1])} tokens, more than int32 counts, "
+                    "which cu_seqlens are of; take fewer packs at once"
+                )
+            batch["cu_seqlens"] = torch.from_numpy(own.astype(np.int32))
+            batch["max_seqlen"] = int(lengths[first:last].max(initial=0))
+        batch["packs"] = torch.from_numpy(packs[start : stop + 1] - first)
+        found.append(batch)
+    return found
+
+
+_MOST_TOKENS = 2**31 - 1
+
+
+def _cut(node: Batch, cuts: Mapping[str, tuple[int, ...]]) -> Batch:
+    """The nesting of a batch over its part of each column."""
+    if type(node) is _Piece:
+        start, stop = cuts[node.of]
+        return node.cut(start, stop)
+    if type(node) is dict:
+        return {key: _cut(value, cuts) for key, value in node.items()}
+    parts = [_cut(value, cuts) for value in node]
+    return parts if type(node) is list else tuple.__new__(type(node), parts)
+
+
+def _flat_column(by_token: frozenset[str], column: Column, data: Data, in_dict: bool) -> _Piece:
+    """The values of all documents end to end, or one for each document."""
+    values = data.values
+    of = "packs"
+    if column.is_ragged:
+        of = "tokens" if column.name in by_token and column.name != PACK_LENGTHS else "documents"
+    if data.shapes is not None:  # of documents that all have one shape
+        values = values.reshape(-1, *data.shapes[0, 1:].tolist())
+    alike = _alike(column, values.shape[1:])
+    return _Piece(_collate_column(alike, Data(values), in_dict, len(values)), of)
+
+
+def _flat_list(found: _Wrapped, in_dict: bool) -> _Piece:
+    """What each document has, where that is no number: a list; `Jagged` for rows of numbers."""
+    (column, data), *others = found.pieces
+    child = found.node.children[0]
+    is_of_numbers = child.kind == "varying" and child.children[0].kind == "leaf" and data.shapes is None
+    if is_of_numbers and column.storage.str in _TORCH_TYPES:
+        offsets = np.concatenate([[0], np.cumsum(others[0][1].values)])
+        values = _tensor(data.values, _bits_dtype(column))
+        return _Piece(Jagged(values, torch.from_numpy(offsets)), "documents")
+    listed = [value for values in found.values for value in values]
+    return _Piece(listed if in_dict else tuple(listed), "documents")
+
+
+@lru_cache(maxsize=256)
+def _alike(column: Column, shape: tuple[int, ...]) -> Column:
+    """The column of rows of one shape."""
+    is_array = column.kind == "ndarray" and not shape
+    return replace(column, kind="scalar" if is_array else column.kind, shape=shape, ndim=len(shape))
+
+
 def _bits_dtype(column: Column) -> torch.dtype | None:
     """The dtype of tensors that NumPy may only know as bits; None for other values."""
     return getattr(torch, column.dtype) if column.kind == "tensor" else None
@@ -197,6 +301,8 @@ class Collation:
 
     def batches(self, block: Block, bounds: Sequence[tuple[int, int]]) -> list[Batch]:
         """A batch of the rows between each two bounds."""
+        if self.schema.packed:
+            return _flat(block, bounds)
         if not self._is_simple:
             # The rows of a leaf may be of a type that default_collate does not ask us about.
             collate: Callable[[Batch], Batch] = (

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..process.buffers import fresh
 from .types import Array
 
-__all__ = ["Data", "Runs"]
+__all__ = ["Data", "Runs", "SharedData"]
 
 
 class Runs(Protocol):
@@ -32,6 +32,38 @@ class Runs(Protocol):
 
     def texts(self) -> list[bytes]:
         """Each run as bytes."""
+
+
+class _JoinedRuns:
+    """Runs that are several others each.
+
+    Args:
+        runs: the others.
+        bounds: (N + 1,) where those of each begin.
+    """
+
+    def __init__(self, runs: Runs, bounds: npt.NDArray[np.int64]) -> None:
+        self._runs = runs
+        self._bounds = bounds
+        self.nbytes = np.diff(np.concatenate([[0], np.cumsum(runs.nbytes)])[bounds])
+
+    def slice(self, start: int, stop: int) -> Runs:
+        bounds = self._bounds[start : stop + 1]
+        first, last = bounds[[0, -1]].tolist() if len(bounds) else (0, 0)
+        return _JoinedRuns(self._runs.slice(first, last), bounds - first)
+
+    def copy(self, out: Array, starts: Iterable[int] | None = None) -> None:
+        if starts is None:
+            self._runs.copy(out)
+            return
+        each = self._runs.nbytes
+        before = np.cumsum(each) - each
+        shift = np.fromiter(starts, np.int64) - np.concatenate([before, [0]])[self._bounds[:-1]]
+        self._runs.copy(out, (before + np.repeat(shift, np.diff(self._bounds))).tolist())
+
+    def texts(self) -> list[bytes]:
+        found, ends = self._runs.texts(), self._bounds.tolist()
+        return [b"".join(found[start:stop]) for start, stop in itertools.pairwise(ends)]
 
 
 class Data:
@@ -123,6 +155,23 @@ class Data:
         values = None if self._values is None else self._values[offsets[0] : offsets[-1]]
         return Data(values, offsets - offsets[0], shapes, runs=runs, dtype=self._dtype, empty=self._empty)
 
+    def joined(self, bounds: npt.NDArray[np.int64]) -> Data:
+        """As many rows as there are between bounds (N + 1,), each of what these rows hold, end to end.
+
+        It is for a column of one dimension; nothing is copied.
+        """
+        offsets = self.part("offsets")
+        runs = None
+        if self._values is None:
+            assert self.runs is not None
+            runs = _JoinedRuns(self.runs, bounds)
+        return Data(self._values, offsets[bounds], runs=runs, dtype=self._dtype, empty=self._empty)
+
+    def shared(self) -> SharedData:
+        """The same rows, for two columns that are made of them."""
+        values, runs, empty = self._values, self.runs, self._empty
+        return SharedData(values, self.offsets, self.shapes, runs=runs, dtype=self._dtype, empty=empty)
+
     def row(self, i: int) -> Array:
         """The values of one row of a ragged column; the others are not copied for it."""
         assert self.offsets is not None
@@ -156,4 +205,22 @@ class Data:
         """One of `Column.parts`."""
         found = getattr(self, name)
         assert isinstance(found, np.ndarray)
+        return found
+
+
+class SharedData(Data):
+    """The rows of a column whose values are wanted twice, and read once: its last slice is kept."""
+
+    __slots__ = ("_last",)
+
+    _last: tuple[int, int, Data]
+
+    def slice(self, start: int, stop: int) -> Data:
+        """The rows start..stop-1, over the same memory."""
+        kept = getattr(self, "_last", None)
+        if kept is not None and kept[:2] == (start, stop):
+            found: Data = kept[2]
+            return found
+        found = super().slice(start, stop)
+        self._last = start, stop, found
         return found

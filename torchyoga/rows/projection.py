@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from .block import Block
 from .node import WRAPPERS, Node, leaf_paths, outermost, path_name
-from .schema import Schema
+from .schema import PACK_LENGTHS, Schema
 
 __all__ = ["Projection", "unknown_column"]
 
@@ -43,6 +43,8 @@ class Projection:
     def of(schema: Schema, names: Sequence[str]) -> Projection:
         """These columns, nested as they are; a name may be that of a container, for all that is in it.
 
+        Of packs, the lengths of the documents are always among them.
+
         Raises:
             KeyError: the schema has no such column.
             ValueError: there are no names, or a column is named twice.
@@ -50,7 +52,7 @@ class Projection:
         if not names or len(set(names)) < len(names):
             raise ValueError(f"name one or more columns, each once; found {list(names)!r:.200}")
         columns: list[int] = []
-        left = set(names)
+        left = {*names, PACK_LENGTHS} if schema.packed else set(names)
         tree = _pruned(schema.tree, (), left, itertools.count(), columns, False)
         for name in left:
             raise unknown_column(schema, name)
@@ -91,7 +93,9 @@ def _schema(whole: Schema, tree: Node, columns: Sequence[int]) -> Schema:
     """The columns of these numbers, named after their places in a tree."""
     paths = leaf_paths(tree)
     named = [replace(whole.columns[n], name=path_name(p)) for n, p in zip(columns, paths, strict=True)]
-    return Schema(tree, tuple(named))
+    kept = {column.name for column in named}
+    packed = tuple(name for name in whole.packed if name in kept) if tree.kind == "dict" else ()
+    return Schema(tree, tuple(named), packed if PACK_LENGTHS in packed else ())
 
 
 def _pruned(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import CorruptError, SchemaError
 from ..process.lazy import cached_property
@@ -13,10 +13,11 @@ from .learning import learned_like
 from .node import MAX_COLUMNS, MAX_NODES, Node, leaf_names
 from .types import Json, Row
 
-__all__ = ["FEATURES", "Schema"]
+__all__ = ["FEATURES", "PACK_LENGTHS", "Schema"]
 
 # What rows may have that readers of format 1 would read wrongly.
 FEATURES = frozenset({"nullable", "lists", "times", "decimals"})
+PACK_LENGTHS = "lengths"
 _BY_KIND = {
     "nullable": "nullable",
     "varying": "lists",
@@ -33,6 +34,13 @@ _BY_KIND = {
 class Schema:
     """What every row of a dataset looks like: its columns, in order, and how they nest.
 
+    Attributes:
+        tree: how the columns nest.
+        columns: in order.
+        packed: of rows that are packs of documents, the columns that have a value for each token, and
+            `PACK_LENGTHS`, the tokens of each document; all others have a value for each document. It is not
+            written to manifests.
+
     Example:
         >>> schema = Schema.of({"image": np.zeros((8, 8), np.uint8), "label": 3})
         >>> print(schema)
@@ -42,6 +50,7 @@ class Schema:
 
     tree: Node
     columns: tuple[Column, ...]
+    packed: tuple[str, ...] = field(default=(), compare=False)  # a manifest's schema is equal
 
     def __post_init__(self) -> None:
         names = leaf_names(self.tree)

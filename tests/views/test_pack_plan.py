@@ -1,0 +1,247 @@
+"""Plans of packs: as many as best fit decreasing makes row by row; each document once in every epoch."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchyoga.errors import CorruptError
+from torchyoga.views.packs import members as members_file
+from torchyoga.views.packs.members import Members
+from torchyoga.views.packs.packing import fitted
+from torchyoga.views.packs.plan import Plan, planned
+from torchyoga.views.packs.rooms import Rooms
+
+
+def best_fit_decreasing(items: list[tuple[int, ...]], budgets: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """What is left of each pack, if rows are put into packs one by one."""
+    rooms: list[tuple[int, ...]] = []
+    for cost in sorted(items, reverse=True):
+        fitting = [r for r in rooms if all(left >= each for left, each in zip(r, cost, strict=True))]
+        room = min(fitting) if fitting else budgets
+        if fitting:
+            rooms.remove(room)
+        rooms.append(tuple(left - each for left, each in zip(room, cost, strict=True)))
+    return sorted(rooms)
+
+
+def rooms_of(costs: np.ndarray, counts: np.ndarray, budgets: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """What is left of each pack, of those that `fitted` makes; all rows are in them."""
+    groups = fitted(costs, counts, np.array(budgets))
+    placed = np.zeros(len(counts), np.int64)
+    rooms = []
+    for group, packs in enumerate(groups.counts.tolist()):
+        room = np.array(budgets)
+        for part in range(*groups.bounds[group : group + 2].tolist()):
+            number, each = int(groups.classes[part]), int(groups.each[part])
+            placed[number] += packs * each
+            room = room - each * costs[number]
+        rooms += [tuple(room.tolist())] * packs
+    assert placed.tolist() == counts.tolist()
+    return sorted(rooms)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2**21)), max_size=60), st.integers(0, 2**21 + 5))
+def test_rooms_are_a_set_that_finds_the_next_number(acts: list[tuple[bool, int]], asked: int) -> None:
+    rooms, known = Rooms(2**21 + 1), set[int]()
+    for is_added, number in acts:
+        if is_added:
+            rooms.add(number)
+            known.add(number)
+        elif number in known:
+            rooms.remove(number)
+            known.discard(number)
+        for wanted in (asked, number, number + 1):
+            assert rooms.next(wanted) == min((n for n in known if n >= wanted), default=None)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_a_histogram_gives_the_packs_of_best_fit_decreasing(data: st.DataObject) -> None:
+    budget = data.draw(st.integers(1, 40))
+    counts = data.draw(st.dictionaries(st.integers(1, budget), st.integers(1, 30), min_size=1, max_size=12))
+    costs = np.array([[cost] for cost in counts])
+    found = rooms_of(costs, np.array([*counts.values()]), (budget,))
+    items = [(cost,) for cost, count in counts.items() for _ in range(count)]
+    assert found == best_fit_decreasing(items, (budget,))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_several_budgets_and_a_number_of_rows_are_kept(data: st.DataObject) -> None:
+    budgets = tuple(data.draw(st.lists(st.integers(1, 12), min_size=2, max_size=3)))
+    cost = st.tuples(*[st.integers(0, budget) for budget in budgets]).filter(any)
+    counts = data.draw(st.dictionaries(cost, st.integers(1, 12), min_size=1, max_size=9))
+    found = rooms_of(np.array([*counts]), np.array([*counts.values()]), budgets)
+    assert min(map(min, found)) >= 0
+    items = [one for one, count in counts.items() for _ in range(count)]
+    if len({room[0] for room in found}) < 10:  # else some that would fit may not be looked at
+        assert found == best_fit_decreasing(items, budgets)
+
+
+def test_all_small_histograms() -> None:
+    for counts in itertools.product(range(4), repeat=5):
+        some = [(cost, count) for cost, count in enumerate(counts, 1) if count]
+        if some:
+            costs, numbers = np.array([[cost] for cost, _ in some]), np.array([count for _, count in some])
+            items = [(cost,) for cost, count in some for _ in range(count)]
+            for most in (None, 1, 2, 3):
+                if most is None:
+                    assert rooms_of(costs, numbers, (6,)) == best_fit_decreasing(items, (6,))
+                    continue
+                more = np.column_stack([costs, np.ones(len(costs), np.int64)])
+                with_rows = [(*item, 1) for item in items]
+                assert rooms_of(more, numbers, (6, most)) == best_fit_decreasing(with_rows, (6, most))
+
+
+def test_rows_of_equal_length_are_placed_at_once() -> None:
+    groups = fitted(np.array([[3], [5]]), np.array([10**15, 7 * 10**14]), np.array([8]))
+    assert len(groups.counts) == 2
+    assert int(groups.counts.sum()) == 7 * 10**14 + 15 * 10**13
+    assert len(fitted(np.zeros((0, 1), np.int64), np.zeros(0, np.int64), np.array([8])).counts) == 0
+
+
+def test_hardly_any_padding_for_a_million_documents_of_usual_lengths() -> None:
+    lengths = np.clip(np.exp(np.random.default_rng(0).normal(6, 1, 10**6)), 1, 4096).astype(np.int64)
+    plan = planned(np.arange(10**6), lengths[:, None], None, 10**6, np.array([4096]), False)
+    assert 1 - lengths.sum() / (len(plan) * 4096) < 0.0001
+    documents = Members(plan, 0, 3).documents(np.arange(len(plan)))
+    assert np.array_equal(np.bincount(documents.rows, minlength=10**6), np.ones(10**6))
+    assert np.array_equal(lengths[documents.rows], documents.costs)
+    assert np.add.reduceat(documents.costs, documents.bounds[:-1]).max() <= 4096
+
+
+def plan_of(lengths: list[int], budget: int, balance: bool = False) -> Plan:
+    costs = np.array(lengths)[:, None]
+    return planned(np.arange(len(lengths)), costs, None, len(lengths), np.array([budget]), balance)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 20), min_size=1, max_size=80),
+    budget=st.integers(20, 60),
+    seed=st.integers(-3, 3),
+    epoch=st.integers(0, 5),
+    balance=st.booleans(),
+)
+def test_there_and_back_in_every_epoch(
+    lengths: list[int], budget: int, seed: int, epoch: int, balance: bool
+) -> None:
+    plan = plan_of(lengths, budget, balance)
+    whole = Members(plan, seed, epoch)
+    documents = whole.documents(np.arange(len(plan)))
+    assert sorted(documents.rows.tolist()) == list(range(len(lengths)))
+    packs = np.repeat(np.arange(len(plan)), np.diff(documents.bounds))
+    assert whole.packs(documents.rows).tolist() == packs.tolist()
+    sums = np.add.reduceat(documents.costs, documents.bounds[:-1])
+    assert sums.max() <= budget
+    assert [lengths[row] for row in documents.rows.tolist()] == documents.costs.tolist()
+    fresh = Members(plan, seed, epoch)
+    for pack in range(len(plan)):  # one by one, and by another way at first
+        one = fresh.documents(np.array([pack]))
+        start, stop = documents.bounds[pack : pack + 2].tolist()
+        assert one.rows.tolist() == documents.rows[start:stop].tolist()
+        assert fresh.counts(np.array([pack])).tolist() == [stop - start]
+    assert whole.packs(np.array([-1, len(lengths), 2**40])).tolist() == [-1, -1, -1]
+    if balance:
+        squares = np.add.reduceat(documents.costs**2, documents.bounds[:-1])
+        assert (np.diff(squares) <= 0).all()
+
+
+def test_a_list_of_documents_is_the_same_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(np.random.default_rng(0).integers(1, 50, 3000).tolist(), 128)
+    numbers = np.arange(len(plan))
+    listed = Members(plan, 5, 1).documents(numbers).rows
+    monkeypatch.setattr(members_file, "_MOST_LISTED", 10)
+    assert np.array_equal(Members(plan, 5, 1).documents(numbers).rows, listed)
+
+
+def test_other_epochs_and_seeds_fill_the_same_packs_with_other_rows() -> None:
+    plan = plan_of([5] * 40 + [3] * 40 + [8] * 10, 16)
+    numbers = np.arange(len(plan))
+    first = Members(plan, 0, 0).documents(numbers)
+    for seed, epoch in ((0, 1), (1, 0), (0, 2)):
+        other = Members(plan, seed, epoch).documents(numbers)
+        assert other.bounds.tolist() == first.bounds.tolist()
+        assert other.costs.tolist() == first.costs.tolist()
+        assert (other.rows != first.rows).mean() > 0.8
+    # Of two rows of equal length, each is with any other one about as often.
+    partners = Counter()
+    for epoch in range(400):
+        rows = Members(plan, 0, epoch)
+        pack = rows.packs(np.array([0]))
+        partners.update(rows.documents(pack).rows.tolist())
+    others = [partners[row] for row in range(1, 40)]
+    assert min(others) > 5
+    assert max(others) < 60
+
+
+def test_pieces_begin_where_they_are_cut() -> None:
+    rows, begins = np.array([2, 0, 0, 0, 1]), np.array([0, 0, 4, 8, 0])
+    costs = np.array([3, 4, 4, 1, 4])
+    plan = planned(rows, costs[:, None], begins, 3, np.array([4]), False)
+    for epoch in range(5):
+        members = Members(plan, 1, epoch)
+        found = members.documents(np.arange(len(plan)))
+        assert found.begins is not None
+        pieces = zip(found.rows.tolist(), found.begins.tolist(), found.costs.tolist(), strict=True)
+        assert sorted(pieces) == [(0, 0, 4), (0, 4, 4), (0, 8, 1), (1, 0, 4), (2, 0, 3)]
+        packs = members.packs(np.arange(3))
+        for row, pack in enumerate(packs.tolist()):
+            some = members.documents(np.array([pack]))
+            assert some.begins is not None
+            assert (row, 0) in zip(some.rows.tolist(), some.begins.tolist(), strict=True)
+
+
+def test_lengths_of_many_bits_are_counted_as_well() -> None:
+    lengths = [2**31 - 1, 3, 2**20, 70_000, 2**20, 3, 65_536, 65_535]
+    plan = plan_of(lengths, 2**31 - 1)
+    assert plan.costs.tolist() == sorted(set(lengths))
+    assert plan.sizes.tolist() == [2, 1, 1, 1, 2, 1]
+    assert sorted(Members(plan, 0, 0).documents(np.arange(len(plan))).rows.tolist()) == list(range(8))
+
+
+def test_parts_make_the_same_plan() -> None:
+    plan = plan_of([3, 5, 3, 5, 3, 8, 1], 8)
+    parts = {name: part.astype(np.int64) for name, part in plan.parts.items()}
+    again = Plan.from_parts(parts, 7)
+    assert (
+        again.pin == plan.pin == Plan.from_words(*plan.words, 7).pin == pickle.loads(pickle.dumps(plan)).pin
+    )
+    assert plan_of([3, 5, 3, 5, 3, 8, 2], 8).pin != plan.pin
+    with pytest.raises(CorruptError, match="has the parts"):
+        Plan.from_parts({"rows": parts["rows"]}, 7)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_forged_parts_are_refused_or_a_plan(data: st.DataObject) -> None:
+    parts: dict[str, Any] = {
+        name: part.astype(np.int64) for name, part in plan_of([3, 5, 3, 5, 3, 8, 1], 8).parts.items()
+    }
+    name = data.draw(st.sampled_from(sorted(parts)))
+    part = parts[name].tolist()
+    act = data.draw(st.sampled_from(["set", "cut", "add"]))
+    value = data.draw(st.integers(-2, 9) | st.just(2**40))
+    if act == "set" and part:
+        part[data.draw(st.integers(0, len(part) - 1))] = value
+    elif act == "cut":
+        part = part[:-1]
+    else:
+        part.append(value)
+    parts[name] = np.array(part, np.int64)
+    try:
+        plan = Plan.from_parts(parts, 7)
+    except CorruptError:
+        return
+    documents = Members(plan, 0, 0).documents(np.arange(len(plan)))
+    assert len(documents.rows) == len(plan.rows)
+    assert Members(plan, 0, 0).packs(documents.rows).max() < len(plan)

@@ -1,0 +1,781 @@
+"""Packs of rows: what a pack and a batch hold, each row once an epoch, nothing lost in silence."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from smallfiles import make_files_of
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, ExistsError, StateError
+from torchyoga.formats.contract import FORMATS
+from torchyoga.loading.row_maker import _only_gathers
+from torchyoga.reading.dataref import PackView
+from torchyoga.testing import assert_rows_equal, check_view
+from torchyoga.views.packs import request as request_file
+
+LENGTHS = [*np.random.default_rng(0).integers(1, 12, 57).tolist(), 0, 16, 0]
+
+
+def row_of(number: int) -> dict[str, Any]:
+    length = LENGTHS[number]
+    return {
+        "ids": np.arange(length, dtype=np.int32) + 100 * number,
+        "mask": np.arange(length) % 3 == 0,
+        "label": number,
+        "text": f"text {number}",
+        "boxes": np.arange(number % 4),
+        "meta": {"vector": np.full((2, 3), number, np.float32), "name": b"n" * number},
+    }
+
+
+ROWS = [row_of(number) for number in range(len(LENGTHS))]
+SCHEMA = yoga.Schema.of(ROWS[0], ragged=["ids", "mask", "boxes"])
+OF_TOKENS = ("ids", "mask", "position_ids", "labels")
+
+
+@pytest.fixture(scope="module", params=[*FORMATS, "own"])
+def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> yoga.DataRef:
+    if request.param == "own":
+        return Own()
+    storage = yoga.Storage(tmp_path_factory.mktemp("packs"))
+    return storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False, format=request.param)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path)
+
+
+class Own(yoga.DataRef):
+    """A user's DataRef that gives plain rows."""
+
+    def __init__(self, rows: Any = ROWS, schema: Any = SCHEMA) -> None:
+        self.rows, self._schema = rows, schema
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Any) -> list[Any]:
+        return [self.rows[row] for row in rows.tolist()]
+
+    @property
+    def schema(self) -> Any:
+        return self._schema
+
+
+def tokens_of(lengths: list[int], **more: Any) -> yoga.DataRef:
+    """Rows of so many tokens, all different."""
+    ends = np.cumsum([0, *lengths]).tolist()
+    rows = [{"ids": np.arange(start, stop)} for start, stop in itertools.pairwise(ends)]
+    return Own(rows, yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), **more)
+
+
+def expected_of(packed: PackView, number: int) -> dict[str, Any]:
+    """A pack, made of rows one by one."""
+    rows, bounds = packed.members([number])
+    assert bounds.tolist() == [0, len(rows)]
+    some = [ROWS[row] for row in rows.tolist()]
+    lengths = [len(row["ids"]) for row in some]
+    return {
+        "ids": np.concatenate([row["ids"] for row in some]),
+        "mask": np.concatenate([row["mask"] for row in some]),
+        "label": np.array([row["label"] for row in some]),
+        "text": [row["text"] for row in some],
+        "boxes": [[np.int64(box) for box in row["boxes"]] for row in some],
+        "meta": {
+            "vector": np.stack([row["meta"]["vector"] for row in some]),
+            "name": [row["meta"]["name"] for row in some],
+        },
+        "position_ids": np.concatenate([np.arange(length) for length in lengths]),
+        "labels": np.concatenate([[-100, *row["ids"][1:]] for row in some]),
+        "rows": rows,
+        "lengths": np.array(lengths),
+    }
+
+
+# -- the laws
+
+
+def test_the_laws_of_views(ref: yoga.DataRef) -> None:
+    is_own = isinstance(ref, Own)
+    check_view(lambda base: base.packed("ids", 16, labels="ids", along=["mask"]), ref, workers=2)
+    check_view(lambda base: base.packed("ids", 7, long="split", max_rows=3), ref[20:])
+    if is_own:
+        return
+    makes: list[Callable[[yoga.DataRef], yoga.DataRef]] = [
+        lambda base: base[3:].packed("ids", 16, padded=3)[1:],
+        lambda base: yoga.concat([base[:9], base]).packed("ids", 16).columns(["ids", "rows"]),
+        lambda base: yoga.concat([base.packed("ids", 16), base.packed("ids", 20, seed=1)]),
+        lambda base: base.where("label", lambda y: y % 3 > 0).packed("ids", 16)["ids"],
+    ]
+    for make in makes:
+        check_view(make, ref[:40])
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_a_pack_is_its_rows_end_to_end(ref: yoga.DataRef, epoch: int) -> None:
+    packed = ref.packed("ids", 16, labels="ids")
+    assert packed.schema is not None
+    bound = packed.in_epoch(epoch)
+    assert isinstance(bound, PackView)
+    for number in range(len(packed)):
+        assert_rows_equal(bound[number], expected_of(bound, number))
+        assert sum(bound[number]["lengths"]) == len(bound[number]["ids"]) <= 16
+    assert type(packed[0]) is dict
+
+
+def test_a_batch_is_flat(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16, labels="ids")
+    batch = next(iter(yoga.DataLoader(packed, 5)))
+    some = [expected_of(packed, number) for number in range(5)]
+    for name in OF_TOKENS:
+        assert batch[name].tolist() == np.concatenate([pack[name] for pack in some]).tolist()
+    assert (batch["ids"].dtype, batch["labels"].dtype) == (torch.int32, torch.int64)
+    lengths = np.concatenate([pack["lengths"] for pack in some])
+    assert batch["cu_seqlens"].dtype == torch.int32
+    assert batch["cu_seqlens"].tolist() == [0, *np.cumsum(lengths).tolist()]
+    assert batch["max_seqlen"] == max(lengths)
+    assert type(batch["max_seqlen"]) is int
+    assert batch["packs"].tolist() == [0, *np.cumsum([len(pack["rows"]) for pack in some]).tolist()]
+    assert batch["rows"].tolist() == batch["label"].tolist()
+    assert batch["text"] == [f"text {row}" for row in batch["rows"].tolist()]
+    assert batch["meta"]["vector"].shape == (len(lengths), 2, 3)
+    boxes = np.diff(batch["boxes"].offsets).tolist()
+    assert boxes == [row % 4 for row in batch["rows"].tolist()]
+    assert "lengths" not in batch
+    nested = torch.nested.nested_tensor_from_jagged(batch["ids"], batch["cu_seqlens"].long())
+    assert [len(one) for one in nested.unbind()] == lengths.tolist()
+
+
+def test_the_tokens_of_a_batch_are_not_copied(tmp_path: Path) -> None:
+    ref = yoga.Storage(tmp_path).submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    packed = ref.packed("ids", 16).columns(["ids"])
+    rows: Any = packed.take(np.arange(5))
+    batch = torch.utils.data.default_collate(rows)
+    assert batch["ids"].data_ptr() == rows.block.data[0].values.ctypes.data
+
+
+class _Subclass(torch.utils.data.Dataset[Any]):
+    """A dataset of the user's, which gives row after row."""
+
+    def __init__(self, ref: yoga.DataRef) -> None:
+        self.ref = ref
+
+    def __len__(self) -> int:
+        return len(self.ref)
+
+    def __getitem__(self, index: int) -> Any:
+        return next(iter(self.ref.take(np.array([index]))))
+
+
+def test_every_loader_gives_the_same_batches(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16, labels="ids")
+    expected = list(yoga.DataLoader(packed, 4))
+    assert sum(len(batch["rows"]) for batch in expected) == 58
+    torchs: Any = torch.utils.data.DataLoader
+    for loader in (
+        torchs(packed, 4),
+        torchs(_Subclass(packed), 4),
+        torchs(torch.utils.data.Subset(packed, range(len(packed))), 4),
+        yoga.DataLoader(packed, 4, num_workers=2),
+        yoga.DataLoader(packed, 4, seed_rows=True),
+        yoga.DataLoader(packed[::-1][::-1], 4, num_workers=1, persistent_workers=True),
+    ):
+        assert_rows_equal(list(loader), expected)
+    assert _only_gathers(packed) is not isinstance(ref, Own)
+    (single,) = itertools.islice(yoga.DataLoader(packed, None), 1)
+    assert len(single["ids"]) == sum(single["lengths"])
+
+
+def test_jagged_and_padded_batches_are_of_packs(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16).columns(["ids", "rows"])
+    batch = next(iter(yoga.DataLoader(packed, 3, collate_fn=yoga.jagged)))
+    assert np.diff(batch["ids"].offsets).tolist() == [len(packed[n]["ids"]) for n in range(3)]
+    batch = next(iter(yoga.DataLoader(packed, 3, collate_fn=yoga.padded(-1))))
+    assert batch["rows"].values.shape == (3, max(len(packed[n]["rows"]) for n in range(3)))
+
+
+def test_packs_of_one_width(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16, padded={"ids": -7}, labels="ids", first_position=2)
+    plain = ref.packed("ids", 16, labels="ids", first_position=2)
+    batches = list(yoga.DataLoader(packed, 4))
+    assert all(batch["ids"].shape[1:] == (16,) for batch in batches)
+    fills = {"ids": -7, "labels": -100, "position_ids": 1, "document_ids": -1, "mask": False}
+    for number in range(len(packed)):
+        row, other = packed[number], plain[number]
+        for name in ("ids", "labels", "position_ids"):
+            length = len(other[name])
+            assert row[name][:length].tolist() == other[name].tolist()
+            assert (row[name][length:] == fills[name]).all()
+        which = np.repeat(np.arange(len(row["rows"])), row["lengths"])
+        assert row["document_ids"].tolist() == [*which.tolist(), *[-1] * (16 - len(which))]
+    assert {"lengths", "packs"} < set(batches[0])
+    assert not {"cu_seqlens", "max_seqlen"} & set(batches[0])
+    with pytest.raises(KeyError, match="names no column of tokens"):
+        ref.packed("ids", 16, padded={"text": 0})
+    with pytest.raises(ValueError, match=r"padding=0\.5 is not a value"):
+        ref.packed("ids", 16, padded=0.5)
+
+
+def test_columns_are_read_alone_and_lengths_come_along(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16)
+    some = packed.columns(["label", "ids"])
+    assert list(some[0]) == ["ids", "label", "lengths"]
+    assert set(next(iter(yoga.DataLoader(some, 2)))) == {"ids", "label", "cu_seqlens", "max_seqlen", "packs"}
+    assert set(next(iter(yoga.DataLoader(packed[1:].columns(["rows"]), 2)))) == {
+        *("rows", "cu_seqlens", "max_seqlen", "packs")
+    }
+    assert packed["rows"][0].tolist() == packed.members(0)[0].tolist()
+    assert packed["ids"].lengths(np.arange(3)).tolist() == [len(packed[n]["ids"]) for n in range(3)]
+    assert (
+        ref.columns(["ids"]).packed("ids", 16).fingerprint != packed.fingerprint or packed.fingerprint is None
+    )
+
+
+# -- which column has the tokens
+
+
+def test_columns_that_are_as_long_come_along(ref: yoga.DataRef) -> None:
+    assert ref.packed("ids", 16).schema.packed == ("ids", "mask", "position_ids", "lengths")
+    alone = ref.packed("ids", 16, along=[])
+    assert len(alone[0]["mask"]) == len(alone[0]["rows"])  # a list for each row
+    rows = [*ROWS, {**ROWS[0], "ids": np.arange(5, dtype=np.int32), "mask": np.zeros(4, bool)}] * 3
+    other = Own([ROWS[0]] * 70 + rows).packed("ids", 16)
+    with pytest.raises(ValueError, match=r"has 4 values in 'mask', but 5 tokens; .* along=\[...\]"):
+        list(other)
+
+
+def test_lists_of_numbers_are_tokens(storage: yoga.Storage) -> None:
+    rows = [{"input_ids": list(range(n)), "labels": [-100] * n, "length": n} for n in (3, 1, 4, 2)]
+    ref = storage.submit(rows, "lists", "1", progress=False)
+    packed = ref.packed("input_ids", 5, labels="labels", first_position=2, ignore_index=-1)
+    assert list(packed[0]) == ["input_ids", "length", "position_ids", "labels", "rows", "lengths"]
+    batch = next(iter(yoga.DataLoader(packed, 2)))
+    assert batch["input_ids"].tolist() == [0, 1, 2, 0, 1, 0, 1, 2, 3, 0]
+    assert batch["labels"].tolist() == [-1, -100, -100, -1, -100, -1, -100, -100, -100, -1]
+    assert batch["position_ids"].tolist() == [2, 3, 4, 2, 3, 2, 3, 4, 5, 2]
+
+
+# -- what does not fit
+
+
+def kept_tokens(packed: yoga.DataRef) -> list[int]:
+    return [token for row in packed for token in row["ids"].tolist()]
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_rows_over_the_budget(epoch: int) -> None:
+    ref = tokens_of([3, 9, 4, 0, 20, 8, 2, 16])
+    everything = list(range(62))
+    with pytest.raises(ValueError, match="3 of 8 rows have more than 8 of 'ids', at most 20, in row 4"):
+        ref.packed("ids", 8)
+    with pytest.warns(UserWarning, match="21 tokens of 62 are in no pack, for 3 rows are cut to 8"):
+        cut = ref.packed("ids", 8, long="cut")
+    assert (cut.report().cut, cut.report().rows, cut.report().empty) == (21, 7, 1)
+    assert len(kept_tokens(cut.in_epoch(epoch))) == 41
+    assert sorted(kept_tokens(cut.in_epoch(epoch)))[3:11] == everything[3:11]
+    with pytest.warns(UserWarning, match="3 of 8 rows are over the budget, and in no pack"):
+        dropped = ref.packed("ids", 8, long="drop")
+    assert (dropped.report().dropped, dropped.report().rows) == (3, 4)
+    assert dropped.packs_of([1, 3, 4, 7]).tolist() == [-1] * 4
+    assert len(kept_tokens(dropped.in_epoch(epoch))) == 17
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        split = ref.packed("ids", 8, long="split")
+    assert sorted(kept_tokens(split.in_epoch(epoch))) == everything
+    report = split.report()
+    assert (report.split, report.rows, report.documents, report.cut, report.dropped) == (3, 7, 11, 0, 0)
+    assert "3 rows split into 7 pieces" in str(report)
+    assert "1 rows of length 0 left out" in str(report)
+    batch = next(iter(yoga.DataLoader(split, len(split))))
+    starts = np.cumsum([0, 3, 9, 4, 0, 20, 8, 2])
+    firsts = batch["ids"][batch["cu_seqlens"][:-1].long()]
+    assert firsts.tolist() == (starts[batch["rows"].numpy()] + batch["begins"].numpy()).tolist()
+    assert (batch["position_ids"][batch["cu_seqlens"][:-1].long()] == 0).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 30), max_size=30),
+    budget=st.integers(1, 40),
+    long=st.sampled_from(["cut", "split", "drop"]),
+    most=st.none() | st.integers(1, 4),
+    epoch=st.integers(0, 3),
+)
+@pytest.mark.filterwarnings("ignore:packed:UserWarning")
+def test_all_is_counted(lengths: list[int], budget: int, long: Any, most: int | None, epoch: int) -> None:
+    packed = tokens_of(lengths).packed("ids", budget, long=long, max_rows=most)
+    report = packed.report()
+    rows = list(packed.in_epoch(epoch))
+    tokens = [token for row in rows for token in row["ids"].tolist()]
+    assert len(rows) == len(packed) == report.packs
+    assert len(tokens) == len(set(tokens)) == report.tokens
+    too_long = [length for length in lengths if length > budget]
+    lost = {"cut": sum(too_long) - budget * len(too_long), "drop": sum(too_long), "split": 0}[long]
+    assert report.tokens == sum(lengths) - lost
+    assert (report.cut, report.dropped) == {"cut": (lost, 0), "drop": (0, len(too_long))}.get(long, (0, 0))
+    assert report.empty == lengths.count(0)
+    assert report.rows == len(lengths) - report.empty - report.dropped
+    assert report.documents == sum(len(row["rows"]) for row in rows)
+    assert report.most == max((len(row["rows"]) for row in rows), default=0) <= (most or 10**9)
+    assert all(0 < len(row["ids"]) <= budget for row in rows)
+    in_packs = {row for one in rows for row in one["rows"].tolist()}
+    assert len(in_packs) == report.rows
+
+
+def test_rows_must_not_change_in_length() -> None:
+    ref = tokens_of([3, 4, 5])
+    packed = ref.packed("ids", 8)
+    for other in (np.arange(2), np.arange(6)):
+        ref.rows = [{"ids": other}] * 3  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="not as many as when it was packed"):
+            list(packed)
+
+
+# -- budgets
+
+
+class _Noting(Own):
+    """Notes which columns are read."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.seen: set[str] = set()
+
+    def projected(self, of: Any) -> yoga.DataRef:
+        self.seen |= {self._schema.columns[number].name for number in of.columns}
+        return super().projected(of)
+
+
+def test_several_budgets_and_the_columns_that_a_cost_looks_at() -> None:
+    rng = np.random.default_rng(1)
+    rows = [
+        {"ids": np.arange(rng.integers(1, 9)), "n_img": int(rng.integers(0, 3)), "text": "t", "id": n}
+        for n in range(200)
+    ]
+    ref = _Noting(rows, yoga.Schema.of(rows[0], ragged=["ids"]))
+    calls: list[int] = []
+
+    def cost(c: Any) -> Any:
+        assert set(c) == {"ids", "n_img", "text", "id"}
+        calls.append(len(c["n_img"]))
+        return {"tokens": c["ids"].lengths + 10 * c["n_img"], "images": c["n_img"]}
+
+    packed = ref.packed({"tokens": 64, "images": 4}, cost=cost, max_rows=5)
+    assert calls == [64, 200]
+    assert ref.seen == {"ids", "n_img"}
+    for epoch in (0, 1):
+        found: list[int] = []
+        for row in packed.in_epoch(epoch):
+            assert len(row["ids"]) + 10 * row["n_img"].sum() <= 64
+            assert row["n_img"].sum() <= 4
+            assert len(row["rows"]) <= 5
+            assert row["lengths"].tolist() == [len(rows[n]["ids"]) for n in row["rows"]]
+            found += row["id"].tolist()
+        assert sorted(found) == list(range(200))
+    by_columns = ref.packed({"ids": 20, "n_img": 3})
+    assert all(len(row["ids"]) <= 20 and row["n_img"].sum() <= 3 for row in by_columns)
+    alone = ref.packed("ids", 30, cost=lambda c: c["ids"].lengths * 2)
+    assert all(len(row["ids"]) <= 15 for row in alone)
+    pickle.dumps(packed)  # without the function
+
+
+def test_a_cost_may_look_at_more_columns_later() -> None:
+    rows = [{"ids": np.arange(3), "n": n} for n in range(100)]
+
+    def cost(c: Any) -> Any:
+        lengths = c["ids"].lengths
+        return lengths + c["n"] * 0 if len(lengths) > 64 else lengths
+
+    ref = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"]))
+    assert len(ref.packed({"tokens": 6}, cost=cost)) == 50
+
+
+def test_what_is_refused(ref: yoga.DataRef) -> None:
+    def refused(match: str, *given: Any, error: type[Exception] = ValueError, **options: Any) -> None:
+        with pytest.raises(error, match=match):
+            ref.packed(*given, **options)
+
+    for budget in (0, -1, 2**31, True, 1.5):
+        refused("the budget of 'ids' must be", "ids", budget)
+    refused("needs a budget", "ids")
+    refused("budgets are named by a dict", {"ids": 9}, 9)
+    refused("budgets are named by a dict", {})
+    refused("packed takes a column and a budget", 9, error=TypeError)
+    refused("there is no column 'id'; there are 'ids'", "id", 9, error=KeyError)
+    refused("found text: str", "text", 9, error=TypeError)
+    refused('long must be "error", "cut"', "ids", 9, long="keep")
+    refused("max_rows must be at least 1|max_rows must be in", "ids", 16, max_rows=0)
+    refused("long='split' needs one budget", {"ids": 9, "label": 9}, long="split")
+    refused("long='cut' needs one budget", "ids", 9, long="cut", cost=lambda c: c["ids"].lengths)
+    refused("cost takes a function", "ids", 9, cost=3, error=TypeError)
+    refused("labels='text' must be a column", "ids", 16, labels="text")
+    refused("there is no column 'masks'", "ids", 16, along=["masks"], error=KeyError)
+    refused("'label' has no value for each token", "ids", 16, along=["label"])
+    refused(r"along=\['mask'\]", "ids", 16, along="mask", error=TypeError)
+    refused("seed must be an int", "ids", 16, seed=1.5)
+    refused("first_position must be", "ids", 16, first_position=-1)
+    refused("padded needs one budget", {"ids": 16}, padded=0)
+    for cost, match in {
+        (lambda c: c["label"] - 1): "at least 0 for each row, and below .*; for row 0 it is -1",
+        (lambda c: c["label"] / 2): "found float64 of shape",
+        (lambda c: c["label"][:-1]): r"an array of ints of shape \(60,\); found int64 of shape \(59,\)",
+        (lambda c: {"text": c["label"]}): r"must give what rows cost of each budget: \['ids'\]",
+        (lambda c: 3): "cost looks at no column|of shape",
+    }.items():
+        refused(match, {"ids": 99}, cost=cost)
+    refused("it is not clear which column has the tokens", {"n": 99}, cost=lambda c: c["label"] + 1)
+    refused("cost must return a dict", {"a": 99, "b": 9}, cost=lambda c: c["label"])
+    refused("there is no column 'lable'", {"n": 99}, cost=lambda c: c["lable"], error=KeyError)
+
+
+def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
+    images = [{"ids": np.arange(3), "image": np.zeros((n, 2))} for n in (1, 2)]
+    with pytest.raises(ValueError, match=r"'image' differ in shape.*\.columns"):
+        Own(images, yoga.Schema.of(images[0], ragged=["ids", "image"])).packed("ids", 8)
+    named = [{"ids": np.arange(n), "rows": 3} for n in (1, 2)]
+    with pytest.raises(ValueError, match="a column 'rows', which packs have of their own"):
+        Own(named, yoga.Schema.of(named[0], ragged=["ids"])).packed("ids", 8)
+    pairs = [(np.arange(n), n) for n in (1, 2)]
+    with pytest.raises(TypeError, match="rows that are dicts with names, found rows of tuple"):
+        Own(pairs, yoga.Schema.of(pairs[0], ragged=["0"])).packed("0", 8)
+    with pytest.raises(TypeError, match="schema is None"):
+        Own(images, None).packed("ids", 8)
+    empty = storage.submit([], "none", "1", progress=False)
+    assert (len(empty.packed("ids", 8)), empty.packed("ids", 8).schema) == (0, None)
+    none = tokens_of([0, 0]).packed("ids", 8)
+    assert (len(none), none.report().padding, list(none)) == (0, 0.0, [])
+
+
+def test_too_many_tokens_for_int32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.rows.collate._MOST_TOKENS", 30)
+    packed = tokens_of([8] * 9).packed("ids", 16)
+    with pytest.raises(ValueError, match=r"a batch of 2 packs holds 32 tokens, more than int32"):
+        next(iter(yoga.DataLoader(packed, 2)))
+
+
+# -- epochs, states
+
+
+def test_members_change_with_the_epoch_and_packs_do_not(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16)
+    seen = []
+    for epoch in range(4):
+        bound = packed.in_epoch(epoch)
+        assert isinstance(bound, PackView)
+        rows, bounds = bound.members(np.arange(len(packed)))
+        assert sorted(rows.tolist()) == [n for n, length in enumerate(LENGTHS) if length]
+        numbers = np.repeat(np.arange(len(packed)), np.diff(bounds))
+        assert bound.packs_of(rows).tolist() == numbers.tolist()
+        seen.append(rows.tolist())
+    assert len({tuple(rows) for rows in seen}) == 4
+    assert packed.in_epoch(0) is packed
+    assert ref.packed("ids", 16, seed=1).members(np.arange(len(packed)))[0].tolist() != seen[0]
+    loader = yoga.DataLoader(packed, 4, shuffle=True, seed=7)
+    for rows in seen[:2]:
+        given = [row for batch in loader for row in batch["rows"].tolist()]
+        assert sorted(given) == sorted(rows)
+        assert given != rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shuffle=st.sampled_from([False, True, "block"]),
+    ranks=st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3])),
+    batches=st.tuples(st.sampled_from([1, 2, 5]), st.sampled_from([1, 4])),
+    epoch=st.integers(0, 1),
+    data=st.data(),
+)
+def test_every_row_once_whoever_goes_on(
+    shuffle: Any, ranks: tuple[int, int], batches: tuple[int, int], epoch: int, data: st.DataObject
+) -> None:
+    packed = tokens_of(LENGTHS).packed("ids", 16)
+    options = {"shuffle": shuffle, "seed": 5, "remainder": "keep"}
+    steps = data.draw(st.integers(0, len(packed) // (batches[0] * ranks[0])))
+    found: list[int] = []
+    states = []
+    for rank in range(ranks[0]):
+        loader = yoga.DataLoader(packed, batches[0], num_replicas=ranks[0], rank=rank, **options)
+        for _ in range(epoch):
+            list(loader)
+        given = iter(loader)
+        found += [row for _ in range(steps) for row in next(given)["rows"].tolist()]
+        states.append(loader.state_dict())
+    expected = [n for n, length in enumerate(LENGTHS) if length]
+    for rank in range(ranks[1] if len(found) < len(expected) else 0):
+        loader = yoga.DataLoader(packed, batches[1], num_replicas=ranks[1], rank=rank, **options)
+        loader.load_state_dict(states[0])
+        found += [row for batch in loader for row in batch["rows"].tolist()]
+    assert sorted(found) == expected
+
+
+def test_workers_give_the_same_epochs(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16, labels="ids")
+    alone = yoga.DataLoader(packed, 4, shuffle=True, seed=1)
+    several = yoga.DataLoader(packed, 4, shuffle=True, seed=1, num_workers=2)
+    for _ in range(2):
+        expected = list(alone)
+        assert_rows_equal(list(several), expected)
+
+
+def test_states_of_other_packs_are_refused(storage: yoga.Storage) -> None:
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    views = [
+        ref.packed("ids", 16),
+        ref.packed("ids", 17),
+        ref.packed("ids", 16, seed=1),
+        ref.packed("ids", 16, max_rows=9),
+        ref.packed("ids", 16, labels="ids"),
+        ref.packed("ids", 16, balance=True),
+        ref.packed("ids", 16, first_position=2),
+        ref[:-1].packed("ids", 16),
+        ref,
+    ]
+    names = [view.fingerprint for view in views]
+    assert None not in names
+    assert len(set(names)) == len(names)
+    assert ref.packed("ids", 16).fingerprint == names[0]
+    state = yoga.DataLoader(views[0], 4, shuffle=True, seed=1).state_dict()
+    for view in views[1:]:
+        with pytest.raises(StateError):
+            yoga.DataLoader(view, 4, shuffle=True, seed=1).load_state_dict(state)
+    assert "packs of" in repr(views[0])
+
+
+def noisy(c: Any, draw: Any) -> Any:
+    return {**c, "label": c["label"] + draw.integers(0, 1000)}
+
+
+def test_rows_made_at_random_are_those_of_epoch_and_row() -> None:
+    rows = [{"ids": np.arange(length), "label": n} for n, length in enumerate(LENGTHS)]
+    view = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"])).map_batches(noisy)
+    packed = view.packed("ids", 16)
+
+    def labels(batch: int, workers: int) -> dict[int, int]:
+        loader = yoga.DataLoader(packed, batch, shuffle=True, seed=3, num_workers=workers)
+        return {
+            row: label
+            for one in loader
+            for row, label in zip(one["rows"].tolist(), one["label"].tolist(), strict=True)
+        }
+
+    assert labels(3, 0) == labels(7, 2)
+    check_view(lambda base: base.packed("ids", 16), view[:30], reads_ahead=False)
+
+
+def test_balanced_packs_cost_alike_on_all_ranks() -> None:
+    lengths = np.clip(np.exp(np.random.default_rng(0).normal(3, 1, 6000)), 1, 128).astype(int).tolist()
+    ref = tokens_of(lengths)
+
+    def waiting(packed: yoga.DataRef, **options: Any) -> float:
+        """How much longer the slowest of four ranks takes in each step than they do on average."""
+        given = [
+            yoga.DataLoader(packed, 1, seed=1, num_replicas=4, rank=rank, **options) for rank in range(4)
+        ]
+        costs = np.array(
+            [[int((np.diff(b["cu_seqlens"]).astype(int) ** 2).sum()) for b in one] for one in given]
+        )
+        return float(costs.max(0).sum() / costs.mean(0).sum())
+
+    plain = waiting(ref.packed("ids", 128), shuffle=True)
+    balanced = waiting(ref.packed("ids", 128, balance=True), shuffle="block", shuffle_window=1)
+    assert balanced < 1.05 < plain
+
+
+# -- kept by name
+
+
+@pytest.mark.filterwarnings("ignore:packed. 2 rows cost nothing:UserWarning")
+def test_kept_packs_are_read_and_nothing_is_measured(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+
+    def cost(c: Any) -> Any:
+        return c["ids"].lengths
+
+    made = ref.packed("ids", 16, long="split", name="sixteen")
+    other = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True)
+    half = ref[:30].packed("ids", 16, name="sixteen")
+    monkeypatch.setattr(request_file, "measured", None)
+    ref = yoga.Storage(storage.path).fetch("rows", "1")
+    again = ref.packed("ids", 16, long="split", name="sixteen")
+    assert again.fingerprint == made.fingerprint
+    assert again.report() == made.report()
+    assert_rows_equal(list(again.in_epoch(1)), list(made.in_epoch(1)))
+    read = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True, labels="ids")
+    assert_rows_equal([row["ids"] for row in read], [row["ids"] for row in other])
+    assert ref[:30].packed("ids", 16, name="sixteen").fingerprint == half.fingerprint
+    storage.check("rows", "1")
+    with pytest.raises(ExistsError, match=r"the packs 'sixteen' of 'rows' '1' were made with .* not with"):
+        ref.packed("ids", 17, name="sixteen")
+    with pytest.raises(ExistsError, match="made by another function: its code differs"):
+        ref.packed(
+            {"n": 16}, cost=lambda c: c["ids"].lengths + 1, name="by cost", balance=True, stale="error"
+        )
+    monkeypatch.undo()
+    assert ref.packed("ids", 17, name="sixteen", stale="rebuild").report().budget == 17
+    assert ref.packed("ids", 17, name="sixteen").report().budget == 17
+
+
+def test_kept_packs_of_other_rows_are_made_anew(storage: yoga.Storage) -> None:
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    ref.where("label", lambda y: y < 5, name="few")
+    ref.packed("ids", 16, name="few")  # a name of its own
+    assert len(ref.where("label", lambda y: y < 5, name="few")) == 5
+    ref = storage.submit(ROWS[:20], "rows", "1", schema=SCHEMA, progress=False, overwrite=True)
+    assert ref.packed("ids", 16, name="few").report().rows == 20
+    with pytest.raises(ValueError, match=r"packed\(name='a'\) keeps the packs beside the published version"):
+        Own().packed("ids", 16, name="a")
+
+
+@pytest.mark.damages("bytes of kept packs are changed")
+def test_damage_is_never_another_plan(storage: yoga.Storage) -> None:
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    made = ref.packed("ids", 16, name="p")
+    (manifest,) = (
+        path for path in storage.path.rglob("manifest.json") if '"packed_from"' in path.read_text()
+    )
+    found = json.loads(manifest.read_text())
+    found["info"]["sizes"][0] += 1
+    manifest.write_text(json.dumps(found))
+    with pytest.raises(CorruptError):
+        yoga.Storage(storage.path).fetch("rows", "1").packed("ids", 16, name="p")
+    with pytest.raises(CorruptError):
+        storage.check("rows", "1")
+    again = yoga.Storage(storage.path).fetch("rows", "1").packed("ids", 16, name="p", stale="rebuild")
+    assert again.fingerprint == made.fingerprint
+
+
+# -- other processes, stores
+
+
+SPAWNED = """
+import pickle, sys
+print([row["ids"].tolist() for row in pickle.load(open(sys.argv[1], "rb")).in_epoch(2)])
+"""
+
+
+def test_a_new_process_reads_the_same_packs(storage: yoga.Storage, tmp_path: Path) -> None:
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    packed = ref.packed("ids", 16)
+    (tmp_path / "view").write_bytes(pickle.dumps(packed))
+    done = subprocess.run(
+        [sys.executable, "-c", SPAWNED, str(tmp_path / "view")], capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.strip() == str([row["ids"].tolist() for row in packed.in_epoch(2)]), done.stderr
+
+
+def test_packs_are_built_under_a_new_name(ref: yoga.DataRef, storage: yoga.Storage) -> None:
+    packed = ref.packed("ids", 16, labels="ids")
+    built = storage.submit(packed, "packs", "1", progress=False)
+    assert_rows_equal(list(built), list(packed))
+
+
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+def test_files_of_a_store_are_downloaded_ahead(
+    shuffle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_files_of(7, monkeypatch.setattr)
+    storage = yoga.Storage(f"memory://{tmp_path}", cache_dir=tmp_path / "cache")
+    ref = storage.submit(ROWS, "rows", "1", schema=SCHEMA, progress=False)
+    packed = ref.packed("ids", 16, name="kept")
+    found = [row for b in yoga.DataLoader(packed, 2, shuffle=shuffle, seed=1) for row in b["rows"].tolist()]
+    assert sorted(found) == [n for n, length in enumerate(LENGTHS) if length]
+
+
+def test_delivered_packs_are_delivered_rows(ref: yoga.DataRef) -> None:
+    packed = ref.packed("ids", 16)
+    readahead = packed.readahead
+    if readahead is None or readahead.prefetch is None:
+        return
+    followed: list[Any] = []
+
+    class Whole:
+        is_cold, ahead_bytes = True, None
+
+        def follow(self, order: Iterator[Any], progress: Callable[[], int | None]) -> None:
+            followed.append((list(order), progress))
+
+    reached = 0
+    prefetch: Any = type(readahead.prefetch)(packed._members, Whole())  # type: ignore[attr-defined]
+    prefetch.follow([np.array([3, 1]), np.array([0, 2, 5])], lambda: reached)
+    ((rows, progress),) = followed
+    counts = [len(packed.members(number)[0]) for number in (3, 1, 0, 2, 5)]
+    assert [len(some) for some in rows] == [sum(counts[:2]), sum(counts[2:])]
+    for reached in range(6):
+        assert progress() == sum(counts[:reached])
+
+
+# -- training
+
+
+class _Tiny(torch.nn.Module):
+    """A transformer of one layer, in which a token attends to those before it in its document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = torch.nn.Embedding(256, 16)
+        self.positions = torch.nn.Embedding(128, 16)
+        self.mix = torch.nn.Linear(16, 48)
+        self.out = torch.nn.Linear(16, 256)
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids) + self.positions(positions)
+        q, k, v = self.mix(x).chunk(3, -1)
+        document = torch.repeat_interleave(torch.arange(len(cu_seqlens) - 1), cu_seqlens.diff().long())
+        mask = (document[:, None] == document) & torch.ones(len(ids), len(ids)).tril().bool()
+        attended = torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], mask[None])
+        return self.out(x + attended[0])
+
+
+def loss_of(model: _Tiny, batch: Any) -> torch.Tensor:
+    """Summed over the tokens that have a label: each token is to foresee the next one."""
+    scores = model(batch["ids"].long(), batch["position_ids"], batch["cu_seqlens"])
+    return torch.nn.functional.cross_entropy(scores[:-1], batch["labels"][1:], reduction="sum")
+
+
+def test_training_on_packs_is_training_on_rows() -> None:
+    functions = [
+        inspect.getsource(function).encode()[:100]
+        for _, function in inspect.getmembers(inspect, inspect.isfunction)
+    ]
+    rows = [{"ids": np.frombuffer(text, np.uint8)} for text in functions]
+    packed = Own(rows, yoga.Schema.of(rows[0], ragged=["ids"])).packed("ids", 256, labels="ids")
+    assert packed.report().tokens == sum(map(len, functions))
+    torch.manual_seed(0)
+    models = [_Tiny().double(), _Tiny().double()]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [torch.optim.SGD(model.parameters(), 1e-3) for model in models]
+    for batch in itertools.islice(yoga.DataLoader(packed, 2, shuffle=True, seed=3), 6):
+        losses = [loss_of(models[0], batch)]
+        alone = []
+        for row in batch["rows"].tolist():
+            ids = torch.from_numpy(rows[row]["ids"].copy())
+            labels = torch.cat([torch.tensor([-100]), ids[1:].long()])
+            ends = torch.tensor([0, len(ids)], dtype=torch.int32)
+            one = {"ids": ids, "labels": labels, "position_ids": torch.arange(len(ids)), "cu_seqlens": ends}
+            alone.append(loss_of(models[1], one))
+        losses.append(torch.stack(alone).sum())
+        assert abs(losses[0].item() - losses[1].item()) < 1e-9 * losses[1].item()
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-9)

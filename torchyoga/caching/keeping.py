@@ -1,0 +1,324 @@
+"""What is computed from the rows of a published version, kept beside that: read, or made once.
+
+What is kept is a small version of its own, in `Versions.kept`, so that it is locked, published, checked,
+downloaded and cleaned as all are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ..building.build import BuildOptions
+from ..errors import BusyError, CorruptError, ExistsError, NotFoundError, YogaError
+from ..process.warned import warn_user
+from ..reading.dataref import DataRef, WhenStale
+from ..reading.version_ref import VersionColumns, VersionRef
+from ..rows.block import Rows
+from ..rows.types import Array, Json
+from ..stores.contract import Seen, Versions
+from ..stores.refs import ref_of, store_of
+from ..versions.manifest import FunctionEntry, Manifest
+from ..versions.names import encoded, kept_id
+from ..views.computed import ComputedRef
+from ..views.joined import JoinedRef
+from ..views.selection import Part
+from ..views.transformed import TransformedRef
+from .conditions import differing, recorded
+from .submission import submitted
+
+__all__ = ["Keeping", "Kind", "Place", "columns_of"]
+
+T = TypeVar("T")
+_LOOKS = 4  # at what is replaced while it is being read
+_PATIENCE = 86400.0  # seconds, while another process makes it
+_ROWS = 2**20  # read at once
+_warned: set[tuple[str, str]] = set()  # warnings given in this process, and their builds
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is kept, for messages.
+
+    Attributes:
+        call: the method that keeps it.
+        noun: what it is, with its article; `has`: "was" or "were", for its number.
+        acts: what making it is called, as in "the next call selects again"; `act` and `acted`, as in "to
+            select" and "selected".
+        function: what makes it, as in "made by another condition".
+        source: the entry of its info that names the rows that it was made of.
+        suffix: of the name it is kept under, so that no two kinds have the same.
+    """
+
+    call: str
+    noun: str
+    has: str
+    acts: str
+    act: str
+    acted: str
+    function: str
+    source: str
+    suffix: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something is kept.
+
+    Attributes:
+        kind: of what is kept.
+        home: the store of the version whose rows it was made of; `manifest`: the version.
+        store: of what is kept; always the same object, since it knows the leases that it holds.
+        fingerprint: of the DataRef whose rows it was made of.
+        name: that it is kept under; `id` and `version`: of what is kept.
+    """
+
+    kind: Kind
+    home: Versions
+    store: Versions
+    manifest: Manifest
+    fingerprint: str
+    name: str
+
+    @staticmethod
+    def of(kind: Kind, ref: DataRef, name: str) -> Place:
+        """The place for what is made of the rows of a DataRef; ValueError if it has none."""
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, found {name!r:.80}")
+        if not name:
+            raise ValueError("name must not be empty; leave it out to keep nothing")
+        encoded("name", f"{name}{kind.suffix} {'0' * 32}")  # the longest that `version` may be
+        found = {home.location.name: home for home in _homes(kind, ref, name)}
+        fingerprint = ref.fingerprint
+        if len(found) != 1 or fingerprint is None:
+            raise _homeless(kind, ref, name)
+        (home,) = found.values()
+        store = store_of(home.location, home.manifest)
+        if store is None:
+            raise _homeless(kind, ref, name)
+        return Place(kind, store, store.kept, home.manifest, fingerprint, name)
+
+    @property
+    def id(self) -> str:
+        """The id of what is kept."""
+        return kept_id(self.manifest.id, self.manifest.version)
+
+    @property
+    def version(self) -> str:
+        """The version of what is kept."""
+        name = f"{self.name}{self.kind.suffix}"
+        if self.fingerprint == self.manifest.fingerprint:
+            return name
+        # Of a part of the version, for example, of which something of the same name may be kept.
+        return f"{name} {blake2b(self.fingerprint.encode(), digest_size=16).hexdigest()}"
+
+    @property
+    def what(self) -> str:
+        """What is kept, for messages."""
+        return f"{self.kind.noun} {self.name!r} of {self.manifest.id!r} {self.manifest.version!r}"
+
+    def is_published(self) -> bool:
+        """True if the version is still the one whose rows it is made of."""
+        with contextlib.suppress(CorruptError):
+            found = self.home.find(self.manifest.id, self.manifest.version)
+            return found is not None and found.fingerprint == self.manifest.fingerprint
+        return False
+
+
+def _homes(kind: Kind, ref: DataRef, name: str) -> Iterator[VersionRef | VersionColumns]:
+    """The versions that the rows of a DataRef are from."""
+    if isinstance(ref, (VersionRef, VersionColumns)):
+        yield ref
+        return
+    if isinstance(ref, (ComputedRef, TransformedRef)):
+        raise ValueError(
+            f"{kind.call}(name={name!r}) of {ref!r:.200}: the code of a function that makes rows is not part "
+            f"of what is kept; {kind.act} before map, submit the rows first, or leave name out"
+        )
+    below = ref.sources if isinstance(ref, JoinedRef) else [getattr(ref, "whole", None)]
+    for one in below:
+        if not isinstance(one, DataRef):
+            raise _homeless(kind, ref, name)
+        yield from _homes(kind, one, name)
+
+
+def _homeless(kind: Kind, ref: DataRef, name: str) -> ValueError:
+    return ValueError(
+        f"{kind.call}(name={name!r}) keeps {kind.noun} beside the published version whose rows are "
+        f"{kind.acted}, but {ref!r:.200} is not of a single one; submit it first, or leave name out"
+    )
+
+
+class Keeping(ABC, Generic[T]):
+    """Something that is read where it is kept, or made and kept there.
+
+    Args:
+        kind: of what is kept.
+        ref: the rows that it is made of.
+        name: that it is kept under.
+        function: the user's function that makes it, if there is one.
+        stale: what to do if what is kept was made by another one.
+    """
+
+    def __init__(
+        self, kind: Kind, ref: DataRef, name: str, function: Callable[..., object] | None, stale: WhenStale
+    ) -> None:
+        if stale not in ("warn", "error", "rebuild"):
+            raise ValueError(f"stale must be 'warn', 'error' or 'rebuild', found {stale!r}")
+        self.place = Place.of(kind, ref, name)
+        self.ref = ref
+        self._function = function
+        self._stale = stale
+
+    @abstractmethod
+    def make(self) -> T:
+        """Makes it."""
+
+    @abstractmethod
+    def loaded(self, manifest: Manifest) -> T:
+        """What is kept; CorruptError if it is damaged, NotFoundError if it was replaced meanwhile."""
+
+    @abstractmethod
+    def parts(self, made: T) -> Mapping[str, Array]:
+        """The columns that it is kept as, all of one length."""
+
+    @abstractmethod
+    def info(self, made: T) -> Json:
+        """What is kept besides."""
+
+    @abstractmethod
+    def difference(self, manifest: Manifest) -> str | None:
+        """How what is kept was asked for in another way than now, as "of the columns ..."; None if not."""
+
+    def read_or_made(self) -> T:
+        """What is kept; else as it is made, once by all processes that may write."""
+        found = self._read()
+        if found is not None:
+            return found
+        store, id, version = self.place.store, self.place.id, self.place.version
+        problem: Exception | None = None
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(store.lock(id, version, _PATIENCE))
+            except BusyError:
+                raise
+            except OSError as error:  # nothing may be written there
+                problem = error
+            found = self._read()
+            if found is not None:
+                return found
+            seen = None if problem else store.seen(id, version)
+            # Now, since the function may change what it captures.
+            entry = None if self._function is None else recorded(self._function)
+            made = self.make()
+            try:
+                if problem is None:
+                    self._keep(made, entry, seen)
+                held.close()
+            except (OSError, YogaError) as error:
+                problem = error
+        if problem is not None:
+            kind = self.place.kind
+            warn_user(
+                f"{self.place.what} could not be kept, so the next call {kind.acts} again: "
+                f"{type(problem).__name__}: {problem}"
+            )
+        return made
+
+    def _keep(self, made: T, entry: FunctionEntry | None, seen: Seen | None) -> None:
+        place = self.place
+        if not place.is_published():
+            raise NotFoundError(
+                f"{place.manifest.id!r} {place.manifest.version!r} has been overwritten or removed since "
+                "this DataRef was made; fetch it again"
+            )
+        info: Json = {place.kind.source: place.fingerprint, **self.info(made)}
+        options = BuildOptions(progress=False, info=info, function=entry)
+        store = place.store
+        store.check_place(place.id, place.version)
+        submitted(self.parts(made), store, place.id, place.version, options, replaces=seen)
+
+    def _read(self) -> T | None:
+        """What is kept; None if there is nothing, or it is to be made anew.
+
+        Raises:
+            CorruptError: it is damaged.
+            ExistsError: it was asked for in another way, or, with `stale="error"`, made by another function.
+        """
+        place = self.place
+        try:
+            for _ in range(_LOOKS):
+                manifest = place.store.find(place.id, place.version)
+                # Of rows that were overwritten since, it serves nobody.
+                if manifest is None or manifest.info.get(place.kind.source) != place.fingerprint:
+                    return None
+                if self._is_stale(manifest):
+                    return None
+                with contextlib.suppress(NotFoundError):  # it is replaced just now
+                    return self.loaded(manifest)
+            return None
+        except CorruptError as error:
+            if self._stale == "rebuild":
+                return None
+            raise CorruptError(
+                f"{place.what} {'is' if place.kind.has == 'was' else 'are'} damaged: {error}; pass "
+                f"stale='rebuild' to {place.kind.act} again"
+            ) from error
+
+    def _is_stale(self, manifest: Manifest) -> bool:
+        """True if it is to be made anew."""
+        place, kind = self.place, self.place.kind
+        difference = self.difference(manifest)
+        if difference is not None:
+            if self._stale == "rebuild":
+                return True
+            raise ExistsError(
+                f"{place.what} {kind.has} made {difference}; choose another name, or pass stale='rebuild' to "
+                "replace it"
+            )
+        if manifest.function is None or self._function is None:
+            return False
+        differ = differing(manifest.function, self._function)
+        if not differ:
+            return False
+        found = (
+            f"{place.what} {kind.has} made by another {kind.function}: its {', its '.join(differ)} differs"
+        )
+        advice = "pass stale='rebuild' to replace it, or choose another name"
+        if self._stale == "error":
+            raise ExistsError(f"{found}; {advice}")
+        if self._stale == "warn" and (manifest.build, found) not in _warned:
+            _warned.add((manifest.build, found))
+            warn_user(f"{found}. It is read as it is; {advice}")
+        return self._stale == "rebuild"
+
+
+def columns_of(store: Versions, manifest: Manifest) -> dict[str, Part]:
+    """All rows of the columns of what is kept.
+
+    Raises:
+        NotFoundError: it has been replaced or removed.
+        CorruptError: it is damaged, or has other columns than such have.
+    """
+    schema = manifest.schema
+    if schema is None or any(c.is_ragged or c.storage.kind not in "iu" for c in schema.columns):
+        raise CorruptError("it does not hold the parts that it should")
+    ref = ref_of(store, manifest)
+    chunks: list[list[Part]] = [[np.zeros(0, column.storage)] for column in schema.columns]
+    for start in range(0, len(ref), _ROWS):
+        rows = ref.take(np.arange(start, min(start + _ROWS, len(ref))))
+        assert isinstance(rows, Rows), "a version gives blocks"
+        for chunk, data in zip(chunks, rows.block.data, strict=True):
+            chunk.append(data.values.copy())  # whose memory is used again
+    try:
+        return {
+            column.name: np.concatenate(chunk) for column, chunk in zip(schema.columns, chunks, strict=True)
+        }
+    except ValueError as error:  # columns of arrays
+        raise CorruptError(f"it does not hold the parts that it should: {error}") from None

@@ -1,0 +1,528 @@
+"""What the rows of packs are made of: the columns of the documents, end to end or one for each.
+
+Note 102. Values of a pack lie where one gather of its documents has put them.
+The documents of a batch of packs are read at once, so the tokens of all packs lie end to end already: a pack
+is a run of them, and what `cu_seqlens` says are the offsets of the documents. Only pieces of rows are copied.
+Positions and labels are made when the batch is, of as many tokens.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...order.full import as_int
+from ...rows.block import Block
+from ...rows.collate import fill_value
+from ...rows.column import Column
+from ...rows.data import Data
+from ...rows.node import WRAPPERS, Node, leaf_paths, outermost, path_name
+from ...rows.projection import Projection
+from ...rows.schema import PACK_LENGTHS, Schema
+from ...rows.types import Array
+from .made import Labels, Positions
+from .members import Documents
+
+__all__ = ["Layout", "Source", "are_tokens", "sequences"]
+
+Ints = npt.NDArray[np.int64]
+_TEXTS = {"str", "bytes", "numpy.str", "numpy.bytes"}
+_MADE = ("position_ids", "rows", "begins", "document_ids", "labels")
+_IN_BATCHES = ("cu_seqlens", "max_seqlen", "packs")
+_BY_TOKEN = ("tokens", "position_ids", "document_ids", "labels")
+_MOST_WIDTH = 2**24
+_LEAF = Node("leaf")
+
+
+class Source(NamedTuple):
+    """Where a column of a pack comes from.
+
+    Attributes:
+        way: "tokens", the values of all documents end to end; "values", one for each document; "items", what
+            each document has several of; "counts", how many that are; "none"; or the name of a column that is
+            made here.
+        column: the number of a column of the other DataRef; -1 for most that are made here.
+    """
+
+    way: str
+    column: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the rows of packs are made of.
+
+    Attributes:
+        schema: of such a row.
+        sources: where each of its columns comes from.
+        measure: the number of the column that says how many tokens a document has.
+        first_position: the position of a document's first token.
+        ignored: the label of a document's first token.
+        width: how many tokens every pack is filled up to; None if they are not.
+        fills: by the name of a column of tokens, what it is filled up with.
+    """
+
+    schema: Schema
+    sources: tuple[Source, ...]
+    measure: int
+    first_position: int = 0
+    ignored: int = -100
+    width: int | None = None
+    fills: tuple[tuple[str, float], ...] = ()
+
+    @staticmethod
+    def of(
+        schema: Schema,
+        along: Sequence[str],
+        *,
+        labels: str | None = None,
+        ignored: int = -100,
+        first_position: int = 0,
+        in_pieces: bool = False,
+        width: int | None = None,
+        fill: float | Mapping[str, float] | None = None,
+    ) -> Layout:
+        """The rows of `DataRef.packed`, over rows of a schema.
+
+        Args:
+            schema: of the rows that are packed: dicts.
+            along: the columns with a value for each token, the measured one first.
+            labels: the column that labels are made of; None for none.
+            ignored: the label of a document's first token.
+            first_position: the position of a document's first token.
+            in_pieces: True if documents may be pieces of rows.
+            width: how many tokens every pack is filled up to.
+            fill: with what; of the measured column, or by the name of the column.
+
+        Raises:
+            KeyError: there is no such column.
+            TypeError: the rows are not dicts.
+            ValueError: a column is of a name that packs have themselves, or cannot be in a pack.
+        """
+        as_int("ignore_index", ignored, -(2**63), 2**63 - 1)
+        as_int("first_position", first_position, 0, 2**31 - 1)
+        if width is not None:
+            as_int("the width of padded packs", width, 1, _MOST_WIDTH)
+        if labels is not None and labels not in along:
+            raise ValueError(
+                f"labels={labels!r} must be a column with a value for each token: one of {list(along)}"
+            )
+        added = ["position_ids", *(["labels"] * (labels is not None)), *(["document_ids"] * bool(width))]
+        added += ["rows", PACK_LENGTHS, *(["begins"] * in_pieces)]
+        _check_names(schema, {*added, *_IN_BATCHES} - ({"labels"} if labels == "labels" else set()))
+        tree, found = _packed_tree(schema, along, labels)
+        numbers = {path_name(path): first for path, _, first in _places(schema)}
+        found += [_made(name, numbers.get(labels or "", -1)) for name in added]
+        keys, children = (*tree.keys, *added), (*tree.children, *[_LEAF] * len(added))
+        tree = replace(tree, keys=keys, children=children)
+        columns = [
+            replace(column, name=path_name(path))
+            for (_, column), path in zip(found, leaf_paths(tree), strict=True)
+        ]
+        fills: tuple[tuple[str, float], ...] = ()
+        if width is not None:
+            some = [n for n, (source, _) in enumerate(found) if source.way in _BY_TOKEN]
+            fills = _fills([columns[n] for n in some], along[0], fill, ignored, first_position)
+            for n in some:
+                columns[n] = replace(columns[n], shape=(width,))
+        by_token = [
+            column.name for (source, _), column in zip(found, columns, strict=True) if source.way in _BY_TOKEN
+        ]
+        whole = Schema(tree, tuple(columns), (*by_token, PACK_LENGTHS))
+        sources = tuple(source for source, _ in found)
+        return Layout(whole, sources, numbers[along[0]], first_position, ignored, width, fills)
+
+    def projected(self, of: Projection) -> Layout:
+        """Some columns of these rows."""
+        return replace(self, schema=of.schema, sources=tuple(self.sources[number] for number in of.columns))
+
+    @property
+    def pin(self) -> str:
+        """A name for how rows are made: the same in every process."""
+        more = [self.measure, self.first_position, self.ignored, self.width, self.fills]
+        return json.dumps([self.sources, self.schema.to_json(), self.schema.packed, *more])
+
+    def block(
+        self,
+        given: Block,
+        numbers: Mapping[int, int],
+        documents: Documents,
+        most: int | None,
+        empty: Callable[[int], Array],
+    ) -> Block:
+        """The packs of some documents.
+
+        Args:
+            given: the rows of the documents, with some of their columns.
+            numbers: by the number of a column, its number in `given`.
+            documents: of the packs.
+            most: if what a document costs are its tokens, of how many its row may have had more; else -1.
+                None if no row was cut.
+            empty: makes memory for so many bytes.
+
+        Raises:
+            ValueError: the rows are not those that were packed.
+        """
+        cut = _Cut.of(given.data[numbers[self.measure]], documents, most, self._name(self.measure))
+        bounds = documents.bounds
+        tokens: dict[int, Data] = {}  # of two columns, labels and what they are made of
+
+        def tokens_of(number: int) -> Data:
+            if number not in tokens:
+                place = numbers[number]
+                tokens[number] = cut.tokens(given.data[place], given.schema.columns[place].name).shared()
+            return tokens[number]
+
+        def made_of(source: Source) -> Data:
+            if source.way == "tokens":
+                return tokens_of(source.column)
+            if source.way == "document_ids":
+                return Data(cut.numbers, cut.ends[bounds])
+            made: Labels | Positions = Positions(cut.lengths, bounds, self.first_position)
+            if source.way == "labels":
+                made = Labels(cut.lengths, bounds, tokens_of(source.column), self.ignored)
+            return Data(None, cut.ends[bounds], runs=made, dtype=np.dtype(np.int64), empty=empty)
+
+        data = []
+        for source, column in zip(self.sources, self.schema.columns, strict=True):
+            if source.way in _BY_TOKEN:
+                found = made_of(source)
+                data.append(found if self.width is None else self._filled(column, found))
+            elif source.way == "rows":
+                data.append(Data(documents.rows, bounds))
+            elif source.way == PACK_LENGTHS:
+                data.append(Data(cut.lengths, bounds))
+            elif source.way == "begins":
+                begins = documents.begins
+                data.append(Data(np.zeros_like(cut.lengths) if begins is None else begins, bounds))
+            else:
+                data.append(_gathered(source.way, given.data[numbers[source.column]], column, documents))
+        return Block(self.schema, len(bounds) - 1, tuple(data))
+
+    def _name(self, number: int) -> str:
+        """The name of a column of tokens, for messages."""
+        names = [
+            column.name
+            for source, column in zip(self.sources, self.schema.columns, strict=True)
+            if source == ("tokens", number)
+        ]
+        return names[0] if names else "the measured column"
+
+    def _filled(self, column: Column, tokens: Data) -> Data:
+        """Packs that are filled up to one width."""
+        assert self.width is not None
+        return Data(tokens.padded(self.width, fill_value(column, dict(self.fills)[column.name])))
+
+    @property
+    def wanted(self) -> list[int]:
+        """The numbers of the columns that are read, ascending."""
+        return sorted({self.measure, *(source.column for source in self.sources if source.column >= 0)})
+
+
+def sequences(schema: Schema) -> list[str]:
+    """The columns that may have a value for each token: ragged ones of numbers, and lists of numbers."""
+    return [path_name(path) for path, node, first in _places(schema) if are_tokens(schema, node, first)]
+
+
+def are_tokens(schema: Schema, node: Node, first: int) -> bool:
+    """True for a value of a row that is a sequence of numbers, given its first column."""
+    column = schema.columns[first]
+    is_one = node.kind == "leaf" or (node.kind == "varying" and node.children[0].kind == "leaf")
+    is_number = column.kind not in (*_TEXTS, "none", "decimal") and column.storage.kind in "biufc"
+    return is_one and column.is_ragged and column.ndim == 1 and is_number
+
+
+class _Cut(NamedTuple):
+    """The tokens of S documents among those of their rows.
+
+    Attributes:
+        lengths: (S,) tokens of each document.
+        ends: (S + 1,) where each begins, all being end to end.
+        offsets: (S + 1,) where each row begins.
+        taken: (T,) which tokens of the rows they are; None if they are all.
+        bounds: (B + 1,) where the documents of each pack begin.
+        rows: (S,) the row of each document.
+    """
+
+    lengths: Ints
+    ends: Ints
+    offsets: Ints
+    taken: Ints | None
+    bounds: Ints
+    rows: Ints
+
+    @staticmethod
+    def of(measured: Data, documents: Documents, most: int | None, name: str) -> _Cut:
+        offsets = measured.part("offsets")
+        held = np.diff(offsets)
+        if most == -1:
+            return _Cut(held, offsets, offsets, None, documents.bounds, documents.rows)
+        lengths, begins = documents.costs, documents.begins
+        left = held if begins is None else held - begins
+        if np.array_equal(left, lengths) and begins is None:
+            return _Cut(held, offsets, offsets, None, documents.bounds, documents.rows)
+        ends = np.append(0, np.cumsum(lengths))
+        others = np.flatnonzero((left < lengths) | ((left > lengths) & (lengths != most)))
+        if len(others):
+            raise ValueError(
+                f"row {int(documents.rows[others[0]])} has {int(held[others[0]])} tokens in {name!r}, not as "
+                "many as when it was packed: rows that are packed must not change in length"
+            )
+        starts = offsets[:-1] if begins is None else offsets[:-1] + begins
+        taken = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], lengths)
+        return _Cut(lengths, ends, offsets, taken, documents.bounds, documents.rows)
+
+    def tokens(self, data: Data, name: str) -> Data:
+        """The values of a column of tokens, of each pack."""
+        offsets = data.part("offsets")
+        if not np.array_equal(offsets, self.offsets):
+            wrong = int(np.flatnonzero(np.diff(offsets) != np.diff(self.offsets))[0])
+            raise ValueError(
+                f"row {int(self.rows[wrong])} has {int(np.diff(offsets)[wrong])} values in {name!r}, but "
+                f"{int(np.diff(self.offsets)[wrong])} tokens; say which columns have a value for each token "
+                "by along=[...]"
+            )
+        if self.taken is None:
+            return data.joined(self.bounds)
+        return Data(data.values[self.taken], self.ends[self.bounds])
+
+    @property
+    def numbers(self) -> Ints:
+        """(T,) the number of each token's document in its pack."""
+        counts = np.diff(self.bounds)
+        within = np.arange(len(self.lengths)) - np.repeat(self.bounds[:-1], counts)
+        return np.repeat(within, self.lengths)
+
+
+def _gathered(way: str, data: Data, column: Column, documents: Documents) -> Data:
+    """What each document has, of each pack."""
+    bounds = documents.bounds
+    if way == "none":
+        return Data(data.values[: len(bounds) - 1])
+    if way == "counts":
+        return Data(_counts(data), bounds)
+    if way == "values":
+        shape = data.values.shape[1:]
+        if not shape:
+            return Data(data.values, bounds)
+        shapes = np.empty((len(bounds) - 1, 1 + len(shape)), "<i8")
+        shapes[:, 0], shapes[:, 1:] = np.diff(bounds), shape
+        return Data(data.values.reshape(-1), bounds * int(np.prod(shape)), shapes)
+    offsets = data.part("offsets")
+    if data.shapes is None:
+        return data.joined(bounds)
+    # Arrays of items: of all documents of a pack they must be of one shape.
+    each = data.shapes
+    firsts = bounds[:-1] + np.array(
+        [int(np.argmax(each[start:stop, 0] > 0)) for start, stop in itertools.pairwise(bounds.tolist())]
+    )
+    shapes = each[firsts].copy()
+    alike = (each[:, 1:] == np.repeat(shapes[:, 1:], np.diff(bounds), axis=0)).all(1) | (each[:, 0] == 0)
+    if not alike.all():
+        raise ValueError(
+            f"the items of {column.name!r} differ in shape, in row {int(documents.rows[~alike][0])}; leave "
+            "the column out by .columns([...]) before"
+        )
+    shapes[:, 0] = np.add.reduceat(each[:, 0], bounds[:-1])
+    return Data(data.values, offsets[bounds], shapes)
+
+
+def _counts(data: Data) -> Ints:
+    """How many items each document has."""
+    return np.diff(data.part("offsets")) if data.shapes is None else np.ascontiguousarray(data.shapes[:, 0])
+
+
+# -- the schema of packs
+
+_Found: TypeAlias = tuple[Source, Column]
+
+
+def _places(schema: Schema) -> Iterator[tuple[tuple[str | int, ...], Node, int]]:
+    """The values that a row is made of: path, node, number of the first column."""
+    first = 0
+    for path, node in outermost(schema.tree):
+        yield path, node, first
+        first += node.num_leaves
+
+
+def _check_names(schema: Schema, taken: Container[str]) -> None:
+    tree = schema.tree
+    if tree.kind != "dict" or not all(isinstance(key, str) for key in tree.keys):
+        raise TypeError(f"packed takes rows that are dicts with names, found rows of {tree.kind}")
+    for key in tree.keys:
+        if key in taken:
+            raise ValueError(
+                f"the rows have a column {key!r}, which packs have of their own; leave it out by "
+                ".columns([...]) before, or give it another name by map_batches"
+            )
+
+
+def _made(name: str, column: int) -> _Found:
+    return Source(name, column if name == "labels" else -1), Column(name, "ndarray", "<i8", None, 1)
+
+
+def _packed_tree(schema: Schema, along: Sequence[str], labels: str | None) -> tuple[Node, list[_Found]]:
+    """The tree of a pack without what is made here, and where its columns come from."""
+    found: list[_Found] = []
+    columns = iter(enumerate(schema.columns))
+
+    def packed(node: Node, path: tuple[str | int, ...]) -> Node:
+        if node.kind != "leaf" and node.kind not in WRAPPERS:
+            kept = [
+                (key, packed(child, (*path, *step)))
+                for key, step, child in zip(
+                    node.keys or range(len(node.children)), node.steps, node.children, strict=True
+                )
+                if not (not path and key == labels == "labels" and _skipped(child))
+            ]
+            keys = tuple(key for key, _ in kept) if node.keys else ()
+            return replace(node, keys=keys, children=tuple(child for _, child in kept))
+        if path_name(path) not in along:
+            return _of_documents(node, columns, found)
+        number, column = next(columns)
+        if not are_tokens(schema, node, number):
+            raise ValueError(
+                f"{path_name(path)!r} has no value for each token: it must be a ragged column of numbers, or "
+                f"a list of them; it is {column}"
+            )
+        kind, dtype = ("tensor", column.dtype) if column.kind == "tensor" else ("ndarray", column.storage.str)
+        found.append((Source("tokens", number), Column(column.name, kind, dtype, None, 1)))
+        return _LEAF
+
+    def _skipped(child: Node) -> bool:
+        """Passes over the columns of a child: labels are made of it, under its own name."""
+        for _ in range(child.num_leaves):
+            next(columns)
+        return True
+
+    known = {path_name(path) for path, _ in outermost(schema.tree)}
+    for name in along:
+        if name not in known:
+            Projection.at(schema, name)  # which says what there is
+            raise ValueError(f"{name!r} is no single value of a row, so it has no value for each token")
+    return packed(schema.tree, ()), found
+
+
+def _of_documents(node: Node, columns: Iterator[tuple[int, Column]], found: list[_Found]) -> Node:
+    """The node for what several documents have of a leaf or wrapper."""
+    if node.kind == "leaf":
+        number, column = next(columns)
+        if column.kind == "none":
+            found.append((Source("none", number), column))
+            return node
+        if column.shape is not None and column.kind != "decimal":
+            found.append((Source("values", number), _stacked(column)))
+            return _LEAF
+        return Node("varying", (), (_item(node, iter([(number, column)]), found, 0),))
+    return Node("varying", (), (_item(node, columns, found, 0),))
+
+
+def _item(node: Node, columns: Iterator[tuple[int, Column]], found: list[_Found], depth: int) -> Node:
+    """The node for an item of a list of varying length.
+
+    Args:
+        node: of a row, or `depth` lists below it.
+        columns: its columns, and those that follow.
+        found: to which the columns of packs are added.
+        depth: how many lists it is in.
+    """
+    if node.kind == "leaf":
+        number, column = next(columns)
+        if depth:
+            found.append((Source("items", number), column))
+            return node
+        if not column.is_ragged:
+            found.append((Source("values", number), _in_list(column)))
+            return node
+        if column.ndim > 1:
+            raise ValueError(
+                f"rows of {column.name!r} differ in shape, so they can be neither stacked nor end to end; "
+                "leave the column out by .columns([...]) before"
+            )
+        found += [
+            (Source("items", number), _in_list(column)),
+            (Source("counts", number), _lengths_column()),
+        ]
+        kind = "texts" if column.kind in _TEXTS else "varying"
+        return Node(kind, (), (_LEAF, _LEAF))
+    if node.kind == "varying":
+        start = len(found)
+        item = _item(node.children[0], columns, found, depth + 1)
+        if depth:
+            number, column = next(columns)
+            found.append((Source("items", number), column))
+        else:
+            counter = _counter(node.children[0], start, found)
+            found.append((Source("counts", counter), _lengths_column()))
+        return Node("varying", (), (item, _LEAF))
+    if node.kind in ("nullable", "texts"):
+        child = _item(node.children[0], columns, found, depth)
+        number, column = next(columns)
+        way = "items" if depth else "values"
+        found.append((Source(way, number), column if depth else _in_list(column)))
+        return Node(node.kind, (), (child, _LEAF))
+    children = tuple(_item(child, columns, found, depth) for child in node.children)
+    return replace(node, children=children)
+
+
+def _counter(item: Node, start: int, found: list[_Found]) -> int:
+    """The number of a column that has one entry for each item, of those found from `start` on."""
+    if item.kind in ("texts", "nullable", "varying"):
+        # The last column of a wrapper: a length, or whether it is there, of each item.
+        return found[start + item.num_leaves - 1][0].column
+    for child in item.children:
+        if child.num_leaves:
+            return _counter(child, start, found)
+        start += child.num_leaves
+    return found[start][0].column
+
+
+def _stacked(column: Column) -> Column:
+    """A column of several rows of a column: tensors, or arrays of whatever else."""
+    if column.kind == "tensor":
+        return replace(column, shape=None, ndim=column.ndim + 1)
+    return replace(column, kind="ndarray", dtype=column.storage.str, shape=None, ndim=column.ndim + 1)
+
+
+def _in_list(column: Column) -> Column:
+    """A column of items; arrays of numbers that differ in length become lists of these numbers."""
+    if column.shape is not None:
+        return replace(column, shape=None, ndim=column.ndim + 1)
+    if column.kind in ("ndarray", "tensor"):
+        return replace(column, kind="scalar", dtype=column.storage.str)
+    return column
+
+
+def _lengths_column() -> Column:
+    return Column("lengths", "int", "<i8", None, 1)
+
+
+def _fills(
+    columns: Sequence[Column],
+    measure: str,
+    fill: float | Mapping[str, float] | None,
+    ignored: int,
+    first_position: int,
+) -> tuple[tuple[str, float], ...]:
+    """What each column of tokens is filled up with.
+
+    Raises:
+        KeyError: there is no such column.
+        ValueError: a column cannot hold its value.
+    """
+    found: dict[str, float] = {column.name: 0 for column in columns}
+    made = {"labels": ignored, "document_ids": -1, "position_ids": max(0, first_position - 1)}
+    given = fill if isinstance(fill, Mapping) else {measure: fill or 0}
+    for name in given:
+        if name not in found:
+            raise KeyError(f"padded={{{name!r}: ...}} names no column of tokens; there are {list(found)}")
+    found |= {name: value for name, value in made.items() if name in found} | dict(given)
+    for column in columns:
+        fill_value(column, found[column.name])
+    return tuple(found.items())

@@ -1,0 +1,331 @@
+"""Several rows of another DataRef as one, up to a budget of tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ...order.by_file import equal_runs
+from ...order.full import as_int
+from ...process.buffers import BufferPool
+from ...process.lazy import cached_property
+from ...process.seeding import seeds_within
+from ...reading.dataref import DataRef, PackView, row_numbers
+from ...reading.pack_report import PackReport
+from ...reading.readahead import Prefetch, ReadAhead
+from ...rows.block import Rows
+from ...rows.collector import block_of
+from ...rows.node import outermost, path_name
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Json, Row
+from ...versions.location import Progress
+from ..ragged import RaggedColumn
+from ..scan import scan
+from .layout import Layout, sequences
+from .members import Members
+from .request import Packing, Request, packing_of
+
+__all__ = ["PackedRef", "packed"]
+
+Ints = npt.NDArray[np.int64]
+Seeds = npt.NDArray[np.uint64]
+_LOOKED_AT = 64  # rows, to see which columns are as long as the measured one
+_BALANCED_RUNS = 64  # of packs that cost about the same
+
+
+def packed(
+    ref: DataRef,
+    request: Request,
+    *,
+    seed: SupportsIndex = 0,
+    along: Sequence[str] | None = None,
+    labels: str | None = None,
+    ignore_index: int = -100,
+    first_position: int = 0,
+    padded: float | Mapping[str, float] | None = None,
+    make: Callable[[DataRef, Request], Packing] = packing_of,
+) -> PackedRef:
+    """Rows that are packs of rows: see `DataRef.packed`.
+
+    Args:
+        ref: the rows.
+        request: how they are packed.
+        seed: of the order in which they fill the packs.
+        along: columns with a value for each token.
+        labels: the column that labels are made of.
+        ignore_index: the label of a document's first token.
+        first_position: the position of a document's first token.
+        padded: what packs are filled up with.
+        make: packs the rows, or finds packs that were kept.
+    """
+    number = as_int("seed", seed)
+    if isinstance(along, str):
+        raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
+    packing = make(ref, request)
+    schema = ref.schema
+    if schema is None:  # of a version without rows
+        return PackedRef(ref, packing, None, number)
+    if padded is not None and (request.cost is not None or request.column is None):
+        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
+    layout = Layout.of(
+        schema,
+        _along(ref, schema, request, packing.looked, along),
+        labels=labels,
+        ignored=ignore_index,
+        first_position=first_position,
+        in_pieces=request.long == "split",
+        width=None if padded is None else packing.report.budget,
+        fill=padded,
+    )
+    return PackedRef(ref, packing, layout, number)
+
+
+def _along(
+    ref: DataRef, schema: Schema, request: Request, looked: Sequence[str], given: Sequence[str] | None
+) -> list[str]:
+    """The columns with a value for each token, the measured one first."""
+    possible = sequences(schema)
+    named = [] if request.column is None else [request.column]
+    if given is not None:
+        found = list(dict.fromkeys([*named, *given]))
+        if found:
+            return found
+    if not named:
+        named = [name for name in looked if name in possible] or possible[:2]
+        if len(named) != 1 and len(possible) != 1:
+            raise ValueError(
+                f"it is not clear which column has the tokens: {possible or 'none is ragged'}; say it by "
+                "along=[...]"
+            )
+    few = ref[:_LOOKED_AT]
+    if given is not None or not len(few):
+        return named[:1]
+    columns = {name: _lengths(few, name) for name in dict.fromkeys([*named[:1], *possible])}
+    return [name for name, lengths in columns.items() if np.array_equal(lengths, columns[named[0]])]
+
+
+def _lengths(few: DataRef, name: str) -> Ints:
+    """The lengths of some rows of a column."""
+    found = []
+    for _, _, given in scan(few, [name]):
+        column = given[name]
+        assert isinstance(column, RaggedColumn), "sequences are ragged"
+        found.append(column.lengths)
+    return np.concatenate(found)
+
+
+class PackedRef(PackView):
+    """Packs of rows of another DataRef: what `ref.packed(...)` is.
+
+    Args:
+        whole: the other DataRef.
+        packing: which of its rows are in which pack.
+        layout: what a pack is made of; None if `whole` has no rows and no schema.
+        seed: of the order in which rows fill the packs.
+        epoch: whose members the packs have.
+
+    Attributes:
+        whole: the other DataRef.
+    """
+
+    def __init__(
+        self, whole: DataRef, packing: Packing, layout: Layout | None, seed: int = 0, epoch: int = 0
+    ) -> None:
+        self.is_thread_safe = whole.is_thread_safe
+        self.whole = whole
+        self._packing, self._layout = packing, layout
+        self._seed, self._epoch = seed, epoch
+        self._members = Members(packing.plan, seed, epoch)
+        self._pool = BufferPool()
+
+    def __len__(self) -> int:
+        return self._packing.report.packs
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return PackedRef, (self.whole, self._packing, self._layout, self._seed, self._epoch)
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The packs of these numbers, as `Rows` over one block."""
+        return self._taken(rows, None)
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
+        """The packs of these numbers; each of their rows is made with a seed of its own."""
+        return self._taken(rows, seeds)
+
+    def _taken(self, packs: Ints, seeds: Seeds | None) -> Sequence[Row]:
+        if self._layout is None or not len(packs):
+            return []
+        documents = self._members.documents(packs)
+        ref, numbers = self._read
+        if seeds is None:
+            taken = ref.take(documents.rows)
+        else:
+            own = seeds_within(np.repeat(seeds, np.diff(documents.bounds)), documents.rows)
+            taken = ref.take_seeded(documents.rows, own)
+        given = block_of(taken, ref.schema)
+        most, empty = self._packing.most, self._pool.empty
+        return Rows(self._layout.block(given, numbers, documents, most, empty))
+
+    @cached_property
+    def _read(self) -> tuple[DataRef, dict[int, int]]:
+        """What is read of the whole; and by the number of a column there, its number here."""
+        schema, layout = self.whole.schema, self._layout
+        assert schema is not None, "else there is no layout"
+        assert layout is not None
+        wanted, names, first = set(layout.wanted), [], 0
+        for path, node in outermost(schema.tree):
+            if wanted & set(range(first, first + node.num_leaves)):
+                names.append(path_name(path))
+            first += node.num_leaves
+        of = Projection.of(schema, names)
+        is_all = len(of.columns) == len(schema.columns)
+        ref = self.whole if is_all else self.whole.projected(of)
+        return ref, {number: place for place, number in enumerate(of.columns)}
+
+    def report(self) -> PackReport:
+        """What packing has come to: how many packs, how full they are, what was left out."""
+        return self._packing.report
+
+    def members(self, packs: SupportsIndex | Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """The rows of the whole (S,) in these packs, in this epoch, and where each pack begins (B + 1,)."""
+        documents = self._members.documents(row_numbers(np.atleast_1d(np.asarray(packs)), len(self)))
+        return documents.rows, documents.bounds
+
+    def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
+        """The packs (B,) that these rows of the whole are in, in this epoch; -1 for those that are in none.
+
+        Of a row that was split it is the one with its first piece.
+        """
+        return self._members.packs(np.asarray(rows, np.int64))
+
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """The same packs with the members that they have in an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        if whole is self.whole and epoch == self._epoch:
+            return self
+        found = PackedRef(whole, self._packing, self._layout, self._seed, epoch)
+        found._pool = self._pool
+        return found
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same packs with these columns; nothing is read for the others but lengths."""
+        assert self._layout is not None, "else there is no schema to project"
+        layout = self._layout.projected(of)
+        return PackedRef(self.whole, self._packing, layout, self._seed, self._epoch)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of what is read for a pack; 0 if the whole does not know."""
+        if self._layout is None:
+            return 0
+        return round(self._read[0].row_bytes * self._packing.report.mean)
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The whole's, for all rows of the packs; None if the whole has none."""
+        ahead = None if self._layout is None else self._read[0].readahead
+        if ahead is None or ahead.prefetch is None:
+            return super().readahead
+        return ReadAhead(self.row_bytes, _Prefetch(self._members, ahead.prefetch))
+
+    @property
+    def file_starts(self) -> Ints:
+        """Runs of 4096 packs, whose rows are of all files; of balanced ones, 64 runs that cost alike."""
+        length = len(self)
+        if not self._packing.told["balance"] or length < 2 * _BALANCED_RUNS:
+            return equal_runs(length)
+        return np.arange(_BALANCED_RUNS + 1) * length // _BALANCED_RUNS
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's, of the budgets and packs, and of what packs hold."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        packing, layout = self._packing, self._layout
+        made = None if layout is None else layout.pin
+        told = {**packing.told, "budgets": list(packing.told["budgets"].items())}
+        text = json.dumps([whole, "packed", packing.plan.pin, told, self._seed, made])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a pack looks like; None if the whole has no rows."""
+        return None if self._layout is None else self._layout.schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's."""
+        return self.whole.info
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} packs of {self.whole!r}>"
+
+
+class _Prefetch:
+    """Makes the rows ready of which packs are made.
+
+    Args:
+        members: of the packs.
+        whole: what makes rows of the whole ready.
+    """
+
+    def __init__(self, members: Members, whole: Prefetch) -> None:
+        self._members = members
+        self._whole = whole
+
+    @property
+    def is_cold(self) -> bool:
+        return self._whole.is_cold
+
+    @property
+    def ahead_bytes(self) -> int | None:
+        return self._whole.ahead_bytes
+
+    def announce(self, rows: Ints, values: bool) -> None:
+        self._whole.announce(self._members.documents(rows).rows, values)
+
+    def probe(self) -> None:
+        self._whole.probe()
+
+    def follow(self, order: Iterable[Ints], progress: Progress) -> None:
+        followed = _Followed(order, self._members, progress)
+        self._whole.follow(followed.rows(), followed.delivered)
+
+
+class _Followed:
+    """The rows of packs in an order, and how many of them have been delivered."""
+
+    def __init__(self, order: Iterable[Ints], members: Members, progress: Progress) -> None:
+        self._order, self._members, self._progress = order, members, progress
+        self._ends: deque[Ints] = deque()  # for each run of packs, how many rows come before each of them
+        self._packs = self._rows = 0  # before these
+
+    def rows(self) -> Iterator[Ints]:
+        for packs in self._order:
+            documents = self._members.documents(packs)
+            self._ends.append(documents.bounds)
+            yield documents.rows
+
+    def delivered(self) -> int | None:
+        """How many rows have been delivered; None when the iteration is over."""
+        reached = self._progress()
+        if reached is None:
+            return None
+        while self._ends and self._packs + len(self._ends[0]) - 1 <= reached:
+            bounds = self._ends.popleft()
+            self._packs += len(bounds) - 1
+            self._rows += int(bounds[-1])
+        return self._rows + (int(self._ends[0][reached - self._packs]) if self._ends else 0)

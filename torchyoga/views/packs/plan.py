@@ -1,0 +1,264 @@
+"""What every pack holds: which documents, by their length, and how many; and a table of the documents.
+
+Note 101. A pack has slots, one for a document of a certain cost.
+Documents of equal cost are interchangeable, so each epoch fills the same slots by a keyed permutation of the
+documents of each class. So packs never change in number or size, and a slot is turned into its document, and
+back, by arithmetic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import CorruptError
+from ...process.lazy import cached_property
+from .packing import Groups, fitted
+
+__all__ = ["Plan", "Slots", "planned"]
+
+Ints = npt.NDArray[np.int64]
+Table = npt.NDArray[np.unsignedinteger]
+_PARTS = ("rows", "sizes", "costs", "counts", "bounds", "classes", "each", "pieces", "begins")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What every pack holds. A document is a row, or a piece of one that was split.
+
+    Attributes:
+        rows: (M,) the row of each document, those of one class together.
+        sizes: (K,) how many documents each class has.
+        costs: (K,) what each of its documents costs, of the first budget: its tokens, or less than those.
+        groups: of packs that hold as many documents of the same classes.
+        pieces: (C,) ascending: which documents do not begin with the first token of their row.
+        begins: (C,) the token that each of these begins with.
+    """
+
+    rows: Table
+    sizes: Ints
+    costs: Ints
+    groups: Groups
+    pieces: Ints
+    begins: Ints
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _of_words, (*self.words, self.rows.dtype.str)
+
+    def __len__(self) -> int:
+        return int(self.groups.counts.sum())
+
+    @cached_property
+    def slots(self) -> Slots:
+        """Where documents go."""
+        return Slots.of(self)
+
+    @cached_property
+    def by_row(self) -> tuple[Ints, Ints]:
+        """The rows (R,) of which a document holds the first token, ascending; and these documents."""
+        first = np.ones(len(self.rows), np.bool_)
+        first[self.pieces] = False
+        documents = np.flatnonzero(first)
+        order = _order_of(self.rows[documents].astype(np.int64))
+        return self.rows[documents[order]].astype(np.int64), documents[order]
+
+    @property
+    def parts(self) -> dict[str, npt.NDArray[np.generic]]:
+        """The arrays that it is made from."""
+        arrays = (self.rows, self.sizes, self.costs, *self.groups, self.pieces, self.begins)
+        return dict(zip(_PARTS, arrays, strict=True))
+
+    @property
+    def words(self) -> tuple[npt.NDArray[np.integer], list[int]]:
+        """The parts, end to end, and how long each is."""
+        parts = self.parts.values()
+        whole = np.concatenate([part.astype(np.int64) for part in parts])
+        is_small = not len(whole) or int(whole.max()) < 2**32
+        return whole.astype(np.uint32) if is_small else whole, [len(part) for part in parts]
+
+    @staticmethod
+    def from_words(words: npt.NDArray[np.integer], sizes: Sequence[int], total: int) -> Plan:
+        """The plan that has these `words`, of so many rows; raises as `from_parts` does."""
+        if len(sizes) != len(_PARTS) or min(sizes) < 0 or sum(sizes) != len(words):
+            raise CorruptError(f"{len(words)} numbers are not those of a plan with parts of {sizes}")
+        return Plan.from_parts(_cut(words, sizes), total)
+
+    @staticmethod
+    def from_parts(parts: Mapping[str, Ints], total: int) -> Plan:
+        """The plan that has these `parts`, of so many rows.
+
+        Raises:
+            CorruptError: no plan of so many rows has them.
+        """
+        if set(parts) != set(_PARTS):
+            raise CorruptError(f"no plan of packs has the parts {sorted(parts)}")
+        rows, sizes, costs, counts, bounds, classes, each, pieces, begins = (parts[name] for name in _PARTS)
+        _check(total, rows, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
+        table: Table = rows.astype(_row_type(total))
+        return Plan(table, sizes, costs, Groups(counts, bounds, classes, each), pieces, begins)
+
+    @cached_property
+    def pin(self) -> str:
+        """A name for it: the same for the same packs of the same rows, in every process."""
+        found = hashlib.blake2b(digest_size=16)
+        for name, array in self.parts.items():
+            found.update(f"{name} {len(array)} {array.dtype.itemsize};".encode())
+            found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+        return found.hexdigest()
+
+
+def _cut(words: npt.NDArray[np.integer], sizes: Sequence[int]) -> dict[str, Ints]:
+    cut = np.split(words.astype(np.int64), np.cumsum(sizes)[:-1])
+    return dict(zip(_PARTS, cut, strict=True))
+
+
+def _of_words(words: npt.NDArray[np.integer], sizes: Sequence[int], row_type: str) -> Plan:
+    """A plan that was pickled."""
+    rows, kinds, costs, counts, bounds, classes, each, pieces, begins = _cut(words, sizes).values()
+    groups = Groups(counts, bounds, classes, each)
+    return Plan(rows.astype(row_type), kinds, costs, groups, pieces, begins)
+
+
+class Slots(NamedTuple):
+    """Where the documents of each class go: U slots of the packs of all groups, P parts of groups.
+
+    Attributes:
+        packs: (G + 1,) the number of the first pack of each group, and how many there are.
+        bounds: (G + 1,) where the slots of a pack of each group begin.
+        firsts: (U,) the number of the slot in the first pack of the group, all slots being numbered by class.
+        steps: (U,) by how much it is higher in the next pack.
+        classes: (U,) its class.
+        starts: (K + 1,) where the slots of each class begin.
+        part_firsts: (P,) ascending: the first slot of each part; `part_groups`: its group; `part_each`: how
+            many slots it has in a pack.
+    """
+
+    packs: Ints
+    bounds: Ints
+    firsts: Ints
+    steps: Ints
+    classes: Ints
+    starts: Ints
+    part_firsts: Ints
+    part_groups: Ints
+    part_each: Ints
+
+    @staticmethod
+    def of(plan: Plan) -> Slots:
+        """The slots of a plan."""
+        counts, bounds, classes, each = plan.groups
+        groups = np.repeat(np.arange(len(counts)), np.diff(bounds))
+        by_class = np.argsort(classes, kind="stable")
+        used = (counts[groups] * each)[by_class]
+        firsts = np.empty_like(each)
+        firsts[by_class] = np.cumsum(used) - used
+        part = np.repeat(np.arange(len(each)), each)
+        within = np.arange(len(part)) - np.repeat(np.cumsum(each) - each, each)
+        return Slots(
+            packs=_ends(counts),
+            bounds=_ends(each)[bounds],
+            firsts=firsts[part] + within,
+            steps=each[part],
+            classes=classes[part],
+            starts=_ends(plan.sizes),
+            part_firsts=firsts[by_class],
+            part_groups=groups[by_class],
+            part_each=each[by_class],
+        )
+
+
+def planned(rows: Ints, costs: Ints, begins: Ints | None, total: int, budgets: Ints, balance: bool) -> Plan:
+    """The packs of some documents.
+
+    Args:
+        rows: (M,) the row of each document.
+        costs: (M, D) what it costs of each budget; not all 0, and none over the budget.
+        begins: (M,) the token that it begins with; None if all are whole rows.
+        total: number of rows there are.
+        budgets: (D,) what a pack may cost.
+        balance: number the packs by the sum of squares of the first cost of their documents, falling.
+    """
+    distinct, order, sizes = _classes(costs)
+    found = fitted(distinct, sizes, budgets)
+    if balance:
+        found = _by_squares(found, distinct[:, 0])
+    table: Table = rows[order].astype(_row_type(total))
+    pieces = np.zeros(0, np.int64)
+    sorted_begins = pieces
+    if begins is not None:
+        sorted_begins = begins[order]
+        pieces = np.flatnonzero(sorted_begins)
+        sorted_begins = sorted_begins[pieces]
+    return Plan(table, sizes, np.ascontiguousarray(distinct[:, 0]), found, pieces, sorted_begins)
+
+
+def _classes(costs: Ints) -> tuple[Ints, Ints, Ints]:
+    """The distinct costs (K, D); the documents ordered by them (M,); and how many each has (K,)."""
+    order = np.arange(len(costs))
+    for column in costs.T[::-1]:
+        order = order[_order_of(column[order])]
+    ordered = costs[order]
+    is_first = np.ones(len(costs), np.bool_)
+    is_first[1:] = (ordered[1:] != ordered[:-1]).any(1)
+    firsts = np.flatnonzero(is_first)
+    return ordered[firsts], order, np.diff(np.append(firsts, len(costs)))
+
+
+def _order_of(numbers: Ints) -> Ints:
+    """A stable argsort of numbers of at least 0, by 16 bits at a time: NumPy counts those."""
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")
+    for shift in range(16, int(numbers.max(initial=0)).bit_length(), 16):
+        order = order[np.argsort((numbers[order] >> shift).astype(np.uint16), kind="stable")]
+    return order
+
+
+def _by_squares(groups: Groups, costs: Ints) -> Groups:
+    """The groups, those first whose packs have the largest sum of squared costs."""
+    counts, bounds, classes, each = groups
+    # As floats: the squares of large costs exceed 64 bits.
+    squares = np.append(0.0, np.cumsum(each * costs[classes].astype(np.float64) ** 2))
+    order = np.argsort(-np.diff(squares[bounds]), kind="stable")
+    lengths = np.diff(bounds)[order]
+    ends = _ends(lengths)
+    parts = np.repeat(bounds[order] - ends[:-1], lengths) + np.arange(len(classes))
+    return Groups(counts[order], ends, classes[parts], each[parts])
+
+
+def _row_type(total: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype(np.uint32) if total <= 2**32 else np.dtype(np.uint64)
+
+
+def _ends(sizes: Ints) -> Ints:
+    """0, and the end of each of the runs laid end to end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _check(
+    total: int, rows: Ints, sizes: Ints, costs: Ints, groups: Groups, pieces: Ints, begins: Ints
+) -> None:
+    """Raises CorruptError unless these are the parts of a plan of so many rows."""
+    counts, bounds, classes, each = groups
+    sound = (
+        len(rows) == sizes.sum()
+        and len(costs) == len(sizes)
+        and len(bounds) == len(counts) + 1
+        and len(classes) == len(each) == bounds[-1]
+        and len(pieces) == len(begins)
+        and bounds[0] == 0
+        and all((some >= 0).all() for some in (rows, costs, classes, pieces))
+        and all((some > 0).all() for some in (sizes, counts, each, begins, np.diff(bounds), np.diff(pieces)))
+        and (rows < total).all()
+        and (classes < len(sizes)).all()
+        and (pieces < len(rows)).all()
+    )
+    if sound:
+        used = np.zeros(len(sizes), np.int64)
+        np.add.at(used, classes, each * np.repeat(counts, np.diff(bounds)))
+        sound = bool((used == sizes).all())
+    if not sound:
+        raise CorruptError(f"its parts are not those of a plan of {total} rows")
