@@ -438,4 +438,4 @@ def _with_column(schema: Schema, name: str) -> Schema:
     tree = schema.tree
     widened = replace(tree, keys=(*tree.keys, name), children=(*tree.children, Node("leaf")))
     column = Column(path_name((name,)), "int", "<i8", (), 0)
-    return Schema(widened, (*schema.columns, column))
+    return Schema(widened, (*schema.columns, column), schema.packed)
