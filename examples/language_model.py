@@ -2,18 +2,15 @@
 
     python examples/language_model.py
 
-The corpora are the Python files of packages that are installed here. It calls torchrun by itself, and
-compares, for every global step, which rows came, how many tokens, and the loss summed over the tokens.
+The corpora are the Python files of packages that are installed here. For every global step it compares which
+packs came, how many tokens, and the loss summed over the tokens.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.multiprocessing import start_processes
 from torch.nn import functional
 
 import torchyoga as yoga
@@ -83,70 +81,57 @@ class Model(nn.Module):
         return losses.view(len(ids), -1)
 
 
-def train(folder: Path, until: int, workers: int) -> None:
+def train(rank: int, world: int, folder: Path, name: str, until: int, workers: int) -> None:
     """One rank: continues from the checkpoint, if there is one, and notes what each global step had."""
-    dist.init_process_group("gloo")
-    world, rank = dist.get_world_size(), dist.get_rank()
+    meeting = folder / f"{name}-{world}"
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     torch.set_num_threads(1)
     torch.manual_seed(7)
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), 0.5)
     loader = yoga.DataLoader(mixture(folder), PACKS // world, shuffle=True, seed=7, num_workers=workers)
-    step, notes = 0, folder / f"steps{os.environ['RUN']}.jsonl"
-    checkpoint = folder / f"checkpoint{os.environ['RUN']}.pt"
+    checkpoint, step = folder / f"{name}.pt", 0
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         loader.load_state_dict(saved["data"])
         step = saved["step"]
-    while step < until:
+    while True:
         for batch in loader:
-            labels = int((batch["labels"][:, 1:] >= 0).sum())
-            loss = model(batch).sum()
-            found = torch.tensor([loss.item(), labels], dtype=torch.float64)
+            losses = model(batch)
+            tokens = int((batch["labels"][:, 1:] >= 0).sum())
+            found = torch.tensor([losses.sum().item(), tokens], dtype=torch.float64)
             dist.all_reduce(found)
             optimizer.zero_grad()
-            (loss / found[1].item()).backward()  # the mean over the tokens of all ranks
+            (losses.sum() / found[1].item()).backward()  # the mean over the tokens of all ranks
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
             optimizer.step()
-            rows = [None] * world
-            # The first row of each pack, and the pack's corpus.
-            firsts = batch["rows"][batch["packs"][:-1]].tolist()
-            dist.all_gather_object(rows, list(zip(batch["source"].tolist(), firsts, strict=True)))
             step += 1
+            # The corpus of each pack, and its first row.
+            firsts = batch["rows"][batch["packs"][:-1]].tolist()
+            packs: list[Any] = [None] * world
+            dist.all_gather_object(packs, list(zip(batch["source"].tolist(), firsts, strict=True)))
             if rank == 0:
-                told = sorted(pack for each in rows for pack in each)  # type: ignore[union-attr]
-                with notes.open("a") as file:
-                    print(json.dumps([told, int(found[1]), found[0].item()]), file=file)
+                note = [sorted(pack for each in packs for pack in each), int(found[1]), found[0].item()]
+                with (folder / f"{name}.jsonl").open("a") as file:
+                    print(json.dumps(note), file=file)
                 torch.save(
                     {"model": model.state_dict(), "data": loader.state_dict(), "step": step}, checkpoint
                 )
-            if step >= until:
-                break
-    dist.barrier()
-    dist.destroy_process_group()
+            if step == until:
+                dist.barrier()
+                os._exit(0)  # as if it was killed
 
 
 def run(folder: Path, name: str, ranks: int, until: int, workers: int = 0) -> list[Any]:
-    """Trains on so many ranks; the notes of all steps so far."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "--standalone"]
-    command += [__file__, str(folder), "--until", str(until), "--workers", str(workers)]
-    environment = {**os.environ, "RUN": name, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment, timeout=600)
-    return [json.loads(line) for line in (folder / f"steps{name}.jsonl").read_text().splitlines()]
+    """Trains on so many ranks, as torchrun would start them; the notes of all steps so far."""
+    start_processes(train, (ranks, folder, name, until, workers), ranks, start_method="fork")
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
 def main() -> None:
-    """The same training on two ranks; killed and continued on three; and with other workers."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", nargs="?")
-    parser.add_argument("--until", type=int, default=STEPS)
-    parser.add_argument("--workers", type=int, default=0)
-    arguments = parser.parse_args()
-    if arguments.folder:
-        train(Path(arguments.folder), arguments.until, arguments.workers)
-        return
+    """The same training on two ranks; killed and continued on three; and with worker processes."""
     with tempfile.TemporaryDirectory() as folder:
         cache(Path(folder))
         whole = run(Path(folder), "whole", 2, STEPS)

@@ -42,12 +42,12 @@ FRAMEWORK_EXAMPLES = {
     "torch_from_keras_sequence": "torch",
     "custom_dataref": "torch",
     "views": "torch",
+    "language_model": "torch",
 }
 TRAINER_EXAMPLES = {
     "ddp_resume": r"epoch 0: 1797 of 1797 rows delivered since it began( \(.*?\))?, each exactly once",
     "lightning_resume": "all 141 losses are equal",
     "accelerate_resume": "all 94 losses are equal",
-    "language_model": r"continued on 3: the same packs and \d+ tokens in each, losses equal to \de-\d+; with",
 }
 REMOTE_EXAMPLES = {"s3_training": "all 57 losses are equal"}
 MODULES = [name for name in _MODULES if name not in FRAMEWORK_MODULES]
