@@ -448,6 +448,7 @@ def write_page(found: dict[str, Any]) -> None:
         "frameworks": as_table([HEADING, *found["frameworks"]]),
         "remote": as_table([HEADING, *found["remote"]]),
         "views": as_table([HEADING, *found["views"]]),
+        "mixtures": as_table([HEADING, *found["mixtures"]]),
         "packs": as_table([HEADING, *found["packs"]]),
         "tables": as_table([HEADING, *found["tables"]]),
         "codecs": as_table([HEADING, *found["codecs"]]),

@@ -26,6 +26,7 @@ import epochs
 import frameworks
 import h5py
 import many
+import mixtures
 import numpy as np
 import packing
 import parquet
@@ -323,9 +324,10 @@ def main() -> None:
     far = remote.measure(few)
     shown = views.measure(few)
     packs = packing.measure(few)
+    mixed = mixtures.measure(few)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
-    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *packs, *lying, *encoded])
+    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *packs, *mixed, *lying, *encoded])
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -340,6 +342,7 @@ def main() -> None:
         "remote": far,
         "views": shown,
         "packs": packs,
+        "mixtures": mixed,
         "tables": lying,
         "codecs": encoded,
     }
