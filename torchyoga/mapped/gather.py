@@ -181,6 +181,11 @@ class Memory:
         self._faster, self._interval, self._retry_at = True, _FIRST_RETRY, _FIRST_RETRY
         self.extend(arrays)
 
+    @property
+    def arrays(self) -> tuple[Bytes, ...]:
+        """All runs of bytes, in the order in which they were added."""
+        return tuple(self._arrays)
+
     def extend(self, arrays: Sequence[Bytes]) -> None:
         """Adds runs of bytes; threads that are reading are not disturbed."""
         self._arrays += arrays

@@ -282,6 +282,10 @@ class Items(ABC):
         """The runs of `spans`, not copied; None if some are cut, or stay only while they are held."""
         return None
 
+    def places(self, items: Ints, blocks: Ints) -> Ints | None:
+        """(N,) the address of each item of these blocks; None if items are in pieces, or encoded."""
+        return None
+
     def pieces_of(self, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
         """The runs of `spans`, cut where blocks end, without empty ones: first, last and block of each."""
         some = last > first
@@ -338,6 +342,10 @@ class Mapped(Items):
     def addresses(self, items: Ints, blocks: Ints) -> Ints:
         """The addresses of items of these blocks, or what they would be; for items of one piece."""
         return items * self.stride + self._zero.take(blocks)
+
+    def places(self, items: Ints, blocks: Ints) -> Ints | None:
+        """(N,) the address of each item of these blocks; None if items are in pieces."""
+        return self.addresses(items, blocks) if self.pieces == 1 else None
 
     def runs(self, first: Ints, last: Ints) -> Runs | None:
         """The runs of `spans`, not copied; None if some are cut."""

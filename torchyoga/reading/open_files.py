@@ -456,6 +456,11 @@ class Shelf:
         self.slots[number] = slot  # last: from now on threads find it
 
     @property
+    def memory(self) -> Memory:
+        """The memory of all open files."""
+        return self._memory
+
+    @property
     def num_open(self) -> int:
         """How many files are open."""
         return len(self._files)

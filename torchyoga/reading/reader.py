@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from ..rows.types import Array
 from ..versions.location import Files, Folder
 from ..versions.manifest import FileEntry
 from .open_files import Opened, Part, Shelf
+from .together import Located
 
 __all__ = ["Reader"]
 
@@ -166,13 +168,46 @@ class Reader:
         low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
         return high - low
 
+    def located(self, rows: Ints, of: Projection | None = None) -> Located | None:
+        """Where rows lie, checked, to be copied together with those of other versions.
+
+        Args:
+            rows: (N,) numbers of rows.
+            of: the columns; all by default.
+
+        Returns:
+            None if they are better read by themselves: ragged, encoded, in pieces, or from disk.
+
+        Raises:
+            CorruptError: a file is missing, cut or damaged.
+        """
+        of = of or self._whole
+        columns = [self.schema.columns[number] for number in of.columns]
+        if any(column.is_ragged for column in columns) or self.is_cold_for(of) or self.where.is_remote:
+            return None
+        shelf, items = self._ready(rows)
+        addresses: list[Ints] = []
+        known: dict[bytes, Ints] = {}
+        for number in of.columns:
+            part = shelf.columns[number][0]
+            blocks = _blocks(part, items, known)
+            part.check(items, blocks)
+            places = part.items.places(items, blocks)
+            if places is None:
+                return None
+            addresses.append(places)
+        return Located(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
+
     def _taken(self, rows: Ints, of: Projection) -> Block:
         before = usage()
         found = self._block(*self._ready(rows), of)
         if usage().faults > before.faults:
-            for warmth in self._warmths(of):  # advice will show which of them it was
-                warmth.after_fault()
+            self._after_fault(of)
         return found
+
+    def _after_fault(self, of: Projection) -> None:
+        for warmth in self._warmths(of):  # advice will show which of them it was
+            warmth.after_fault()
 
     def _block(self, shelf: Shelf, items: Ints, of: Projection) -> Block:
         data: list[Data] = []

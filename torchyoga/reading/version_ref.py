@@ -21,6 +21,7 @@ from ..versions.manifest import Manifest
 from .dataref import DataRef
 from .readahead import ReadAhead
 from .reader import Reader
+from .together import Located
 
 __all__ = ["VersionColumns", "VersionRef"]
 
@@ -59,6 +60,10 @@ class VersionRef(DataRef):
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self.open().take(rows)) if len(rows) else []
+
+    def located(self, rows: Ints) -> Located | None:
+        """Where rows (N,) lie, to be copied with those of others; None if they are read by themselves."""
+        return self.open().located(rows) if len(rows) else None
 
     @property
     def row_bytes(self) -> int:
@@ -126,6 +131,10 @@ class VersionColumns(DataRef):
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
+
+    def located(self, rows: Ints) -> Located | None:
+        """Where rows (N,) lie, to be copied with those of others; None if they are read by themselves."""
+        return self._version.open().located(rows, self._of) if len(rows) else None
 
     @property
     def location(self) -> Files:

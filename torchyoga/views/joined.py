@@ -18,6 +18,8 @@ from ..process.distinct import distinct
 from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView, SlicedRef
 from ..reading.readahead import Prefetch, ReadAhead
+from ..reading.together import Located, Together
+from ..reading.version_ref import VersionColumns, VersionRef
 from ..rows.block import Rows, interleaved
 from ..rows.projection import Projection
 from ..rows.schema import Schema
@@ -69,16 +71,18 @@ class JoinedRef(DataRef):
         self.rows = rows
         self._starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         self._pool = BufferPool()
+        self._copies = Together(self._pool.empty)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getstate__(self) -> Json:
-        return {**super().__getstate__(), "_pool": BufferPool()}
+        pool = BufferPool()
+        return {**super().__getstate__(), "_pool": pool, "_copies": Together(pool.empty)}
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers: `Rows` over one block, if all sources have the same schema."""
-        return self._together(taken_together(self._of_sources(rows), len(rows)), len(rows))
+        return self._together(taken_together(self._of_sources(rows), len(rows), self._copies), len(rows))
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""
@@ -199,30 +203,47 @@ class JoinedRef(DataRef):
 
 
 def taken_together(
-    parts: Iterable[tuple[DataRef, Ints, Ints]], num_rows: int
+    parts: Iterable[tuple[DataRef, Ints, Ints]], num_rows: int, together: Together
 ) -> list[tuple[Ints, Sequence[Row]]]:
     """Rows of some sources, each with their places; sources that are rows of one DataRef are read at once.
 
     Args:
         parts: sources, the places of their rows, their numbers.
         num_rows: places in all.
+        together: copies rows of several versions.
     """
     grounds: dict[int, tuple[DataRef, list[Ints], list[Ints]]] = {}
-    for source, places, wanted in parts:
-        ref, rows = source, wanted
+    for source, places, numbers_there in parts:
+        ref, rows = source, numbers_there
         while isinstance(ref, RowView) and type(ref) in _PLAIN:
             view: RowView = ref
             ref, rows = view.whole, view.rows_at(rows)
         _, some, numbers = grounds.setdefault(id(ref), (ref, [], []))
         some.append(places)
         numbers.append(rows)
-    found = []
+    wanted: list[tuple[DataRef, Ints, Ints]] = []
     for ref, some, numbers in grounds.values():
         places, rows = (np.concatenate(each) if len(each) > 1 else each[0] for each in (some, numbers))
         if len(grounds) == 1:
-            rows, together = np.empty_like(rows), rows
-            rows[places] = together
-        found.append((places, ref.take(rows)))
+            given, rows = rows, np.empty_like(rows)
+            rows[places] = given
+        wanted.append((ref, places, rows))
+    located = _located(wanted) if len(wanted) > 1 else None
+    if located is not None:
+        return [(np.arange(num_rows), Rows(together.block(located)))]
+    return [(places, ref.take(rows)) for ref, places, rows in wanted]
+
+
+def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, Located]] | None:
+    """Where the rows of several versions lie; None if one of them is read by itself, or looks different."""
+    found: list[tuple[Ints, Located]] = []
+    for ref, places, rows in wanted:
+        if not isinstance(ref, (VersionRef, VersionColumns)) or type(ref) not in (VersionRef, VersionColumns):
+            return None
+        located = ref.located(rows)
+        if located is None or (found and located.schema != found[0][1].schema):
+            return None
+        found.append((places, located))
     return found
 
 

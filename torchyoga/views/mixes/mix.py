@@ -280,7 +280,9 @@ class MixRef(JoinedRef):
 
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, its own or those of its orders."""
-        return self._named(self._together(taken_together(self._parts(rows), len(rows)), len(rows)), rows)
+        return self._named(
+            self._together(taken_together(self._parts(rows), len(rows), self._copies), len(rows)), rows
+        )
 
     def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Row]:
         """The rows of these numbers, made with these seeds."""

@@ -1,0 +1,132 @@
+"""Rows of several versions, copied by one call."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from smallfiles import make_files_of
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError
+from torchyoga.reading.together import Together
+from torchyoga.testing import assert_rows_equal
+
+
+def rows_of(kind: int, count: int) -> list[dict[str, Any]]:
+    return [
+        {"x": np.full((3, 5), 100 * kind + n, np.int16), "y": float(n), "empty": np.zeros(0, np.int8)}
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_files_of(8, monkeypatch.setattr)
+
+
+def submitted(folder: Path, kind: int, count: int, **options: Any) -> yoga.DataRef:
+    rows = rows_of(kind, count)
+    return yoga.Storage(folder, **options).submit(rows, f"v{kind}", "1", progress=False)
+
+
+def warm(refs: list[Any]) -> None:
+    """Reads until it is known that rows are in memory."""
+    for ref in refs:
+        ref.take(np.arange(len(ref)))
+        for warmth in ref.open()._warmth:
+            warmth.cold = False
+
+
+@pytest.mark.parametrize("kind", ["lmdb", "hdf5"])
+def test_rows_are_those_of_each_version(tmp_path: Path, kind: str) -> None:
+    refs = [submitted(tmp_path, number, 20 + number, format=kind) for number in range(3)]
+    joined = yoga.concat([*refs, refs[0][::-1]])
+    expected = [row for ref in refs for row in list(ref)] + list(refs[0])[::-1]
+    rng = np.random.default_rng(0)
+    warm(refs)
+    copies = 0
+    real = Together.block
+
+    def counted(self: Together, found: Any) -> Any:
+        nonlocal copies
+        copies += 1
+        return real(self, found)
+
+    with patch.object(Together, "block", counted):
+        for _ in range(5):
+            numbers = rng.integers(0, len(joined), 30)
+            for row, number in zip(joined[numbers], numbers, strict=True):
+                assert_rows_equal(row, expected[number])
+        assert joined.columns(["y"])[[0, 25]] == [{"y": 0.0}, {"y": 5.0}]
+        assert joined["empty"][5].shape == (0,)
+        again = pickle.loads(pickle.dumps(joined))
+        assert_rows_equal(again[[3, 30]], joined[[3, 30]])
+    assert copies >= 5, "rows were not copied together"
+
+
+def test_what_is_ragged_or_compressed_is_read_by_itself(tmp_path: Path) -> None:
+    ragged = [{"ids": np.arange(n % 4)} for n in range(9)]
+    schema = yoga.Schema.of(ragged[0], ragged=["ids"])
+    storage = yoga.Storage(tmp_path)
+    pair = [storage.submit(ragged, name, "1", schema=schema, progress=False) for name in "ab"]
+    packed = yoga.Storage(tmp_path / "packed", format="hdf5", compression="gzip")
+    gzipped = [packed.submit(rows_of(n, 9), f"z{n}", "1", progress=False) for n in range(2)]
+    for refs in (pair, gzipped):
+        warm(refs)
+        joined = yoga.concat(refs)
+        with patch.object(Together, "block", side_effect=AssertionError):
+            assert_rows_equal(joined[[0, 17, 5]], [refs[0][0], refs[1][8], refs[0][5]])
+
+
+@pytest.mark.damages("a bit of a row is another")
+def test_damage_is_found_before_it_is_copied(tmp_path: Path) -> None:
+    refs = [submitted(tmp_path, number, 20) for number in range(2)]
+    damaged = 0
+    for path in (path for path in (tmp_path / "v1").rglob("*") if path.is_file()):
+        data = bytearray(path.read_bytes())
+        at = data.find(np.full(15, 107, np.int16).tobytes())
+        if at >= 0:
+            data[at] ^= 1
+            path.write_bytes(bytes(data))
+            damaged += 1
+    assert damaged == 1
+    fresh = [yoga.Storage(tmp_path).fetch(f"v{number}", "1") for number in range(2)]
+    fresh[0].take(np.arange(20))
+    for ref in fresh:
+        for warmth in ref.open()._warmth:  # type: ignore[attr-defined]
+            warmth.cold = False
+    with pytest.raises(CorruptError, match="damaged"):
+        yoga.concat(fresh)[[3, 27]]
+    assert_rows_equal(yoga.concat(refs[:1])[3], refs[0][3])
+
+
+def test_threads_and_files_that_are_opened_later(tmp_path: Path) -> None:
+    refs = [submitted(tmp_path, number, 200) for number in range(2)]
+    assert len(refs[0].file_starts) > 4
+    joined = yoga.concat(refs)
+    expected = [row for ref in refs for row in list(ref)]
+    fresh = pickle.loads(pickle.dumps(joined))
+    warm(list(fresh.sources))
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(40):
+            numbers = rng.integers(0, 400, 20)
+            found = fresh[numbers]
+            wrong.extend(
+                n for row, n in zip(found, numbers, strict=True) if row["x"][0, 0] != expected[n]["x"][0, 0]
+            )
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong
