@@ -10,6 +10,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +443,65 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused("it is not clear which column has the tokens", {"n": 99}, cost=lambda c: c["label"] + 1)
     refused("cost must return a dict", {"a": 99, "b": 9}, cost=lambda c: c["label"])
     refused("there is no column 'lable'", {"n": 99}, cost=lambda c: c["lable"], error=KeyError)
+
+
+def test_columns_of_every_kind(storage: yoga.Storage) -> None:
+    def other_row(n: int) -> dict[str, Any]:
+        return {
+            "ids": np.arange(n % 5 + 1),
+            "maybe": None if n % 3 else n,
+            "note": None if n % 2 else f"note {n}",
+            "numbers": [n] * (n % 3),
+            "tags": ["a", "b" * n][: n % 3],
+            "steps": [{"at": k, "what": "s" * k} for k in range(n % 4)],
+            "deep": [[1, 2], [3]][: n % 3],
+            "pairs": [np.full(2, k) for k in range(n % 3)],
+            "price": Decimal(n),
+            "when": datetime(2026, 1, 1 + n),
+            "done": n % 2 == 0,
+            "bits": torch.full((2,), n, dtype=torch.bfloat16),
+            "pair": (n, {"b": b"x" * n}),
+            "nothing": None,
+        }
+
+    rows = [other_row(n) for n in range(20)]
+    ragged = ["numbers", "tags", "steps", "deep", "pairs"]
+    full = {**other_row(5), "maybe": 3, "note": "n"}
+    schema = yoga.Schema.of(full, ragged=["ids", *ragged], nullable=["maybe", "note"])
+    ref = storage.submit(rows, "kinds", "1", schema=schema, progress=False)
+    packed = ref.packed("ids", 9)
+    for number, pack in enumerate(packed.in_epoch(1)):
+        some = [rows[row] for row in packed.in_epoch(1).members(number)[0].tolist()]
+        for name in (*ragged, "maybe", "note", "price"):
+            assert_rows_equal(pack[name], [row[name] for row in some], name)
+        assert pack["when"].tolist() == [row["when"] for row in some]
+        assert pack["done"].tolist() == [row["done"] for row in some]
+        assert torch.equal(pack["bits"], torch.stack([row["bits"] for row in some]))
+        assert_rows_equal(
+            pack["pair"],
+            (np.array([row["pair"][0] for row in some]), {"b": [row["pair"][1]["b"] for row in some]}),
+        )
+        assert pack["nothing"] is None
+    names = [*rows[0], "rows"]
+    names.remove("nothing")
+    loader = yoga.DataLoader(packed.columns(names), 3, shuffle=True, seed=1)
+    assert_rows_equal(
+        list(yoga.DataLoader(packed.columns(names), 3, shuffle=True, seed=1, num_workers=1)), list(loader)
+    )
+    for batch in yoga.DataLoader(packed.columns(names), 3):
+        some = [rows[row] for row in batch["rows"].tolist()]
+        for name in ("maybe", "note", "tags", "steps", "deep", "price"):
+            assert_rows_equal(batch[name], [row[name] for row in some], name)
+        ends = batch["numbers"].offsets.tolist()
+        numbers = [batch["numbers"].values[a:b].tolist() for a, b in itertools.pairwise(ends)]
+        assert numbers == [row["numbers"] for row in some]
+        assert batch["bits"].dtype == torch.bfloat16
+        assert batch["when"].dtype == torch.int64
+        assert batch["pair"][0].tolist() == [row["pair"][0] for row in some]
+    mixed = [{"ids": np.arange(2), "pairs": [np.zeros(n)]} for n in (2, 3)]
+    schema = yoga.Schema.of(mixed[0], ragged=["ids", "pairs"])
+    with pytest.raises(ValueError, match="the items of 'pairs' differ in shape, in row 1"):
+        list(Own(mixed, schema).packed("ids", 4))
 
 
 def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
