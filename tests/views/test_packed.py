@@ -310,6 +310,13 @@ def test_rows_over_the_budget(epoch: int) -> None:
     assert (batch["position_ids"][batch["cu_seqlens"][:-1].long()] == 0).all()
 
 
+def test_one_budget_by_its_name_is_one_of_tokens() -> None:
+    ref = tokens_of([3, 9, 4, 20])
+    one, other = ref.packed({"ids": 8}, long="split"), ref.packed("ids", 8, long="split")
+    assert_rows_equal(list(one), list(other))
+    assert len(ref.packed({"ids": 20}, padded=0)[0]["ids"]) == 20
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 30), max_size=30),
@@ -431,7 +438,8 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused(r"along=\['mask'\]", "ids", 16, along="mask", error=TypeError)
     refused("seed must be an int", "ids", 16, seed=1.5)
     refused("first_position must be", "ids", 16, first_position=-1)
-    refused("padded needs one budget", {"ids": 16}, padded=0)
+    refused("padded needs one budget", {"ids": 16, "label": 99}, padded=0)
+    refused("long='cut' needs one budget", {"label": 99}, long="cut")
     for cost, match in {
         (lambda c: c["label"] - 1): "at least 0 for each row, and below .*; for row 0 it is -1",
         (lambda c: c["label"] / 2): "found float64 of shape",

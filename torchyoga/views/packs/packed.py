@@ -69,13 +69,13 @@ def packed(
     number = as_int("seed", seed)
     if isinstance(along, str):
         raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
+    schema = ref.schema
+    if padded is not None and schema is not None and (request.cost or request.column is None):
+        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
     packing = make(ref, request)
     _warn_of_losses(packing.report, request)
-    schema = ref.schema
     if schema is None:  # of a version without rows
         return PackedRef(ref, packing, None, number)
-    if padded is not None and (request.cost is not None or request.column is None):
-        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
     layout = Layout.of(
         schema,
         _along(ref, schema, request, packing.looked, along),
