@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyoga.errors import CorruptError
+from torchyoga.rows.data import Data
+from torchyoga.views.packs import made as made_file
 from torchyoga.views.packs import members as members_file
+from torchyoga.views.packs.made import Labels, Positions
 from torchyoga.views.packs.members import Members
 from torchyoga.views.packs.packing import fitted
 from torchyoga.views.packs.plan import Plan, planned
@@ -245,3 +249,70 @@ def test_forged_parts_are_refused_or_a_plan(data: st.DataObject) -> None:
     documents = Members(plan, 0, 0).documents(np.arange(len(plan)))
     assert len(documents.rows) == len(plan.rows)
     assert Members(plan, 0, 0).packs(documents.rows).max() < len(plan)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30),
+    first=st.sampled_from([0, 2]),
+    long=st.sampled_from([1, 8, 1000]),
+    chunk=st.sampled_from([1, 16, 1000]),
+    data=st.data(),
+)
+def test_positions_and_labels_of_packs_and_of_some_of_them(
+    lengths: list[int], first: int, long: int, chunk: int, data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(lengths)), max_size=5)))
+    bounds = np.array([0, *cuts, len(lengths)])
+    ends = np.cumsum([0, *lengths])
+    tokens = Data(np.arange(ends[-1]) + 1000, ends[bounds]).shared()
+    positions = np.concatenate([np.arange(length) + first for length in lengths])
+    labels = tokens.values.copy()
+    labels[ends[:-1]] = -100
+    start = data.draw(st.integers(0, len(bounds) - 2))
+    stop = data.draw(st.integers(start, len(bounds) - 1))
+    with patch.object(made_file, "_LONG", long), patch.object(made_file, "_CHUNK", chunk):
+        for made, expected in (
+            (Positions(np.array(lengths), bounds, first), positions),
+            (Labels(np.array(lengths), bounds, tokens, -100), labels),
+        ):
+            for some, a, b in ((made, 0, len(bounds) - 1), (made.slice(start, stop), start, stop)):
+                out = np.empty(some.nbytes.sum(), np.uint8)
+                some.copy(out)
+                wanted = expected[ends[bounds[a]] : ends[bounds[b]]]
+                assert out.view(np.int64).tolist() == wanted.tolist()
+                assert b"".join(some.texts()) == wanted.tobytes()
+                wide = np.zeros((b - a, 8 * ends[-1] + 8), np.uint8)
+                some.copy(wide.reshape(-1), range(0, wide.size, max(1, wide.shape[1])))
+                for row, nbytes, text in zip(wide, some.nbytes.tolist(), some.texts(), strict=True):
+                    assert row[:nbytes].tobytes() == text
+
+
+def test_rows_are_joined_without_a_copy_and_where_one_says() -> None:
+    texts = [b"abc", b"", b"de", b"f", b"ghij"]
+
+    class Parts:
+        def __init__(self, some: list[bytes]) -> None:
+            self.some = some
+            self.nbytes = np.array([len(text) for text in some], np.int64)
+
+        def slice(self, start: int, stop: int) -> Parts:
+            return Parts(self.some[start:stop])
+
+        def copy(self, out: Any, starts: Any = None) -> None:
+            places = np.cumsum([0, *self.nbytes])[:-1].tolist() if starts is None else starts
+            for place, text in zip(places, self.some, strict=True):
+                out[place : place + len(text)] = np.frombuffer(text, np.uint8)
+
+        def texts(self) -> list[bytes]:
+            return self.some
+
+    offsets, bounds = np.array([0, 3, 3, 5, 6, 10]), np.array([0, 2, 2, 5])
+    data = Data(None, offsets, runs=Parts(texts), dtype=np.dtype(np.uint8)).joined(bounds)
+    assert data.texts() == [b"abc", b"", b"defghij"]
+    assert data.slice(1, 3).texts() == [b"", b"defghij"]
+    assert data.slice(2, 3).values.tobytes() == b"defghij"
+    assert data.padded(8, 0)[2].tobytes() == b"defghij\0"
+    assert data.values.tobytes() == b"abcdefghij"
+    shared = data.shared()
+    assert shared.slice(1, 2) is shared.slice(1, 2)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,6 @@ def test_a_pack_is_its_rows_end_to_end(ref: yoga.DataRef, epoch: int) -> None:
     packed = ref.packed("ids", 16, labels="ids")
     assert packed.schema is not None
     bound = packed.in_epoch(epoch)
-    assert isinstance(bound, PackView)
     for number in range(len(packed)):
         assert_rows_equal(bound[number], expected_of(bound, number))
         assert sum(bound[number]["lengths"]) == len(bound[number]["ids"]) <= 16
@@ -284,7 +285,7 @@ def test_rows_over_the_budget(epoch: int) -> None:
     everything = list(range(62))
     with pytest.raises(ValueError, match="3 of 8 rows have more than 8 of 'ids', at most 20, in row 4"):
         ref.packed("ids", 8)
-    with pytest.warns(UserWarning, match="21 tokens of 62 are in no pack, for 3 rows are cut to 8"):
+    with pytest.warns(UserWarning, match="21 tokens of 62 are in no pack, for rows are cut to 8"):
         cut = ref.packed("ids", 8, long="cut")
     assert (cut.report().cut, cut.report().rows, cut.report().empty) == (21, 7, 1)
     assert len(kept_tokens(cut.in_epoch(epoch))) == 41
@@ -307,6 +308,13 @@ def test_rows_over_the_budget(epoch: int) -> None:
     firsts = batch["ids"][batch["cu_seqlens"][:-1].long()]
     assert firsts.tolist() == (starts[batch["rows"].numpy()] + batch["begins"].numpy()).tolist()
     assert (batch["position_ids"][batch["cu_seqlens"][:-1].long()] == 0).all()
+
+
+def test_one_budget_by_its_name_is_one_of_tokens() -> None:
+    ref = tokens_of([3, 9, 4, 20])
+    one, other = ref.packed({"ids": 8}, long="split"), ref.packed("ids", 8, long="split")
+    assert_rows_equal(list(one), list(other))
+    assert len(ref.packed({"ids": 20}, padded=0)[0]["ids"]) == 20
 
 
 @settings(max_examples=60, deadline=None)
@@ -430,7 +438,8 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused(r"along=\['mask'\]", "ids", 16, along="mask", error=TypeError)
     refused("seed must be an int", "ids", 16, seed=1.5)
     refused("first_position must be", "ids", 16, first_position=-1)
-    refused("padded needs one budget", {"ids": 16}, padded=0)
+    refused("padded needs one budget", {"ids": 16, "label": 99}, padded=0)
+    refused("long='cut' needs one budget", {"label": 99}, long="cut")
     for cost, match in {
         (lambda c: c["label"] - 1): "at least 0 for each row, and below .*; for row 0 it is -1",
         (lambda c: c["label"] / 2): "found float64 of shape",
@@ -442,6 +451,65 @@ def test_what_is_refused(ref: yoga.DataRef) -> None:
     refused("it is not clear which column has the tokens", {"n": 99}, cost=lambda c: c["label"] + 1)
     refused("cost must return a dict", {"a": 99, "b": 9}, cost=lambda c: c["label"])
     refused("there is no column 'lable'", {"n": 99}, cost=lambda c: c["lable"], error=KeyError)
+
+
+def test_columns_of_every_kind(storage: yoga.Storage) -> None:
+    def other_row(n: int) -> dict[str, Any]:
+        return {
+            "ids": np.arange(n % 5 + 1),
+            "maybe": None if n % 3 else n,
+            "note": None if n % 2 else f"note {n}",
+            "numbers": [n] * (n % 3),
+            "tags": ["a", "b" * n][: n % 3],
+            "steps": [{"at": k, "what": "s" * k} for k in range(n % 4)],
+            "deep": [[1, 2], [3]][: n % 3],
+            "pairs": [np.full(2, k) for k in range(n % 3)],
+            "price": Decimal(n),
+            "when": datetime(2026, 1, 1 + n),
+            "done": n % 2 == 0,
+            "bits": torch.full((2,), n, dtype=torch.bfloat16),
+            "pair": (n, {"b": b"x" * n}),
+            "nothing": None,
+        }
+
+    rows = [other_row(n) for n in range(20)]
+    ragged = ["numbers", "tags", "steps", "deep", "pairs"]
+    full = {**other_row(5), "maybe": 3, "note": "n"}
+    schema = yoga.Schema.of(full, ragged=["ids", *ragged], nullable=["maybe", "note"])
+    ref = storage.submit(rows, "kinds", "1", schema=schema, progress=False)
+    packed = ref.packed("ids", 9)
+    for number, pack in enumerate(packed.in_epoch(1)):
+        some = [rows[row] for row in packed.in_epoch(1).members(number)[0].tolist()]
+        for name in (*ragged, "maybe", "note", "price"):
+            assert_rows_equal(pack[name], [row[name] for row in some], name)
+        assert pack["when"].tolist() == [row["when"] for row in some]
+        assert pack["done"].tolist() == [row["done"] for row in some]
+        assert torch.equal(pack["bits"], torch.stack([row["bits"] for row in some]))
+        assert_rows_equal(
+            pack["pair"],
+            (np.array([row["pair"][0] for row in some]), {"b": [row["pair"][1]["b"] for row in some]}),
+        )
+        assert pack["nothing"] is None
+    names = [*rows[0], "rows"]
+    names.remove("nothing")
+    loader = yoga.DataLoader(packed.columns(names), 3, shuffle=True, seed=1)
+    assert_rows_equal(
+        list(yoga.DataLoader(packed.columns(names), 3, shuffle=True, seed=1, num_workers=1)), list(loader)
+    )
+    for batch in yoga.DataLoader(packed.columns(names), 3):
+        some = [rows[row] for row in batch["rows"].tolist()]
+        for name in ("maybe", "note", "tags", "steps", "deep", "price"):
+            assert_rows_equal(batch[name], [row[name] for row in some], name)
+        ends = batch["numbers"].offsets.tolist()
+        numbers = [batch["numbers"].values[a:b].tolist() for a, b in itertools.pairwise(ends)]
+        assert numbers == [row["numbers"] for row in some]
+        assert batch["bits"].dtype == torch.bfloat16
+        assert batch["when"].dtype == torch.int64
+        assert batch["pair"][0].tolist() == [row["pair"][0] for row in some]
+    mixed = [{"ids": np.arange(2), "pairs": [np.zeros(n)]} for n in (2, 3)]
+    schema = yoga.Schema.of(mixed[0], ragged=["ids", "pairs"])
+    with pytest.raises(ValueError, match="the items of 'pairs' differ in shape, in row 1"):
+        list(Own(mixed, schema).packed("ids", 4))
 
 
 def test_rows_that_cannot_be_in_packs(storage: yoga.Storage) -> None:
@@ -477,7 +545,6 @@ def test_members_change_with_the_epoch_and_packs_do_not(ref: yoga.DataRef) -> No
     seen = []
     for epoch in range(4):
         bound = packed.in_epoch(epoch)
-        assert isinstance(bound, PackView)
         rows, bounds = bound.members(np.arange(len(packed)))
         assert sorted(rows.tolist()) == [n for n, length in enumerate(LENGTHS) if length]
         numbers = np.repeat(np.arange(len(packed)), np.diff(bounds))
@@ -612,11 +679,15 @@ def test_kept_packs_are_read_and_nothing_is_measured(
     made = ref.packed("ids", 16, long="split", name="sixteen")
     other = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True)
     half = ref[:30].packed("ids", 16, name="sixteen")
+    with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
+        ref.packed("ids", 15, long="drop", name="fewer")
     monkeypatch.setattr(request_file, "measured", None)
     ref = yoga.Storage(storage.path).fetch("rows", "1")
     again = ref.packed("ids", 16, long="split", name="sixteen")
     assert again.fingerprint == made.fingerprint
     assert again.report() == made.report()
+    with pytest.warns(UserWarning, match="1 of 60 rows are over the budget"):
+        ref.packed("ids", 15, long="drop", name="fewer")
     assert_rows_equal(list(again.in_epoch(1)), list(made.in_epoch(1)))
     read = ref.packed({"n": 16}, cost=cost, name="by cost", balance=True, labels="ids")
     assert_rows_equal([row["ids"] for row in read], [row["ids"] for row in other])

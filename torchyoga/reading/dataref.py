@@ -1174,6 +1174,10 @@ class PackView(DataRef):
     def packs_of(self, rows: Sequence[int] | Ints) -> Ints:
         """The packs (B,) that these rows of the other DataRef are in; -1 for those that are in none."""
 
+    @abstractmethod
+    def in_epoch(self, epoch: int) -> PackView:
+        """The same packs with the rows that they hold in an epoch."""
+
 
 class SlicedRef(RowView[RowT]):
     """Some rows of another DataRef: what `ref[start:stop:step]` is."""

@@ -326,8 +326,8 @@ def _gathered(way: str, data: Data, column: Column, documents: Documents) -> Dat
     alike = (each[:, 1:] == np.repeat(shapes[:, 1:], np.diff(bounds), axis=0)).all(1) | (each[:, 0] == 0)
     if not alike.all():
         raise ValueError(
-            f"the items of {column.name!r} differ in shape, in row {int(documents.rows[~alike][0])}; leave "
-            "the column out by .columns([...]) before"
+            f"the items of {column.name.partition('{')[0]!r} differ in shape, in row "
+            f"{int(documents.rows[~alike][0])}; leave the column out by .columns([...]) before"
         )
     shapes[:, 0] = np.add.reduceat(each[:, 0], bounds[:-1])
     return Data(data.values, offsets[bounds], shapes)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...process.warned import warn_user
 from ...reading.dataref import DataRef, Long, PackCost
 from ...rows.projection import Projection, unknown_column
 from ..ragged import RaggedColumn
@@ -72,7 +71,7 @@ def measured(ref: DataRef, budgets: Mapping[str, int], cost: PackCost | None, lo
     else:
         looked, whole = _by_function(ref, tuple(budgets), cost)
     costs = np.concatenate(whole) if whole else np.zeros((0, len(budgets)), np.int64)
-    return _fitting(costs, budgets, long, looked, cost is not None)
+    return _fitting(costs, budgets, long, looked)
 
 
 def _of_columns(given: Mapping[str, Scanned], names: Sequence[str], start: int) -> Ints:
@@ -205,16 +204,12 @@ def _checked(found: object, names: tuple[str, ...], count: int, start: int) -> I
 # -- rows over the budget
 
 
-def _fitting(
-    costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[str, ...], by_function: bool
-) -> Measured:
+def _fitting(costs: Ints, budgets: Mapping[str, int], long: Long, looked: tuple[str, ...]) -> Measured:
     most = np.array(list(budgets.values()), np.int64)
     counts = costs.any(1)
     over: npt.NDArray[np.bool_] = np.asarray((costs > most).any(1))
     rows = np.flatnonzero(counts & ~over)
     left = Left(empty=int((~counts).sum()))
-    if left.empty and by_function:
-        warn_user(f"packed: {left.empty} rows cost nothing, so they are in no pack")
     if not over.any():
         return Measured(rows, costs[rows], None, left, looked)
     first = next(iter(budgets))
@@ -222,17 +217,10 @@ def _fitting(
         raise _too_long(costs, over, budgets)
     longer = np.flatnonzero(over)
     if long == "drop":
-        warn_user(
-            f"packed: {len(longer)} of {len(costs)} rows are over the budget, and in no pack: long='drop'"
-        )
         return Measured(rows, costs[rows], None, left._replace(dropped=len(longer)), looked)
     budget, lengths = budgets[first], costs[longer, 0]
     if long == "cut":
         lost = int((lengths - budget).sum())
-        warn_user(
-            f"packed: {lost} tokens of {int(costs[:, 0].sum())} are in no pack, for {len(longer)} rows are "
-            f"cut to {budget}: long='cut'"
-        )
         rows = np.flatnonzero(counts)
         return Measured(rows, np.minimum(costs[rows], budget), None, left._replace(cut=lost), looked)
     pieces = -(-lengths // budget)

@@ -16,6 +16,7 @@ from ...order.full import as_int
 from ...process.buffers import BufferPool
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
+from ...process.warned import warn_user
 from ...reading.dataref import DataRef, PackView, row_numbers
 from ...reading.pack_report import PackReport
 from ...reading.readahead import Prefetch, ReadAhead
@@ -68,12 +69,13 @@ def packed(
     number = as_int("seed", seed)
     if isinstance(along, str):
         raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
-    packing = make(ref, request)
     schema = ref.schema
+    if padded is not None and schema is not None and (request.cost or request.column is None):
+        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
+    packing = make(ref, request)
+    _warn_of_losses(packing.report, request)
     if schema is None:  # of a version without rows
         return PackedRef(ref, packing, None, number)
-    if padded is not None and (request.cost is not None or request.column is None):
-        raise ValueError("padded needs one budget, of the tokens of a column: they fill the packs up to it")
     layout = Layout.of(
         schema,
         _along(ref, schema, request, packing.looked, along),
@@ -85,6 +87,22 @@ def packed(
         fill=padded,
     )
     return PackedRef(ref, packing, layout, number)
+
+
+def _warn_of_losses(report: PackReport, request: Request) -> None:
+    """Says what is in no pack, and is not empty."""
+    if report.cut:
+        warn_user(
+            f"packed: {report.cut} tokens of {report.cut + report.tokens} are in no pack, for rows are cut "
+            f"to {report.budget}: long='cut'"
+        )
+    if report.dropped:
+        total = report.rows + report.dropped + report.empty
+        warn_user(
+            f"packed: {report.dropped} of {total} rows are over the budget, and in no pack: long='drop'"
+        )
+    if report.empty and request.cost is not None:
+        warn_user(f"packed: {report.empty} rows cost nothing, so they are in no pack")
 
 
 def _along(
@@ -210,7 +228,7 @@ class PackedRef(PackView):
         """What the whole says."""
         return self.whole.is_random
 
-    def in_epoch(self, epoch: int) -> DataRef:
+    def in_epoch(self, epoch: int) -> PackView:
         """The same packs with the members that they have in an epoch."""
         whole = self.whole.in_epoch(epoch)
         if whole is self.whole and epoch == self._epoch:

@@ -76,11 +76,14 @@ class Request:
             raise ValueError(f'long must be "error", "cut", "split" or "drop", found {long!r}')
         if cost is not None and not callable(cost):
             raise TypeError(f"cost takes a function of columns, found {cost!r:.80}")
-        if long in ("cut", "split") and (len(budgets) > 1 or cost is not None):
+        if column is None and cost is None and len(budgets) == 1 and schema is not None:
+            (name,) = budgets
+            place = Projection.at(schema, name)
+            column = name if are_tokens(place.schema, place.schema.tree, 0) else None
+        if long in ("cut", "split") and (cost is not None or (column is None and schema is not None)):
             raise ValueError(
                 f"long={long!r} needs one budget, of the tokens of a column: what a part of a row costs "
-                f"{'of several budgets' if len(budgets) > 1 else 'is for the function to say'} is not known; "
-                'use long="drop", or cut the rows before'
+                'otherwise is not known; use long="drop", or cut the rows before'
             )
         most = None if max_rows is None else as_int("max_rows", max_rows, 1, 2**62)
         found = Request(budgets, column, cost, long, most, bool(balance))
