@@ -17,6 +17,9 @@ OF_A_REF |= {"columns", "lengths", "map", "map_batches", "order_by", "projected"
 OF_A_REF |= {
     "where",
     "windows",
+    "token_windows",
+    "token_batches",
+    "take_parts",
     "filled",
     "masked",
     "decoded",

@@ -24,6 +24,7 @@ from ..sampling.seeding import Seeding
 from ..views.joined import JoinedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
+from ..views.tokens.token_windows import TokenWindowsRef
 from ..views.windows.windowed import WindowsRef
 from .collating import Collating
 from .failures import STOPPED
@@ -207,7 +208,7 @@ def _only_gathers(dataset: object) -> bool:
 
 
 # Not their subclasses, which may do anything.
-_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
+_VIEWS = {ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, TokenWindowsRef, WindowsRef}
 
 
 def _or_its_error(batch: Batch) -> Batch:

@@ -46,7 +46,16 @@ from .full import (
 )
 from .saved import Pin
 
-__all__ = ["MOST_SHARDS", "MOST_WINDOW", "AnyOrder", "BlockOrder", "Locality", "Shuffle", "equal_runs"]
+__all__ = [
+    "MOST_SHARDS",
+    "MOST_WINDOW",
+    "AnyOrder",
+    "BlockOrder",
+    "Locality",
+    "Permutations",
+    "Shuffle",
+    "equal_runs",
+]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
@@ -254,8 +263,8 @@ class _Plan:
     """
 
     def __init__(self, order: BlockOrder, epoch: int, shards: int | None, version: int) -> None:
-        self.in_units: _Permutations | None = None
-        self.in_cells: _Permutations | None = None
+        self.in_units: Permutations | None = None
+        self.in_cells: Permutations | None = None
         self.layout = layout = _layout(order, shards)
         self.world = len(layout.shard_starts) - 1
         is_block = order.shuffle == "block"
@@ -269,7 +278,7 @@ class _Plan:
         self.first_row = self.unit_row[self.by_row]
         if is_block:
             self._cut(order.window)
-            self.in_units = _Permutations(version, self.unit_size, "unit", order.seed, epoch)
+            self.in_units = Permutations(version, self.unit_size, "unit", order.seed, epoch)
         else:
             # A cell for each shard, and a slot for each unit.
             self.slot_unit = np.arange(len(units))
@@ -283,7 +292,7 @@ class _Plan:
         self.halvings = [1 << bit for bit in reversed(range((most - 1).bit_length()))]
         self.last_slot = max(len(self.slot_start) - 1, 0)
         if order.shuffle:
-            self.in_cells = _Permutations(version, np.diff(self.cell_start), "cell", order.seed, epoch)
+            self.in_cells = Permutations(version, np.diff(self.cell_start), "cell", order.seed, epoch)
 
     def _cut(self, window: int) -> None:
         """Cuts the units into slices, and puts these into cells."""
@@ -353,7 +362,7 @@ def _plan(order: BlockOrder, epoch: int, shards: int | None, version: int) -> _P
     return _Plan(order, epoch, shards, version)
 
 
-class _Permutations:
+class Permutations:
     """A keyed bijection of 0..size-1 for each of many sizes.
 
     A Feistel network over two digits, the low one of some bits and the high one of as many values as it takes

@@ -15,7 +15,7 @@ from ..process.lazy import cached_property
 from ..rows.block import Rows
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Json, Row
 from ..versions.location import Files, Folder, Progress
 from ..versions.manifest import Manifest
 from .dataref import DataRef
@@ -139,9 +139,15 @@ class VersionColumns(DataRef):
 
     def lengths(self, rows: Ints) -> Ints:
         """How many elements rows of a ragged column have; its values are not read."""
-        if self.schema.tree.kind != "leaf" or not self.schema.columns[0].is_ragged:
+        if not self.schema.is_sequence:
             return super().lengths(rows)  # says what is wrong
         return self._version.open().lengths(rows, self._of.columns[0])
+
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, end to end; nothing else of them is read."""
+        if not self.schema.is_sequence or not len(rows):
+            return super().take_parts(rows, starts, stops)
+        return self._version.open().take_parts(rows, self._of.columns[0], starts, stops)
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""

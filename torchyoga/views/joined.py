@@ -18,9 +18,10 @@ from ..process.lazy import cached_property
 from ..reading.dataref import DataRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..rows.block import Rows, interleaved
+from ..rows.pieces import put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Json, Row
 from ..versions.location import Progress
 from .info import agreed, info_of
 from .row_map import RowMap
@@ -114,6 +115,23 @@ class JoinedRef(DataRef):
         for source, places, wanted in self._of_sources(rows):
             found[places] = source.lengths(wanted)
         return found
+
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, as the sources read them."""
+        if not len(rows):
+            return self.sources[0].take_parts(rows, starts, stops)
+        sizes = stops - starts
+        begins = np.cumsum(sizes) - sizes
+        out: Array | None = None
+        for source, places, wanted in self._of_sources(rows):
+            found = source.take_parts(wanted, starts[places], stops[places])
+            if len(places) == len(rows):
+                return found
+            if out is None:
+                out = np.empty(int(sizes.sum()), found.dtype)
+            put_runs(out, begins[places], found, sizes[places])
+        assert out is not None, "some source has each of the rows"
+        return out
 
     def projected(self, of: Projection) -> DataRef:
         """The same rows of the sources with these columns."""

@@ -13,6 +13,8 @@ from .computed import ComputedRef
 from .filled import filled, masked
 from .repeated import RepeatedRef
 from .split import split
+from .tokens.token_batches import token_batches
+from .tokens.token_windows import token_windows
 from .transformed import TransformedRef
 from .where import where
 from .windows.windowed import windows
@@ -45,6 +47,8 @@ class Makers:
     map_batches = ComputedRef
     filled = staticmethod(filled)
     masked = staticmethod(masked)
+    token_windows = staticmethod(token_windows)
+    token_batches = staticmethod(token_batches)
 
     @staticmethod
     def map(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:
