@@ -234,7 +234,7 @@ class Members:
     def _place_of(self) -> Ints:
         """For each row its place in the rows of the plan; -1 for those that are not there."""
         rows = self._plan.rows
-        found = np.full(int(rows.max(initial=-1)) + 1 if len(rows) else 0, -1, np.int64)
+        found = np.full(int(rows.max()) + 1 if len(rows) else 0, -1, np.int64)
         found[rows] = np.arange(len(rows))
         return found
 
