@@ -31,6 +31,7 @@ import parquet
 import performance
 import remote
 import tables
+import token_windows
 import torch
 import torch.utils.data
 import views
@@ -320,7 +321,7 @@ def main() -> None:
     builds = building.measure(few)
     others = frameworks.in_processes(few)
     far = remote.measure(few)
-    shown = views.measure(few)
+    shown = views.measure(few) + token_windows.measure(few)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
     show([performance.HEADING, *engine, *builds, *others, *far, *shown, *lying, *encoded])

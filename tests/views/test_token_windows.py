@@ -17,6 +17,7 @@ from smallfiles import make_files_of
 import torchyoga as yoga
 from torchyoga.errors import StateError
 from torchyoga.reading.dataref import DataRef
+from torchyoga.rows.pieces import joined_runs
 from torchyoga.testing import check_view
 from torchyoga.views.tokens.line import Shuffled, Stored
 from torchyoga.views.tokens.token_windows import TokenWindowsRef
@@ -431,6 +432,40 @@ def test_parts_of_rows_are_those_of_whole_rows(ref: DataRef) -> None:
             ref["ids"].take_parts(np.array([3]), np.array([start]), np.array([stop]))
     with pytest.raises(TypeError, match="not a ragged column"):
         ref["k"].take_parts(np.array([3]), np.array([0]), np.array([1]))
+
+
+def test_runs_are_joined_and_cut_to_one_size() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        cuts = np.sort(rng.integers(0, 40, rng.integers(2, 9)))
+        first, last = cuts[:-1], cuts[1:]
+        order = np.arange(len(first)) if rng.integers(2) else rng.permutation(len(first))
+        first, last = first[order], last[order]
+        one, other = joined_runs(first, last)
+        expected = [place for a, b in zip(first, last, strict=True) for place in range(a, b)]
+        assert [place for a, b in zip(one, other, strict=True) for place in range(a, b)] == expected
+        assert bool((other > one).all())
+        assert len(one) <= int((last > first).sum())
+    one, other = joined_runs(np.array([0, 7, 9, 2]), np.array([4, 9, 15, 6]))
+    assert (one.tolist(), other.tolist()) == ([0, 7, 11, 2], [4, 11, 15, 6])
+
+
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+@pytest.mark.parametrize("options", [{}, {"compression": True}])
+def test_windows_across_blocks_of_a_file(
+    format: Any, options: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 3)
+    own = Own(documents_of(LENGTHS * 3))
+    compressed = {"compression": "gzip"} if options and format == "hdf5" else {}
+    storage = yoga.Storage(tmp_path, format=format, **compressed)
+    ref = storage.submit(list(own), "documents", "1", schema=own.schema, progress=False)
+    tokens = np.concatenate(own.documents)
+    windows = ref.token_windows("ids", 6, labels=False)
+    numbers = np.random.default_rng(0).permutation(len(windows))
+    for some in (numbers, np.arange(len(windows)), numbers[:2], np.repeat(numbers[:9], 2)):
+        found = [row["ids"].tolist() for row in windows.take(some)]
+        assert found == [tokens[6 * n : 6 * n + 6].tolist() for n in some.tolist()]
 
 
 @pytest.mark.damages("a byte of a document is changed")

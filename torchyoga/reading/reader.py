@@ -23,7 +23,7 @@ from ..process.forks import renew_in_children
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data
-from ..rows.pieces import check_parts
+from ..rows.pieces import check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array
@@ -189,16 +189,20 @@ class Reader:
                 offsets.advise(items, offsets.items.blocks(items))
             low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
             check_parts(rows, high - low, starts, stops)
-            first, last = low + starts, low + stops
+            # Neighbours lie side by side, so what begins in one row and ends in the next is one run.
+            first, last = joined_runs(low + starts, low + stops)
             if values.warmth.cold:
-                some = last > first
-                values.advise(first[some], values.items.blocks(first[some]), last[some])
+                values.advise(first, values.items.blocks(first), last)
             values.check_runs(first, last)
-            found = values.items.spans(first, last, self._pool.empty).view(column.storage)
+            sizes = last - first
+            if len(sizes) > 1 and bool((sizes == sizes[0]).all()):
+                found = values.items.alike(first, int(sizes[0]), self._pool.empty)
+            else:
+                found = values.items.spans(first, last, self._pool.empty)
             if usage().faults > before.faults:
                 for part in (values, offsets):
                     part.warmth.after_fault()
-            return found
+            return found.view(column.storage)
         except CorruptError as error:
             if self.where.is_remote:
                 self._throw_away(error)

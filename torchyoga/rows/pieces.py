@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .types import Array
 
-__all__ = ["check_parts", "numbered_within", "put_runs", "taken_runs"]
+__all__ = ["check_parts", "joined_runs", "numbered_within", "put_runs", "taken_runs"]
 
 Ints = npt.NDArray[np.int64]
 _LONG = 64  # elements of an average run, from which on slices beat a fancy index
@@ -40,6 +40,33 @@ def taken_runs(values: Array, first: Ints, last: Ints) -> Array:
         return np.concatenate([values[start:stop] for start, stop in slices])
     found: Array = values[np.repeat(first, sizes) + numbered_within(sizes)]
     return found
+
+
+def joined_runs(first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """The same runs, those that continue each other as one; all of one size if that can be.
+
+    Args:
+        first: (N,) the first element of each.
+        last: (N,) the element after its last.
+
+    Example:
+        >>> joined_runs(np.array([5, 7, 0, 9, 13]), np.array([7, 9, 4, 13, 17]))
+        (array([ 5,  0,  9, 13]), array([ 9,  4, 13, 17]))
+    """
+    some = last > first
+    first, last = first[some], last[some]
+    most = len(first)
+    if most < 2:
+        return first, last
+    is_begun = np.append(True, first[1:] != last[:-1])
+    first, last = first[is_begun], last[np.append(is_begun[1:], True)]
+    sizes = last - first
+    size = int(sizes.min())
+    counts, rest = np.divmod(sizes, size)
+    if len(counts) > 1 and not rest.any() and len(counts) < int(counts.sum()) <= most:
+        first = np.repeat(first, counts) + size * numbered_within(counts)
+        last = first + size
+    return first, last
 
 
 def put_runs(out: Array, starts: Ints, values: Array, sizes: Ints) -> None:

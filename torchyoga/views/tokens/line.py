@@ -20,6 +20,7 @@ __all__ = ["Line", "Pieces", "Shuffled", "Stored", "cut"]
 
 Ints = npt.NDArray[np.int64]
 _BLOCK_BITS = 12
+_STEPS = 6
 _BLOCK = 1 << _BLOCK_BITS  # documents that are shuffled among each other
 
 
@@ -91,8 +92,12 @@ class Stored:
     def places(self, positions: Ints, last: Ints) -> tuple[Ints, Ints]:
         """The documents that runs of tokens begin and end in."""
         first = np.searchsorted(self._ends, positions, "right") - 1
-        if bool((last < self._ends[first + 1]).all()):
-            return first, first
+        found = first
+        for _ in range(_STEPS):  # a few documents further, which is faster than another search
+            is_beyond = self._ends[found + 1] <= last
+            if not is_beyond.any():
+                return first, found
+            found = found + is_beyond
         return first, np.searchsorted(self._ends, last, "right") - 1
 
     def starts(self, places: Ints) -> Ints:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...order.full import as_int, keyed_words
+from ...process.buffers import BufferPool
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
@@ -205,6 +206,7 @@ class TokenWindowsRef(DataRef):
         self._rows = rows
         self._cutting = cutting
         self._epoch = epoch
+        self._pool = BufferPool()
         self._num_tokens = int(ends[-1])
         spare = self._num_tokens - cutting.read  # tokens after the first window, if it begins with the first
         span = min(cutting.stride, spare + 1) if cutting.jitter else 1
@@ -277,7 +279,11 @@ class TokenWindowsRef(DataRef):
                 is_label = key == _LABELS and cutting.labels
                 values = tokens[:, 1:] if is_label else tokens[:, : cutting.size]
             # Each in memory of its own: labels that are masked in place leave the tokens as they are.
-            found.append(Data(np.ascontiguousarray(values, column.storage)))
+            if not values.flags.c_contiguous or values.dtype != column.storage:
+                own = self._pool.empty(values.size * column.storage.itemsize).view(column.storage)
+                np.copyto(own.reshape(values.shape), values)
+                values = own.reshape(values.shape)
+            found.append(Data(values))
         return Rows(Block(self._schema, len(rows), tuple(found)))
 
     @cached_property
