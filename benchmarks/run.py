@@ -33,6 +33,7 @@ import parquet
 import performance
 import remote
 import tables
+import token_windows
 import torch
 import torch.utils.data
 import views
@@ -322,7 +323,7 @@ def main() -> None:
     builds = building.measure(few)
     others = frameworks.in_processes(few)
     far = remote.measure(few)
-    shown = views.measure(few)
+    shown = views.measure(few) + token_windows.measure(few)
     packs = packing.measure(few)
     mixed = mixtures.measure(few)
     lying = tables.measure(few) + parquet.measure(few)

@@ -55,6 +55,8 @@ NEVER = {
     "formats": {"fsspec"},
     "views.row_map": ARITHMETIC,
     "views.windows.anchors": ARITHMETIC,
+    "views.tokens.line": ARITHMETIC,
+    "views.tokens.plan": ARITHMETIC,
     "versions": {"torch", "fsspec"},
     "stores.local": {"torch", "numpy"},
     "building": {"torch"},

@@ -30,6 +30,7 @@ from ..views.mixes.weighted import WeightedRef
 from ..views.packs.packed import PackedRef
 from ..views.repeated import RepeatedRef
 from ..views.selected import SelectedRef
+from ..views.tokens.token_windows import TokenWindowsRef
 from ..views.windows.windowed import WindowsRef
 from .collating import Collating
 from .failures import STOPPED
@@ -218,7 +219,7 @@ def _only_gathers(dataset: object) -> bool:
 
 
 # Not their subclasses, which may do anything.
-_VIEWS = {PackedRef, ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, WindowsRef}
+_VIEWS = {PackedRef, ProjectedRef, RepeatedRef, SelectedRef, SlicedRef, TokenWindowsRef, WindowsRef}
 _VIEWS |= {BalancedRef, BucketedRef, StagedRef, WeightedRef}
 
 

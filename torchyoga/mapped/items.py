@@ -278,6 +278,10 @@ class Items(ABC):
             done = stop
         return out
 
+    def alike(self, first: Ints, count: int, empty: Empty) -> Bytes:
+        """Copies of the `count` items from each `first` on, run after run, as `spans` gives them."""
+        return self.spans(first, first + count, empty)
+
     def runs(self, first: Ints, last: Ints) -> Runs | None:
         """The runs of `spans`, not copied; None if some are cut, or stay only while they are held."""
         return None
@@ -346,6 +350,22 @@ class Mapped(Items):
     def places(self, items: Ints, blocks: Ints) -> Ints | None:
         """(N,) the address of each item of these blocks; None if items are in pieces."""
         return self.addresses(items, blocks) if self.pieces == 1 else None
+
+    def alike(self, first: Ints, count: int, empty: Empty) -> Bytes:
+        """Copies of the `count` items from each `first` on, as rows of one size: faster than runs."""
+        blocks = self.blocks(first)
+        following = np.minimum(blocks + 1, len(self.numbering.starts) - 1)
+        is_whole = (first + count <= self.numbering.starts.take(following)) | (following == blocks)
+        whole = np.flatnonzero(is_whole)
+        if not len(whole) or not count:
+            return super().alike(first, count, empty)
+        addresses = self.addresses(first, blocks)
+        addresses[~is_whole] = addresses[whole[0]]  # written over below
+        out = self.memory.gather(addresses, count * self.stride, empty)
+        if len(whole) < len(first):
+            cut = np.flatnonzero(~is_whole)
+            out.reshape(len(first), -1)[cut] = super().alike(first[cut], count, empty).reshape(len(cut), -1)
+        return out
 
     def runs(self, first: Ints, last: Ints) -> Runs | None:
         """The runs of `spans`, not copied; None if some are cut."""

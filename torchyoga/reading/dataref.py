@@ -29,9 +29,10 @@ from ..process.lazy import cached_property
 from ..process.seeding import seeder
 from ..rows.block import Rows
 from ..rows.collector import block_of
+from ..rows.pieces import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Array, Json, Row
+from ..rows.types import Array, Collate, Json, Row
 from .pack_report import PackReport
 from .readahead import ReadAhead, Translated
 from .stream import Stream
@@ -190,6 +191,37 @@ class _Views(Protocol):
         name: str | None,
         stale: WhenStale,
     ) -> PackView: ...
+
+    def token_windows(
+        self,
+        ref: DataRef,
+        column: str,
+        size: SupportsIndex,
+        stride: SupportsIndex | None,
+        labels: bool,
+        shuffle_documents: bool,
+        jitter: bool,
+        separator: float | None,
+        documents: bool,
+        positions: bool,
+        dtype: npt.DTypeLike | None,
+        lengths: npt.ArrayLike | None,
+        seed: SupportsIndex,
+    ) -> DataRef: ...
+
+    def token_batches(
+        self,
+        ref: DataRef,
+        column_or_lengths: str | npt.ArrayLike,
+        budget: SupportsIndex,
+        pool: SupportsIndex | None,
+        max_rows: SupportsIndex | None,
+        multiple_of: SupportsIndex,
+        long: Literal["error", "drop"],
+        padding: float,
+        collate: Collate | None,
+        seed: SupportsIndex,
+    ) -> DataRef: ...
 
 
 _provided: list[_Views] = []
@@ -801,6 +833,134 @@ class DataRef(ABC, Generic[RowT]):
             stale=stale,
         )
 
+    def token_windows(
+        self,
+        column: str,
+        size: SupportsIndex,
+        *,
+        stride: SupportsIndex | None = None,
+        labels: bool = True,
+        shuffle_documents: bool = False,
+        jitter: bool = False,
+        separator: float | None = None,
+        documents: bool = False,
+        positions: bool = False,
+        dtype: npt.DTypeLike | None = None,
+        lengths: npt.ArrayLike | None = None,
+        seed: SupportsIndex = 0,
+    ) -> DataRef:
+        """Rows that are windows of tokens: all documents laid end to end, and cut.
+
+        A row is a dict: `column` (size,), and "labels" (size,), the same tokens shifted by one. Only lengths
+        are kept, 8 bytes for each document; of a cached version only the tokens of a window are read. What
+        fills no window is left out; `tokens_left_out` of the result counts it.
+
+        Args:
+            column: of documents: arrays of one dimension that differ in length, lists of numbers, or text,
+                whose tokens are its bytes in UTF-8. Documents may be empty.
+            size: tokens of a window.
+            stride: tokens from one window to the next; `size` by default. A smaller one makes them overlap.
+            labels: False leaves out the labels; then a window needs no token more than its own.
+            shuffle_documents: lay the documents in another order each epoch: blocks of 4,096 change places,
+                and so do the documents within each. Else they lie as they are stored.
+            jitter: begin at another token each epoch, in 0..stride - 1, so that the cuts differ. There are
+                as many windows in each.
+            separator: a token that is laid after each document, such as that of the end of a text.
+            documents: True adds "documents" (size,), the row that each token is of; a separator is of the
+                document before it. So attention can be kept within documents.
+            positions: True adds "position_ids" (size,), the place of each token within its document.
+            dtype: of the tokens in a window, such as "int64"; by default that in which they are stored. It
+                must be able to hold all values of that.
+            lengths: (N,) of the documents, if you know them; else they are read now. They must be right.
+            seed: the orders and beginnings of all epochs follow from it.
+
+        Raises:
+            KeyError: there is no such column.
+            TypeError: it does not hold documents, or it is not known what a row looks like.
+            ValueError: an argument is out of range, the separator is not a value of the column, or lengths
+                are not one for each row.
+
+        Example:
+            >>> documents = storage.submit(
+            ...     [{"ids": np.arange(5)}, {"ids": np.arange(10, 14)}], "documents", "1",
+            ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+            ... )
+            >>> windows = documents.token_windows("ids", 4)
+            >>> [(row["ids"].tolist(), row["labels"].tolist()) for row in windows]
+            [([0, 1, 2, 3], [1, 2, 3, 4]), ([4, 10, 11, 12], [10, 11, 12, 13])]
+            >>> windows.tokens_left_out
+            0
+        """
+        if len(self):
+            self._known_schema()
+        return _views().token_windows(
+            self,
+            column,
+            size,
+            stride,
+            labels,
+            shuffle_documents,
+            jitter,
+            separator,
+            documents,
+            positions,
+            dtype,
+            lengths,
+            seed,
+        )
+
+    def token_batches(
+        self,
+        column_or_lengths: str | npt.ArrayLike,
+        budget: SupportsIndex,
+        *,
+        pool: SupportsIndex | None = None,
+        max_rows: SupportsIndex | None = None,
+        multiple_of: SupportsIndex = 1,
+        long: Literal["error", "drop"] = "error",
+        padding: float = 0,
+        collate: Collate | None = None,
+        seed: SupportsIndex = 0,
+    ) -> DataRef:
+        """Rows that are whole batches: as many rows of like length as fit, padded, into a budget.
+
+        Rows are sorted by length and cut into batches, once. Each epoch rows of equal length change places,
+        so there are as many batches in every epoch, of the same shapes, and each row is in one of them. Load
+        them one by one, with `batch_size=None`: then every rank has as many.
+
+        Args:
+            column_or_lengths: a ragged column, whose lengths count; or (N,) the length of each row.
+            budget: elements of a batch: rows x longest is at most that, and so is the number of rows.
+            pool: rows that are sorted among each other: with it a batch has rows of one of many pools, drawn
+                from all rows once, and less like lengths. By default all are sorted.
+            max_rows: of a batch.
+            multiple_of: lengths are padded to a multiple of it.
+            long: "error" refuses rows longer than the budget, "drop" leaves them out with a warning;
+                `report()` of the result counts them.
+            padding: what rows are filled up with: each batch is what `yoga.padded(padding)` makes.
+            collate: makes a batch of its rows instead, such as `yoga.jagged`.
+            seed: the pools, and the places of rows in all epochs, follow from it.
+
+        Raises:
+            KeyError: there is no such column.
+            TypeError: it is not ragged, or lengths are no whole numbers.
+            ValueError: rows are longer than the budget, or an argument is out of range.
+
+        Example:
+            >>> texts = storage.submit(
+            ...     [{"ids": np.arange(n)} for n in (3, 1, 2, 6)], "some", "1",
+            ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+            ... )
+            >>> batches = texts.token_batches("ids", 6)
+            >>> [tuple(batch["ids"].values.shape) for batch in yoga.DataLoader(batches, batch_size=None)]
+            [(1, 6), (2, 3), (1, 1)]
+            >>> batches.report().padding
+            0.07692307692307687
+        """
+        return _views().token_batches(
+            self, column_or_lengths, budget, pool, max_rows, multiple_of, long, padding, collate, seed
+        )
+
     def to_arrow(self) -> pyarrow.Table:
         """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.
 
@@ -883,13 +1043,53 @@ class DataRef(ABC, Generic[RowT]):
         Raises:
             TypeError: it is not a ragged column.
         """
-        schema = self.schema
-        if schema is None or schema.tree.kind != "leaf" or not schema.columns[0].is_ragged:
-            raise TypeError(f"{self!r} is not a ragged column, so its rows have no lengths")
+        schema = self._ragged_schema()
         if not len(rows):
             return np.zeros(0, np.int64)
         (data,) = block_of(self.take(rows), schema).data
         return np.diff(data.part("offsets"))
+
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, end to end: what lies from `starts` to before `stops` in each.
+
+        A cached version reads no more than that; other datasets read the rows whole, each once.
+
+        Args:
+            rows: (N,) numbers of rows; one may come several times.
+            starts: (N,) the first element wanted of each.
+            stops: (N,) the element after the last.
+
+        Returns:
+            (elements of all parts,) as they are stored.
+
+        Raises:
+            IndexError: a row has fewer elements.
+            TypeError: it is not a ragged column.
+
+        Example:
+            >>> ref = yoga.Storage(tmp_path).submit(
+            ...     [{"ids": np.arange(n)} for n in (3, 5)], "documents", "1",
+            ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+            ... )
+            >>> ref["ids"].take_parts(np.array([1, 0]), np.array([2, 0]), np.array([5, 1])).tolist()
+            [2, 3, 4, 0]
+        """
+        schema = self._ragged_schema()
+        if not len(rows):
+            return np.empty(0, schema.columns[0].storage)
+        read = distinct(rows)
+        (data,) = block_of(self.take(read), schema).data
+        offsets = data.part("offsets")
+        places = np.searchsorted(read, rows)
+        first = offsets[places]
+        check_parts(rows, offsets[places + 1] - first, starts, stops)
+        return taken_runs(data.values, first + starts, first + stops)
+
+    def _ragged_schema(self) -> Schema:
+        schema = self.schema
+        if schema is None or not schema.is_sequence:
+            raise TypeError(f"{self!r} is not a ragged column, so its rows have no lengths")
+        return schema
 
     @property
     def _has_no_columns(self) -> bool:
@@ -1112,6 +1312,10 @@ class RowView(DataRef[RowT]):
     def lengths(self, rows: Ints) -> Ints:
         """The lengths of rows of a ragged column, as `whole` finds them."""
         return self.whole.lengths(self.rows_at(rows))
+
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, as `whole` reads them."""
+        return self.whole.take_parts(self.rows_at(rows), starts, stops)
 
     def projected(self, of: Projection) -> DataRef:
         """The same view of `whole` with these columns."""

@@ -24,6 +24,7 @@ from ..process.forks import renew_in_children
 from ..rows.block import Block
 from ..rows.column import Column
 from ..rows.data import Data
+from ..rows.pieces import check_parts, joined_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
 from ..rows.types import Array
@@ -197,6 +198,47 @@ class Reader:
                 return None
             addresses.append(places)
         return Located(of.schema, shelf.memory, addresses, partial(self._after_fault, of))
+
+    def take_parts(self, rows: Ints, number: int, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, end to end: what lies from `starts` to before `stops` in each.
+
+        Args:
+            rows: (N,) numbers of rows, each in 0..num_rows-1.
+            number: of the column.
+            starts: (N,) the first element wanted of each.
+            stops: (N,) the element after the last.
+
+        Raises:
+            IndexError: a row has fewer elements.
+            CorruptError: a file is missing, cut or damaged.
+        """
+        column = self.schema.columns[number]
+        try:
+            before = usage()
+            shelf, items = self._ready(rows)
+            values, offsets, *_ = shelf.columns[number]
+            if offsets.warmth.cold:
+                offsets.advise(items, offsets.items.blocks(items))
+            low, high = self._ends(column, offsets, items, offsets.items.blocks(items))
+            check_parts(rows, high - low, starts, stops)
+            # Neighbours lie side by side, so what begins in one row and ends in the next is one run.
+            first, last = joined_runs(low + starts, low + stops)
+            if values.warmth.cold:
+                values.advise(first, values.items.blocks(first), last)
+            values.check_runs(first, last)
+            sizes = last - first
+            if len(sizes) > 1 and bool((sizes == sizes[0]).all()):
+                found = values.items.alike(first, int(sizes[0]), self._pool.empty)
+            else:
+                found = values.items.spans(first, last, self._pool.empty)
+            if usage().faults > before.faults:
+                for part in (values, offsets):
+                    part.warmth.after_fault()
+            return found.view(column.storage)
+        except CorruptError as error:
+            if self.where.is_remote:
+                self._throw_away(error)
+            raise
 
     def _taken(self, rows: Ints, of: Projection) -> Block:
         before = usage()

@@ -15,7 +15,7 @@ from ..process.lazy import cached_property
 from ..rows.block import Rows
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Json, Row
 from ..versions.location import Files, Folder, Progress
 from ..versions.manifest import Manifest
 from .dataref import DataRef
@@ -23,7 +23,7 @@ from .readahead import ReadAhead
 from .reader import Reader
 from .together import Located
 
-__all__ = ["VersionColumns", "VersionRef"]
+__all__ = ["VersionColumns", "VersionRef", "located"]
 
 Ints = npt.NDArray[np.int64]
 _LOOKS = 10  # attempts, at a version that others keep converting
@@ -60,10 +60,6 @@ class VersionRef(DataRef):
     def take(self, rows: Ints) -> Sequence[Row]:
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self.open().take(rows)) if len(rows) else []
-
-    def located(self, rows: Ints) -> Located | None:
-        """Where rows (N,) lie, to be copied with those of others; None if they are read by themselves."""
-        return self.open().located(rows) if len(rows) else None
 
     @property
     def row_bytes(self) -> int:
@@ -132,10 +128,6 @@ class VersionColumns(DataRef):
         """The rows of these numbers, as `Rows` over one gathered block."""
         return Rows(self._version.open().take(rows, self._of)) if len(rows) else []
 
-    def located(self, rows: Ints) -> Located | None:
-        """Where rows (N,) lie, to be copied with those of others; None if they are read by themselves."""
-        return self._version.open().located(rows, self._of) if len(rows) else None
-
     @property
     def location(self) -> Files:
         """Where the files lie."""
@@ -148,9 +140,15 @@ class VersionColumns(DataRef):
 
     def lengths(self, rows: Ints) -> Ints:
         """How many elements rows of a ragged column have; its values are not read."""
-        if self.schema.tree.kind != "leaf" or not self.schema.columns[0].is_ragged:
+        if not self.schema.is_sequence:
             return super().lengths(rows)  # says what is wrong
         return self._version.open().lengths(rows, self._of.columns[0])
+
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, end to end; nothing else of them is read."""
+        if not self.schema.is_sequence or not len(rows):
+            return super().take_parts(rows, starts, stops)
+        return self._version.open().take_parts(rows, self._of.columns[0], starts, stops)
 
     def projected(self, of: Projection) -> DataRef:
         """Some of these columns."""
@@ -199,6 +197,15 @@ class VersionColumns(DataRef):
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopened_columns, (*self._version.reopening(), self._of)
+
+
+def located(ref: DataRef, rows: Ints) -> Located | None:
+    """Where rows (N,) of a version lie, to be copied with those of others; None if they are read alone."""
+    if not len(rows):
+        return None
+    if type(ref) is VersionRef:
+        return ref.open().located(rows)
+    return ref._version.open().located(rows, ref._of) if type(ref) is VersionColumns else None
 
 
 class _Version:

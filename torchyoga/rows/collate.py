@@ -363,20 +363,21 @@ def jagged(rows: Sequence[Row]) -> Batch:
     return _collate_ragged(rows, leaf)
 
 
-def padded(padding: float = 0) -> Callable[[Sequence[Row]], Batch]:
+def padded(padding: float = 0, multiple_of: int = 1) -> Callable[[Sequence[Row]], Batch]:
     """A collate function: each ragged column comes as `Padded`, the others as default_collate gives them.
 
     Text and bytes are lists, and so are rows of more than one dimension in a ragged column.
 
     Args:
         padding: what rows are filled up with; ValueError at a batch whose values cannot be that.
+        multiple_of: they are filled up to a multiple of it, such as 8, which some kernels want.
 
     Example:
         >>> batch = padded(-1)([{"tokens": np.arange(3)}, {"tokens": np.arange(2)}])
         >>> batch["tokens"].values.tolist(), batch["tokens"].lengths.tolist()
         ([[0, 1, 2], [0, 1, -1]], [3, 2])
     """
-    return Padding(padding)
+    return Padding(padding, multiple_of)
 
 
 def is_ours(collate: object) -> bool:
@@ -388,8 +389,11 @@ def is_ours(collate: object) -> bool:
 class Padding:
     """A collate function that crosses to worker processes."""
 
-    def __init__(self, padding: float) -> None:
+    def __init__(self, padding: float, multiple_of: int = 1) -> None:
         self.padding = padding
+        if type(multiple_of) is not int or multiple_of < 1:
+            raise ValueError(f"multiple_of must be an int of at least 1, found {multiple_of!r}")
+        self.multiple_of = multiple_of
 
     def __call__(self, rows: Sequence[Row]) -> Batch:
         """The batch."""
@@ -398,7 +402,8 @@ class Padding:
     def _leaf(self, column: Column, data: Data) -> Batch:
         assert data.offsets is not None
         lengths = np.diff(data.offsets)
-        values = data.padded(int(lengths.max(initial=0)), fill_value(column, self.padding))
+        width = -(-int(lengths.max(initial=0)) // self.multiple_of) * self.multiple_of
+        values = data.padded(width, fill_value(column, self.padding))
         return Padded(_tensor(values, _bits_dtype(column)), torch.from_numpy(lengths))
 
 

@@ -131,7 +131,7 @@ class Data:
         if self.runs is not None and int(lengths.max(initial=0)) <= width:
             step = width * dtype.itemsize
             out[...] = fill
-            self.runs.copy(out.reshape(-1).view(np.uint8), range(0, num_rows * step, max(1, step)))
+            self.runs.copy(out.reshape(-1).view(np.uint8), [row * step for row in range(num_rows)])
             return out
         out[...] = fill
         for i, (start, length) in enumerate(zip(self.offsets.tolist(), lengths.tolist())):  # noqa: B905

@@ -91,6 +91,12 @@ class Schema:
         kinds = {*self.tree.kinds, *(column.kind for column in self.columns)}
         return tuple(sorted({_BY_KIND[kind] for kind in kinds if kind in _BY_KIND}))
 
+    @property
+    def is_sequence(self) -> bool:
+        """True if a row is one run of elements of any number: an array of one dimension, a list, text."""
+        tree = self.tree.children[0] if self.tree.kind == "varying" else self.tree
+        return tree.kind == "leaf" and self.columns[0].is_ragged
+
     @cached_property
     def num_parts(self) -> int:
         """Parts of all columns."""

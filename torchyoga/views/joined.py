@@ -19,11 +19,12 @@ from ..process.lazy import cached_property
 from ..reading.dataref import DataRef, RowView, SlicedRef
 from ..reading.readahead import Prefetch, ReadAhead
 from ..reading.together import Located, Together
-from ..reading.version_ref import VersionColumns, VersionRef
+from ..reading.version_ref import located
 from ..rows.block import Rows, interleaved
+from ..rows.pieces import put_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
-from ..rows.types import Json, Row
+from ..rows.types import Array, Json, Row
 from ..versions.location import Progress
 from .info import agreed, info_of
 from .repeated import RepeatedRef
@@ -141,6 +142,23 @@ class JoinedRef(DataRef):
             found[places] = source.lengths(wanted)
         return found
 
+    def take_parts(self, rows: Ints, starts: Ints, stops: Ints) -> Array:
+        """Parts of rows of a ragged column, as the sources read them."""
+        if not len(rows):
+            return self.sources[0].take_parts(rows, starts, stops)
+        sizes = stops - starts
+        begins = np.cumsum(sizes) - sizes
+        out: Array | None = None
+        for source, places, wanted in self._of_sources(rows):
+            found = source.take_parts(wanted, starts[places], stops[places])
+            if len(places) == len(rows):
+                return found
+            if out is None:
+                out = np.empty(int(sizes.sum()), found.dtype)
+            put_runs(out, begins[places], found, sizes[places])
+        assert out is not None, "some source has each of the rows"
+        return out
+
     def projected(self, of: Projection) -> DataRef:
         """The same rows of the sources with these columns."""
         return JoinedRef([source.projected(of) for source in self.sources], self.rows)
@@ -228,9 +246,9 @@ def taken_together(
             given, rows = rows, np.empty_like(rows)
             rows[places] = given
         wanted.append((ref, places, rows))
-    located = _located(wanted) if len(wanted) > 1 else None
-    if located is not None:
-        return [(np.arange(num_rows), Rows(together.block(located)))]
+    lying = _located(wanted) if len(wanted) > 1 else None
+    if lying is not None:
+        return [(np.arange(num_rows), Rows(together.block(lying)))]
     return [(places, ref.take(rows)) for ref, places, rows in wanted]
 
 
@@ -238,12 +256,10 @@ def _located(wanted: Sequence[tuple[DataRef, Ints, Ints]]) -> list[tuple[Ints, L
     """Where the rows of several versions lie; None if one of them is read by itself, or looks different."""
     found: list[tuple[Ints, Located]] = []
     for ref, places, rows in wanted:
-        if not isinstance(ref, (VersionRef, VersionColumns)) or type(ref) not in (VersionRef, VersionColumns):
+        lying = located(ref, rows)
+        if lying is None or (found and lying.schema != found[0][1].schema):
             return None
-        located = ref.located(rows)
-        if located is None or (found and located.schema != found[0][1].schema):
-            return None
-        found.append((places, located))
+        found.append((places, lying))
     return found
 
 

@@ -20,6 +20,8 @@ from .packs.packed import packed
 from .packs.request import Packing, Request
 from .repeated import RepeatedRef
 from .split import split
+from .tokens.token_batches import token_batches
+from .tokens.token_windows import token_windows
 from .transformed import TransformedRef
 from .where import where
 from .windows.windowed import windows
@@ -59,6 +61,8 @@ class Makers:
     balanced = staticmethod(balanced)
     staged = staticmethod(staged)
     bucketed = staticmethod(bucketed)
+    token_windows = staticmethod(token_windows)
+    token_batches = staticmethod(token_batches)
 
     @staticmethod
     def map(ref: DataRef, function: Callable[[Row], Row], schema: Schema | None) -> DataRef:

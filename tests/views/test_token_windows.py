@@ -1,0 +1,497 @@
+"""Windows of tokens: those of slices of all documents laid end to end, in any files, orders and epochs."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from smallfiles import make_files_of
+
+import torchyoga as yoga
+from torchyoga.errors import StateError
+from torchyoga.reading.dataref import DataRef
+from torchyoga.rows.pieces import joined_runs
+from torchyoga.testing import check_view
+from torchyoga.views.tokens.line import Shuffled, Stored
+from torchyoga.views.tokens.token_windows import TokenWindowsRef
+
+LENGTHS = (5, 0, 1, 7, 3, 0, 12, 1, 1, 4, 0, 26, 2, 9)
+
+
+def documents_of(lengths: Any) -> list[np.ndarray]:
+    """Documents no two of whose tokens are the same."""
+    ends = np.cumsum([0, *lengths])
+    return [np.arange(a, b, dtype=np.int32) for a, b in itertools.pairwise(ends.tolist())]
+
+
+class Own(DataRef):
+    """A user's DataRef that gives plain rows, and records which."""
+
+    def __init__(self, documents: list[np.ndarray], files: int = 4) -> None:
+        self.documents, self.files = documents, files
+        self.taken: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def take(self, rows: Any) -> list[Any]:
+        self.taken.append(rows.tolist())
+        return [{"ids": self.documents[row], "k": row} for row in rows.tolist()]
+
+    @property
+    def schema(self) -> Any:
+        return yoga.Schema.of({"ids": np.zeros(1, np.int32), "k": 1}, ragged=["ids"])
+
+    @property
+    def fingerprint(self) -> str:
+        return "own"
+
+    @property
+    def file_starts(self) -> Any:
+        return np.append(np.arange(0, len(self), self.files), len(self))
+
+
+@pytest.fixture(scope="module", params=["lmdb", "hdf5", "own"])
+def ref(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataRef]:
+    own = Own(documents_of(LENGTHS))
+    if request.param == "own":
+        yield own
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        make_files_of(4, patch.setattr)
+        storage = yoga.Storage(tmp_path_factory.mktemp("documents"), format=request.param)
+        yield storage.submit(list(own), "documents", "1", schema=own.schema, progress=False)
+
+
+def windows_of(ref: DataRef, *args: Any, **kwargs: Any) -> TokenWindowsRef:
+    found = ref.token_windows(*args, **kwargs)
+    assert isinstance(found, TokenWindowsRef)
+    return found
+
+
+class Oracle:
+    """The tokens of documents in a list, and what is known of each."""
+
+    def __init__(self, documents: list[np.ndarray], order: list[int], separator: int | None) -> None:
+        self.tokens: list[int] = []
+        self.of: list[tuple[int, int]] = []
+        for row in order:
+            own = documents[row].tolist() + ([] if separator is None else [separator])
+            self.tokens += own
+            self.of += [(row, place) for place in range(len(own))]
+
+    def starts(self, size: int, stride: int, labels: bool, offset: int = 0) -> list[int]:
+        return list(range(offset, len(self.tokens) - size - labels + 1, stride))
+
+
+@pytest.mark.parametrize("separator", [None, 99])
+@pytest.mark.parametrize("labels", [True, False])
+def test_windows_are_slices_of_all_documents_end_to_end(
+    ref: DataRef, separator: int | None, labels: bool
+) -> None:
+    oracle = Oracle(documents_of(LENGTHS), list(range(len(LENGTHS))), separator)
+    for size, stride in itertools.product((1, 2, 5, 40), (1, 3, 5, 70)):
+        windows = windows_of(
+            ref,
+            "ids",
+            size,
+            stride=stride,
+            labels=labels,
+            separator=separator,
+            documents=True,
+            positions=True,
+        )
+        starts = oracle.starts(size, stride, labels)
+        rows = list(windows)
+        assert [row["ids"].tolist() for row in rows] == [oracle.tokens[a : a + size] for a in starts]
+        if labels:
+            shifted = [oracle.tokens[a + 1 : a + 1 + size] for a in starts]
+            assert [row["labels"].tolist() for row in rows] == shifted
+        else:
+            assert list(rows[0]) == ["ids", "documents", "position_ids"]
+        about = [list(zip(*oracle.of[a : a + size], strict=True)) for a in starts]
+        assert [row["documents"].tolist() for row in rows] == [list(rows) for rows, _ in about]
+        assert [row["position_ids"].tolist() for row in rows] == [list(places) for _, places in about]
+        covered = {place for a in starts for place in range(a, a + size + labels)}
+        assert windows.num_tokens == len(oracle.tokens)
+        assert windows.tokens_left_out == len(oracle.tokens) - len(covered)
+        if stride >= size:
+            first = {place: n for n, a in reversed(list(enumerate(starts))) for place in range(a, a + size)}
+            found = windows.window_of(*np.array(oracle.of).T)
+            assert found.tolist() == [first.get(place, -1) for place in range(len(oracle.tokens))]
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    size=st.integers(1, 7),
+    stride=st.integers(1, 12),
+    flags=st.tuples(*[st.booleans()] * 4),
+    epoch=st.integers(0, 5),
+    files=st.integers(1, 5),
+)
+@pytest.mark.filterwarnings("ignore:there are no windows:UserWarning")
+def test_windows_of_any_documents_in_any_epoch(
+    lengths: list[int], size: int, stride: int, flags: Any, epoch: int, files: int
+) -> None:
+    labels, shuffled, jitter, separated = flags
+    separator = 1000 if separated else None
+    own = Own(documents_of(lengths), files)
+    whole = windows_of(
+        own,
+        "ids",
+        size,
+        stride=stride,
+        labels=labels,
+        shuffle_documents=shuffled,
+        jitter=jitter,
+        separator=separator,
+        documents=True,
+        positions=True,
+        seed=3,
+    )
+    windows = whole.in_epoch(epoch)
+    assert isinstance(windows, TokenWindowsRef)
+    tokens = sum(lengths) + separated * len(lengths)
+    spare = tokens - size - labels
+    span = min(stride, spare + 1) if jitter else 1
+    expected = max(0, (spare - (span - 1)) // stride + 1) if spare >= 0 else 0
+    assert len(windows) == len(whole) == expected
+    if not expected:
+        return
+    flat = [row["ids"].tolist() for row in windows]
+    # The order of the documents, told by the windows of one token over the same line.
+    single = windows_of(
+        own,
+        "ids",
+        1,
+        labels=False,
+        shuffle_documents=shuffled,
+        separator=separator,
+        documents=True,
+        seed=3,
+    ).in_epoch(epoch)
+    order = list(dict.fromkeys(int(row["documents"][0]) for row in single))
+    kept = [row for row, length in enumerate(lengths) if length or separated]
+    assert sorted(order) == kept
+    if not shuffled:
+        assert order == kept
+    oracle = Oracle(own.documents, order, separator)
+    offsets = [
+        a
+        for a in range(span)
+        if [oracle.tokens[b : b + size] for b in oracle.starts(size, stride, labels, a)[:expected]] == flat
+    ]
+    assert offsets
+    assert jitter or offsets == [0]
+    covered = {b for n in range(expected) for b in range(n * stride, n * stride + size + labels)}
+    assert windows.tokens_left_out == tokens - len(covered)
+    row, token = oracle.of[offsets[0] + stride * (expected - 1)]
+    (found,) = windows.window_of([row], [token]).tolist()
+    assert 0 <= found <= expected - 1
+    assert (row, token) in zip(
+        windows[found]["documents"].tolist(), windows[found]["position_ids"].tolist(), strict=True
+    )
+    assert windows.window_of([-1, len(lengths), 0], [0, 0, 99]).tolist() == [-1, -1, -1]
+
+
+def test_jitter_begins_at_every_token_and_each_epoch_at_one(ref: DataRef) -> None:
+    windows = windows_of(ref, "ids", 5, stride=4, jitter=True, seed=1)
+    begun = [int(windows.in_epoch(epoch)[0]["ids"][0]) for epoch in range(60)]
+    assert set(begun) == {0, 1, 2, 3}
+    assert begun == [int(windows.in_epoch(epoch)[0]["ids"][0]) for epoch in range(60)]
+    assert begun != [
+        int(windows_of(ref, "ids", 5, stride=4, jitter=True).in_epoch(e)[0]["ids"][0]) for e in range(60)
+    ]
+    assert windows_of(ref, "ids", 60, jitter=True)[0]["ids"].shape == (60,)
+
+
+def test_documents_are_shuffled_by_block_and_anew_each_epoch() -> None:
+    ends = np.append(0, np.cumsum(np.random.default_rng(0).integers(1, 9, 10_000)))
+    orders = []
+    for epoch in (0, 1):
+        line = Shuffled(ends, 7, epoch)
+        positions = np.random.default_rng(1).permutation(ends[-1])
+        first, last = line.places(positions, positions)
+        assert np.array_equal(first, last)
+        documents = line.documents(first)
+        assert np.array_equal(np.bincount(documents), np.diff(ends))
+        begins = line.starts(first)
+        assert bool(((begins <= positions) & (positions < begins + np.diff(ends)[documents])).all())
+        assert np.array_equal(Shuffled(ends, 7, epoch).begins(documents), begins)
+        order = documents[np.argsort(positions)]
+        order = order[np.append(True, order[1:] != order[:-1])]
+        assert len(order) == 10_000
+        blocks = order >> 12
+        assert (np.diff(blocks) != 0).sum() == 2
+        assert not np.array_equal(order, np.sort(order))
+        orders.append(order)
+    assert not np.array_equal(*orders)
+
+
+def test_threads_may_take_shuffled_windows(ref: DataRef) -> None:
+    windows = windows_of(ref, "ids", 3, shuffle_documents=True)
+    expected = [row["ids"].tolist() for row in windows.in_epoch(4)]
+    fresh, found = windows.in_epoch(4), {}
+
+    def read(nth: int) -> None:
+        found[nth] = [row["ids"].tolist() for row in fresh.take(np.arange(len(fresh)))]
+
+    threads = [threading.Thread(target=read, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[n] for n in range(4)] == [expected] * 4
+
+
+OPTIONS = [
+    {"size": 4},
+    {"size": 3, "stride": 2, "jitter": True, "separator": 7, "documents": True},
+    {"size": 4, "shuffle_documents": True, "jitter": True, "positions": True, "dtype": "int64"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "shuffled"])
+def test_laws(ref: DataRef, options: dict[str, Any]) -> None:
+    expected = list(windows_of(ref, "ids", **options))
+    check_view(lambda base: base.token_windows("ids", **options), ref, expected)
+
+
+def test_laws_with_workers(ref: DataRef) -> None:
+    check_view(lambda base: base.token_windows("ids", 2, shuffle_documents=True, jitter=True), ref, workers=2)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "jitter", "shuffled"])
+def test_loaders_with_workers_give_the_same(ref: DataRef, options: dict[str, Any]) -> None:
+    windows = ref.token_windows("ids", **options)
+    epochs = []
+    for workers in (0, 2):
+        loader = yoga.DataLoader(windows, 3, shuffle=True, seed=7, num_workers=workers)
+        epochs.append([{k: v.tolist() for k, v in batch.items()} for _ in range(2) for batch in loader])
+    assert epochs[0] == epochs[1]
+    own = [sorted(sum((batch["ids"] for batch in half), [])) for half in (epochs[0][: len(loader)],)]
+    assert own == [sorted(row["ids"].tolist() for row in windows)]
+
+
+def test_over_other_views(ref: DataRef) -> None:
+    """Slices, where, concat and views with random rows below; slices and where above."""
+    documents = documents_of(LENGTHS)
+
+    def tokens(view: DataRef) -> list[int]:
+        return [int(row["ids"][0]) for row in view.token_windows("ids", 1, labels=False)]
+
+    assert tokens(ref[::-2]) == np.concatenate(documents[::-2]).tolist()
+    long = ref.where("ids", lambda c: c.lengths > 2)
+    assert tokens(long) == np.concatenate([d for d in documents if len(d) > 2]).tolist()
+    both = yoga.concat([ref[3:5], ref, ref[11:]])
+    assert tokens(both) == np.concatenate([*documents[3:5], *documents, *documents[11:]]).tolist()
+    assert tokens(ref.repeat(2)) == np.concatenate(documents * 2).tolist()
+    changed = ref.map_batches(
+        lambda c: {**c, "ids": yoga.RaggedColumn(c["ids"].values + 1, c["ids"].lengths)}
+    )
+    assert tokens(changed) == (np.concatenate(documents) + 1).tolist()
+    windows = ref.token_windows("ids", 4)
+    assert [row["ids"][0] for row in windows[::3]] == [row["ids"][0] for row in windows][::3]
+    some = windows.where("ids", lambda x: x[:, 0] % 8 == 0)
+    assert [int(row["ids"][0]) for row in some] == list(range(0, sum(LENGTHS) - 4, 8))
+    assert windows["labels"][1].tolist() == [5, 6, 7, 8]
+    assert list(windows.columns(["labels"])[0]) == ["labels"]
+
+
+def test_rows_made_with_random_numbers_are_those_of_one_epoch(ref: DataRef) -> None:
+    def noisy(row: Any) -> Any:
+        return {"ids": row["ids"] + np.int32(np.random.randint(1000))}
+
+    schema = ref.columns(["ids"]).schema
+    windows = windows_of(ref.map(noisy, schema=schema), "ids", 4)
+    assert not windows.is_random
+    assert [r["ids"].tolist() for r in windows] == [r["ids"].tolist() for r in windows.in_epoch(5)]
+
+
+def test_only_what_is_wanted_is_read(ref: DataRef) -> None:
+    if not isinstance(ref, Own):
+        return
+    ref.taken.clear()
+    windows = ref.token_windows("ids", 4, documents=True, lengths=np.array(LENGTHS))
+    assert not ref.taken
+    windows.take(np.array([9, 9, 10]))
+    assert ref.taken == [[11]]
+    ref.taken.clear()
+    windows.columns(["documents"]).take(np.arange(5))
+    assert not ref.taken
+
+
+@pytest.mark.parametrize("dtype", [None, "int64"])
+def test_labels_may_be_masked_in_place(ref: DataRef, dtype: Any) -> None:
+    batch = next(iter(yoga.DataLoader(ref.token_windows("ids", 4, dtype=dtype), 4)))
+    batch["labels"][:] = -100
+    assert batch["ids"].tolist() == np.arange(16).reshape(4, 4).tolist()
+    assert batch["ids"].is_contiguous()
+    assert batch["labels"].is_contiguous()
+
+
+def test_text_and_lists_are_documents(tmp_path: Any) -> None:
+    storage = yoga.Storage(tmp_path)
+    rows = [{"text": "aé", "list": [1, 2]}, {"text": "", "list": []}, {"text": "bc", "list": [3]}]
+    schema = yoga.Schema.of(rows[0], ragged=["list"])
+    ref = storage.submit(rows, "texts", "1", schema=schema, progress=False)
+    (window,) = ref.token_windows("text", 7, labels=False, separator=0, dtype="int64")
+    assert bytes(window["text"].astype(np.uint8).tolist()) == "aé\0\0bc".encode()
+    assert [row["list"].tolist() for row in ref.token_windows("list", 2, stride=1, labels=False)] == [
+        [1, 2],
+        [2, 3],
+    ]
+    assert ref["text"].token_windows("value", 2)[0]["value"].dtype == np.uint8
+    assert len(storage.submit([], "none", "1", progress=False).token_windows("ids", 2)) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"size": 0}, ValueError, "tokens of a window must be in 1.., found 0|must be in 1"),
+        ({"size": 2.0}, ValueError, "must be an int, found 2.0"),
+        ({"size": 2, "stride": 0}, ValueError, "stride must be"),
+        ({"size": 2, "column": "id"}, KeyError, "there is no column 'id'"),
+        ({"size": 2, "column": "k"}, TypeError, "'k' does not hold documents"),
+        ({"size": 2, "separator": 0.5}, ValueError, "separator=0.5 is not a value of column 'ids'"),
+        ({"size": 2, "separator": 2**31}, ValueError, "separator=2147483648 is not a value"),
+        ({"size": 2, "separator": "a"}, ValueError, "separator='a' is not a value"),
+        ({"size": 2, "dtype": "int16"}, ValueError, "dtype=int16 cannot hold every value"),
+        ({"size": 2, "dtype": "S4"}, ValueError, "cannot hold every value"),
+        ({"size": 2, "lengths": [1]}, ValueError, "one for each of the 14 rows"),
+        ({"size": 2, "lengths": [-1] * 14}, ValueError, "at least 0"),
+        ({"size": 2, "lengths": [2**62] * 14}, ValueError, "at most 2\\*\\*62 together"),
+        ({"size": 2, "lengths": [0.5] * 14}, TypeError, "whole numbers, found float64"),
+        ({"size": 2, "seed": 1.5}, ValueError, "seed must be an int"),
+    ],
+)
+def test_what_cannot_be_is_said(ref: DataRef, arguments: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        ref.token_windows(**{"column": "ids", **arguments})
+
+
+def test_a_window_longer_than_all_documents_is_warned_of(ref: DataRef) -> None:
+    with pytest.warns(UserWarning, match=f"each needs 1001 tokens, and there are {sum(LENGTHS)}"):
+        windows = windows_of(ref, "ids", 1000)
+    assert (len(windows), windows.tokens_left_out) == (0, sum(LENGTHS))
+
+
+def test_lengths_that_are_wrong_are_found_when_they_are_used(ref: DataRef) -> None:
+    windows = ref.token_windows("ids", 3, lengths=np.array(LENGTHS) + 1)
+    with pytest.raises(IndexError, match="which has 5 elements"):
+        list(windows)
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    ref = Own(documents_of([3])).map_batches(lambda c: {"labels": c["ids"]})
+    with pytest.raises(ValueError, match="as another column of the windows would be"):
+        ref.token_windows("labels", 2)
+    assert ref.token_windows("labels", 2, labels=False)[0]["labels"].tolist() == [0, 1]
+
+
+def test_states_and_fingerprints_tell_windows_apart(ref: DataRef) -> None:
+    kinds = [
+        {"size": 4},
+        {"size": 4, "stride": 3},
+        {"size": 4, "labels": False},
+        {"size": 4, "jitter": True},
+        {"size": 4, "jitter": True, "seed": 1},
+        {"size": 4, "separator": 7},
+        {"size": 4, "separator": 8},
+        {"size": 4, "shuffle_documents": True},
+        {"size": 4, "dtype": "int64"},
+    ]
+    assert len({ref.token_windows("ids", **kind).fingerprint for kind in kinds}) == len(kinds)
+    state = yoga.DataLoader(ref.token_windows("ids", 4), 2, seed=1).state_dict()
+    with pytest.raises(StateError):
+        yoga.DataLoader(ref.token_windows("ids", 4, separator=7), 2, seed=1).load_state_dict(state)
+
+
+def test_pickles_hold_lengths_and_no_more() -> None:
+    own = Own(documents_of([3] * 2000))
+    windows = own.token_windows("ids", 4, shuffle_documents=True).in_epoch(3)
+    list(windows)
+    assert len(pickle.dumps(windows)) < len(pickle.dumps(own)) + 8 * 2000 + 4096
+
+
+def test_file_starts_are_where_windows_begin(ref: DataRef) -> None:
+    windows = windows_of(ref, "ids", 4)
+    begins = np.append(0, np.cumsum(LENGTHS))[ref.file_starts]
+    firsts = sorted({min(-(-int(begin) // 4), len(windows)) for begin in begins})
+    assert windows.file_starts.tolist() == firsts
+    assert Stored(np.array([0, 2])).begins(np.array([0])).tolist() == [0]
+
+
+def test_parts_of_rows_are_those_of_whole_rows(ref: DataRef) -> None:
+    documents = documents_of(LENGTHS)
+    rng = np.random.default_rng(0)
+    for column in (ref["ids"], ref[::-1]["ids"], yoga.concat([ref[5:], ref[:5]])["ids"]):
+        rows = rng.integers(0, len(column), 50)
+        whole = [column[int(row)] for row in rows]
+        starts = np.array([rng.integers(0, len(one) + 1) for one in whole])
+        stops = np.array([rng.integers(a, len(one) + 1) for a, one in zip(starts, whole, strict=True)])
+        found = column.take_parts(rows, starts, stops)
+        parts = [one[a:b] for one, a, b in zip(whole, starts, stops, strict=True)]
+        assert found.tolist() == np.concatenate(parts).tolist()
+        assert len(column.take_parts(rows[:0], starts[:0], stops[:0])) == 0
+    for start, stop in ((0, len(documents[3]) + 1), (-1, 2), (2, 1)):
+        with pytest.raises(IndexError, match="of row 3, which has 7 elements"):
+            ref["ids"].take_parts(np.array([3]), np.array([start]), np.array([stop]))
+    with pytest.raises(TypeError, match="not a ragged column"):
+        ref["k"].take_parts(np.array([3]), np.array([0]), np.array([1]))
+
+
+def test_runs_are_joined_and_cut_to_one_size() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        cuts = np.sort(rng.integers(0, 40, rng.integers(2, 9)))
+        first, last = cuts[:-1], cuts[1:]
+        order = np.arange(len(first)) if rng.integers(2) else rng.permutation(len(first))
+        first, last = first[order], last[order]
+        one, other = joined_runs(first, last)
+        expected = [place for a, b in zip(first, last, strict=True) for place in range(a, b)]
+        assert [place for a, b in zip(one, other, strict=True) for place in range(a, b)] == expected
+        assert bool((other > one).all())
+        assert len(one) <= int((last > first).sum())
+    one, other = joined_runs(np.array([0, 7, 9, 2]), np.array([4, 9, 15, 6]))
+    assert (one.tolist(), other.tolist()) == ([0, 7, 11, 2], [4, 11, 15, 6])
+
+
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+@pytest.mark.parametrize("options", [{}, {"compression": True}])
+def test_windows_across_blocks_of_a_file(
+    format: Any, options: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchyoga.building.build._BLOCK_ROWS", 3)
+    own = Own(documents_of(LENGTHS * 3))
+    compressed = {"compression": "gzip"} if options and format == "hdf5" else {}
+    storage = yoga.Storage(tmp_path, format=format, **compressed)
+    ref = storage.submit(list(own), "documents", "1", schema=own.schema, progress=False)
+    tokens = np.concatenate(own.documents)
+    windows = ref.token_windows("ids", 6, labels=False)
+    numbers = np.random.default_rng(0).permutation(len(windows))
+    for some in (numbers, np.arange(len(windows)), numbers[:2], np.repeat(numbers[:9], 2)):
+        found = [row["ids"].tolist() for row in windows.take(some)]
+        assert found == [tokens[6 * n : 6 * n + 6].tolist() for n in some.tolist()]
+
+
+@pytest.mark.damages("a byte of a document is changed")
+def test_damage_is_found_where_it_is_read(tmp_path: Any) -> None:
+    own = Own(documents_of([70_000] * 4))
+    yoga.Storage(tmp_path).submit(list(own), "documents", "1", schema=own.schema, progress=False)
+    (file,) = (path for path in (tmp_path).rglob("*") if path.is_file() and path.stat().st_size > 4 * 70_000)
+    held = bytearray(file.read_bytes())
+    place = held.find(np.arange(200_000, 200_050, dtype=np.int32).tobytes())
+    held[place] ^= 1
+    file.write_bytes(bytes(held))
+    windows = yoga.Storage(tmp_path).fetch("documents", "1").token_windows("ids", 100)
+    with pytest.raises(yoga.errors.CorruptError, match="checksum"):
+        windows.take(np.array([2000]))

@@ -1,0 +1,197 @@
+"""Whole batches of rows of another DataRef as rows: each of as many rows as a budget of elements allows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Literal, SupportsIndex, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...order.full import as_int
+from ...process.lazy import cached_property
+from ...process.seeding import seeds_within
+from ...process.warned import warn_user
+from ...reading.dataref import DataRef
+from ...reading.readahead import ReadAhead
+from ...rows.collate import Padding, is_ours, jagged
+from ...rows.projection import Projection
+from ...rows.types import Batch, Collate, Json, Row
+from .ahead import Grouped
+from .documents import checked_lengths, lengths_of
+from .plan import BatchReport, Members, Plan, planned
+
+__all__ = ["TokenBatchesRef", "token_batches"]
+
+Ints = npt.NDArray[np.int64]
+Seeds = npt.NDArray[np.uint64]
+Long: TypeAlias = Literal["error", "drop"]
+_MOST = 2**31 - 1  # elements of a batch, whose offsets others count in 32 bits
+
+
+def token_batches(
+    ref: DataRef,
+    column_or_lengths: str | npt.ArrayLike,
+    budget: SupportsIndex,
+    pool: SupportsIndex | None,
+    max_rows: SupportsIndex | None,
+    multiple_of: SupportsIndex,
+    long: Long,
+    padding: float,
+    collate: Collate | None,
+    seed: SupportsIndex,
+) -> TokenBatchesRef:
+    """Batches of equal budget: see `DataRef.token_batches`."""
+    most = as_int("budget", budget, 1, _MOST)
+    fewest = as_int("multiple_of", multiple_of, 1, most)
+    rows = most if max_rows is None else as_int("max_rows", max_rows, 1, _MOST)
+    among = None if pool is None else as_int("pool", pool, 1, 2**62)
+    key = as_int("seed", seed)
+    if long not in ("error", "drop"):
+        raise ValueError(f'long must be "error" or "drop", found {long!r}')
+    if collate is not None and not callable(collate):
+        raise TypeError(f"collate is a function of some rows, found {collate!r:.80}")
+    if collate is not None and padding != 0:
+        raise ValueError("give either padding or collate: a function of your own fills up as it likes")
+    if collate is not None and fewest > 1 and collate is not jagged:
+        raise ValueError(f"multiple_of={fewest} is for the padding that is made here, without collate")
+    lengths = _lengths(ref, column_or_lengths)
+    plan = planned(lengths, most, rows, fewest, among, key)
+    if plan.dropped:
+        what = (
+            f"{plan.dropped} of {len(lengths)} rows are longer than budget={most}, the longest has "
+            f"{int(lengths.max())} elements" + (f", padded to a multiple of {fewest}" if fewest > 1 else "")
+        )
+        if long == "error":
+            raise ValueError(f'{what}; set a larger budget, cut them, or leave them out with long="drop"')
+        warn_user(f'{what}: they are left out, as long="drop" asks')
+    return TokenBatchesRef(ref, plan, collate or Padding(padding, fewest), key, 0)
+
+
+def _lengths(ref: DataRef, column_or_lengths: str | npt.ArrayLike) -> Ints:
+    if not isinstance(column_or_lengths, str):
+        return checked_lengths(column_or_lengths, len(ref))
+    if ref.schema is None:
+        return np.zeros(0, np.int64)
+    one = ref.projected(Projection.at(ref.schema, column_or_lengths))
+    if one.schema is None or not one.schema.is_sequence or one.schema.columns[0].ndim != 1:
+        raise TypeError(
+            f"column {column_or_lengths!r} is not ragged, so its rows have no lengths; give an array of "
+            f"{len(ref)} lengths"
+        )
+    return lengths_of(one)
+
+
+class TokenBatchesRef(DataRef[Batch]):
+    """Batches of rows, padded or as a function makes them: what `ref.token_batches(...)` is.
+
+    Args:
+        whole: the other DataRef.
+        plan: what the batches are.
+        collate: makes a batch of rows.
+        seed: with the epoch it says which rows of one length come together.
+        epoch: in which epoch.
+
+    Attributes:
+        whole: the other DataRef.
+    """
+
+    def __init__(self, whole: DataRef, plan: Plan, collate: Collate, seed: int, epoch: int) -> None:
+        self.is_thread_safe = whole.is_thread_safe and is_ours(collate)
+        self.whole = whole
+        self._plan = plan
+        self._collate = collate
+        self._seed = seed
+        self._epoch = epoch
+        self._members = Members(plan, seed, epoch)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TokenBatchesRef, (self.whole, self._plan, self._collate, self._seed, self._epoch)
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def report(self) -> BatchReport:
+        """How many batches there are, how much of them is padding, and how many rows were left out."""
+        return self._plan.report
+
+    def take(self, rows: Ints) -> Sequence[Batch]:
+        """The batches of these numbers."""
+        counts, wanted = self.members(rows)
+        return self._collated(counts, self.whole.take(wanted)) if len(rows) else []
+
+    @property
+    def is_random(self) -> bool:
+        """What the whole says."""
+        return self.whole.is_random
+
+    def take_seeded(self, rows: Ints, seeds: Seeds) -> Sequence[Batch]:
+        """The batches of these numbers; each row of a batch is made with a seed of its own."""
+        counts, wanted = self.members(rows)
+        if not len(rows):
+            return []
+        own = seeds_within(np.repeat(seeds, counts), wanted)
+        return self._collated(counts, self.whole.take_seeded(wanted, own))
+
+    def _collated(self, counts: Ints, rows: Sequence[Row]) -> list[Batch]:
+        ends = np.cumsum(counts)
+        bounds = zip((ends - counts).tolist(), ends.tolist(), strict=True)
+        return [self._collate(rows[start:stop]) for start, stop in bounds]
+
+    def members(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """Of which rows of the whole these batches (B,) are made, in this epoch.
+
+        Returns:
+            (B,) how many each has, and their numbers, batch after batch.
+        """
+        return self._members.rows(numbers)
+
+    def batch_of(self, rows: Ints) -> Ints:
+        """The batches (R,) that these rows of the whole are in, in this epoch; -1 for rows left out."""
+        return self._members.batches(rows)
+
+    def in_epoch(self, epoch: int) -> DataRef[Batch]:
+        """The same batches with the rows of an epoch."""
+        whole = self.whole.in_epoch(epoch)
+        if whole is self.whole and epoch == self._epoch:
+            return self
+        return TokenBatchesRef(whole, self._plan, self._collate, self._seed, epoch)
+
+    def columns(self, names: Sequence[str]) -> DataRef:
+        """The same batches of rows with these columns; the others are not read."""
+        whole = self.whole.columns(names)
+        return TokenBatchesRef(whole, self._plan, self._collate, self._seed, self._epoch)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of an average batch; 0 if the whole does not know."""
+        return self.whole.row_bytes * len(self._plan.rows) // max(1, len(self))
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """The whole's, for all rows of the batches; None if the whole has none."""
+        ahead = self.whole.readahead
+        if ahead is None or ahead.prefetch is None:
+            return super().readahead
+        return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self.members))
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the whole's, of the batches and of how they are collated."""
+        whole = self.whole.fingerprint
+        if whole is None:
+            return None
+        collate = self._collate
+        how = [collate.padding, collate.multiple_of] if isinstance(collate, Padding) else "own"
+        text = json.dumps([whole, "token batches", self._plan.pin, self._seed, how])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def info(self) -> Json:
+        """The whole's."""
+        return self.whole.info
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} batches of {self.whole!r}>"

@@ -1,0 +1,428 @@
+"""Windows of tokens over the documents of another DataRef, laid end to end: what language models train on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ...order.full import as_int, keyed_words
+from ...process.buffers import BufferPool
+from ...process.distinct import distinct
+from ...process.lazy import cached_property
+from ...process.warned import warn_user
+from ...reading.dataref import DataRef
+from ...reading.readahead import ReadAhead
+from ...rows.block import Block, Rows
+from ...rows.column import Column
+from ...rows.data import Data
+from ...rows.node import Node, path_name
+from ...rows.pieces import numbered_within
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from ...rows.types import Array, Json, Row
+from .ahead import Grouped
+from .documents import checked_lengths, lengths_of, parts_of
+from .line import Line, Pieces, Shuffled, Stored, cut
+
+__all__ = ["TokenWindowsRef", "token_windows"]
+
+Ints = npt.NDArray[np.int64]
+_MOST_TOKENS = 2**30  # of a window
+_FURTHEST = 2**61  # from one window to the next
+_LONG = 8  # times as long as a window: documents of which announcing all would be waste
+_LABELS, _DOCUMENTS, _POSITIONS = "labels", "documents", "position_ids"
+_NUMBERS, _TEXTS = ("ndarray", "tensor", "int", "float", "bool"), ("str", "bytes")
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How a line of tokens is cut into windows; see `DataRef.token_windows`."""
+
+    size: int
+    stride: int
+    labels: bool
+    shuffle_documents: bool
+    jitter: bool
+    separator: int | float | None
+    documents: bool
+    positions: bool
+    seed: int
+
+    @property
+    def read(self) -> int:
+        """Tokens that are read for a window."""
+        return self.size + self.labels
+
+
+def token_windows(
+    ref: DataRef,
+    column: str,
+    size: SupportsIndex,
+    stride: SupportsIndex | None,
+    labels: bool,
+    shuffle_documents: bool,
+    jitter: bool,
+    separator: float | None,
+    documents: bool,
+    positions: bool,
+    dtype: npt.DTypeLike | None,
+    lengths: npt.ArrayLike | None,
+    seed: SupportsIndex,
+) -> TokenWindowsRef:
+    """Windows of tokens: see `DataRef.token_windows`."""
+    tokens = as_int("the tokens of a window", size, 1, _MOST_TOKENS)
+    step = tokens if stride is None else as_int("stride", stride, 1, _FURTHEST)
+    if ref.schema is None:  # of a version without rows
+        cutting = Cutting(
+            tokens, step, labels, shuffle_documents, jitter, None, documents, positions, as_int("seed", seed)
+        )
+        return TokenWindowsRef(ref, ref, None, np.zeros(1, np.int64), None, cutting, 0)
+    one = ref.projected(Projection.at(ref.schema, column))
+    assert one.schema is not None
+    kept = _column(column, one.schema, dtype)
+    if separator is not None:
+        separator = _checked_separator(separator, kept, one.schema.columns[0])
+    cutting = Cutting(
+        tokens,
+        step,
+        bool(labels),
+        bool(shuffle_documents),
+        bool(jitter),
+        separator,
+        bool(documents),
+        bool(positions),
+        as_int("seed", seed),
+    )
+    schema = _schema(column, kept, cutting)
+    found = lengths_of(one) if lengths is None else checked_lengths(lengths, len(ref))
+    if separator is not None:
+        found = found + 1
+    some = None
+    if len(found) and not found.all():
+        some = np.flatnonzero(found)
+        found = found[some]
+    ends = np.zeros(len(found) + 1, np.int64)
+    np.cumsum(found, out=ends[1:])
+    made = TokenWindowsRef(ref, one, schema, ends, some, cutting, 0)
+    if not len(made) and len(ref):
+        warn_user(f"there are no windows: each needs {cutting.read} tokens, and there are {ends[-1]}")
+    return made
+
+
+def _column(name: str, schema: Schema, dtype: npt.DTypeLike | None) -> Column:
+    """The column of a window's tokens but for its shape; raises TypeError where there are no tokens."""
+    found = schema.columns[0]
+    is_list = schema.tree.kind == "varying"
+    if not schema.is_sequence or found.ndim != 1 or found.kind not in (*_NUMBERS, *_TEXTS):
+        raise TypeError(
+            f"column {name!r} does not hold documents: {found}; a document is an array of one dimension that "
+            "differs in length (named in Schema.of(row, ragged=[...])), a list of numbers, or text"
+        )
+    kind, stored = found.kind, found.dtype
+    if is_list or found.kind in _TEXTS:
+        kind, stored = "ndarray", found.storage.str
+    if dtype is not None:
+        wanted = np.dtype(dtype)
+        if (
+            wanted.kind not in "iuf"
+            or not np.can_cast(found.storage, wanted, "safe")
+            or (found.kind == "tensor" and not hasattr(np, found.dtype))
+        ):
+            raise ValueError(f"dtype={wanted} cannot hold every value of column {found}")
+        kind, stored = "ndarray", wanted.newbyteorder("<").str
+    return Column(path_name((name,)), kind, stored, (0,), 1)
+
+
+def _checked_separator(separator: float, column: Column, stored: Column) -> int | float:
+    values = np.zeros(1, stored.storage if stored.kind in _TEXTS else column.storage)
+    try:
+        values[0] = separator
+        is_same = values[0] == separator and not isinstance(separator, (str, bytes))
+    except (OverflowError, ValueError, TypeError):
+        is_same = False
+    if not is_same or (column.kind == "tensor" and not hasattr(np, column.dtype)):
+        raise ValueError(
+            f"separator={separator!r} is not a value of column {column.name!r}, which is of {column.dtype}"
+        )
+    found: int | float = values[0].item()
+    return found
+
+
+def _schema(name: str, column: Column, cutting: Cutting) -> Schema:
+    keys = [name]
+    columns = [replace(column, shape=(cutting.size,))]
+    if cutting.labels:
+        keys.append(_LABELS)
+        columns.append(replace(columns[0], name=path_name((_LABELS,))))
+    for key, is_wanted in ((_DOCUMENTS, cutting.documents), (_POSITIONS, cutting.positions)):
+        if is_wanted:
+            keys.append(key)
+            columns.append(Column(path_name((key,)), "ndarray", "<i8", (cutting.size,), 1))
+    if len(set(keys)) < len(keys):
+        raise ValueError(
+            f"the column is named {name!r}, as another column of the windows would be; name it otherwise "
+            f"with map_batches, or leave that one out ({name}=False)"
+        )
+    return Schema(Node("dict", tuple(keys), (Node("leaf"),) * len(keys)), tuple(columns))
+
+
+class TokenWindowsRef(DataRef):
+    """Windows of tokens: what `ref.token_windows(...)` is.
+
+    Args:
+        whole: the other DataRef.
+        column: its column of documents.
+        schema: what a row looks like; None if `whole` has no rows and no schema.
+        ends: (D + 1,) prefix sums of the tokens of the documents, without those that have none.
+        rows: (D,) the row of each of these documents; None if that is its number.
+        cutting: how they are cut.
+        epoch: in which epoch.
+
+    Attributes:
+        whole: the other DataRef.
+    """
+
+    def __init__(
+        self,
+        whole: DataRef,
+        column: DataRef,
+        schema: Schema | None,
+        ends: Ints,
+        rows: Ints | None,
+        cutting: Cutting,
+        epoch: int,
+    ) -> None:
+        self.is_thread_safe = whole.is_thread_safe
+        self.whole = whole
+        self._column = column
+        self._schema = schema
+        self._ends = ends
+        self._rows = rows
+        self._cutting = cutting
+        self._epoch = epoch
+        self._pool = BufferPool()
+        self._num_tokens = int(ends[-1])
+        spare = self._num_tokens - cutting.read  # tokens after the first window, if it begins with the first
+        span = min(cutting.stride, spare + 1) if cutting.jitter else 1
+        self._length = (spare - span + 1) // cutting.stride + 1 if spare >= 0 else 0
+        self._offset = 0
+        if cutting.jitter and span > 1:
+            (word,) = keyed_words(1, "token windows", cutting.seed, epoch).tolist()
+            self._offset = word % span
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TokenWindowsRef, (
+            self.whole,
+            self._column,
+            self._schema,
+            self._ends,
+            self._rows,
+            self._cutting,
+            self._epoch,
+        )
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents, with separators."""
+        return self._num_tokens
+
+    @property
+    def tokens_left_out(self) -> int:
+        """Tokens that are in no window of an epoch; with jitter other ones in each epoch, but as many.
+
+        Those are the tail, which fills no window, what lies before the first one because of jitter, and, if
+        the stride is longer than a window, what lies between two.
+        """
+        size, stride, count = self._cutting.read, self._cutting.stride, len(self)
+        covered = count * size if stride >= size else (count - 1) * stride + size
+        return self._num_tokens - (covered if count else 0)
+
+    @cached_property
+    def _line(self) -> Line:
+        if self._cutting.shuffle_documents and len(self._ends) > 2:
+            return Shuffled(self._ends, self._cutting.seed, self._epoch)
+        return Stored(self._ends)
+
+    def _pieces(self, numbers: Ints) -> Pieces:
+        return cut(self._line, self._offset + self._cutting.stride * numbers, self._cutting.read)
+
+    def _rows_of(self, documents: Ints) -> Ints:
+        return documents if self._rows is None else self._rows[documents]
+
+    def take(self, rows: Ints) -> Sequence[Row]:
+        """The windows of these numbers, as `Rows` over one block."""
+        if self._schema is None or not len(rows):
+            return []
+        cutting, shape = self._cutting, (len(rows), self._cutting.read)
+        pieces = self._pieces(rows)
+        keys, found = self._schema.tree.keys, []
+        tokens = self._tokens(pieces).reshape(shape) if self._reads_tokens else None
+        sizes = pieces.stops - pieces.starts
+        for key, column in zip(keys, self._schema.columns, strict=True):
+            values: Array
+            if key == _DOCUMENTS and cutting.documents:
+                values = np.repeat(self._rows_of(pieces.documents), sizes).reshape(shape)[:, : cutting.size]
+            elif key == _POSITIONS and cutting.positions:
+                within = np.repeat(pieces.starts, sizes) + numbered_within(sizes)
+                values = within.reshape(shape)[:, : cutting.size]
+            else:
+                assert tokens is not None
+                is_label = key == _LABELS and cutting.labels
+                values = tokens[:, 1:] if is_label else tokens[:, : cutting.size]
+            # Each in memory of its own: labels that are masked in place leave the tokens as they are.
+            if not values.flags.c_contiguous or values.dtype != column.storage:
+                own = self._pool.empty(values.size * column.storage.itemsize).view(column.storage)
+                np.copyto(own.reshape(values.shape), values)
+                values = own.reshape(values.shape)
+            found.append(Data(values))
+        return Rows(Block(self._schema, len(rows), tuple(found)))
+
+    @cached_property
+    def _reads_tokens(self) -> bool:
+        """True unless all columns that are left follow from lengths."""
+        cutting = self._cutting
+        computed = {_DOCUMENTS} if cutting.documents else set()
+        if cutting.positions:
+            computed.add(_POSITIONS)
+        return self._schema is not None and not computed.issuperset(self._schema.tree.keys)
+
+    def _tokens(self, pieces: Pieces) -> Array:
+        """The tokens of pieces, end to end, with separators."""
+        rows, starts, stops = self._rows_of(pieces.documents), pieces.starts, pieces.stops
+        separator = self._cutting.separator
+        if separator is None:
+            return parts_of(self._column, rows, starts, stops)
+        lengths = self._ends[pieces.documents + 1] - self._ends[pieces.documents] - 1
+        own = np.minimum(stops, lengths)
+        read = parts_of(self._column, rows, np.minimum(starts, own), own)
+        ends = np.cumsum(stops - starts)
+        places = ends[stops > lengths] - 1
+        if not len(places):
+            return read
+        found = np.empty(int(ends[-1]), read.dtype)
+        is_read = np.ones(len(found), np.bool_)
+        is_read[places] = False
+        found[is_read] = read
+        found[places] = separator
+        return found
+
+    def members(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """Of which documents these windows (B,) have tokens.
+
+        Returns:
+            (B,) how many each has, and their rows of the whole, window after window.
+        """
+        pieces = self._pieces(numbers)
+        return pieces.counts, self._rows_of(pieces.documents)
+
+    def window_of(self, rows: npt.ArrayLike, tokens: npt.ArrayLike) -> Ints:
+        """The first windows (B,) of the epoch that have these tokens of these rows among their own.
+
+        Args:
+            rows: (B,) numbers of rows of the whole.
+            tokens: (B,) numbers of tokens within them, from 0.
+
+        Returns:
+            -1 for tokens that are in no window, or that there are not. A token may be a label of the window
+            before, too.
+
+        Example:
+            >>> documents = storage.submit(
+            ...     [{"ids": np.array([5, 6])}, {"ids": np.array([7, 8, 9])}], "few", "1",
+            ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
+            ... )
+            >>> windows = documents.token_windows("ids", 2)
+            >>> windows[1]["ids"].tolist(), windows.window_of([1, 1], [0, 2]).tolist()
+            ([7, 8], [1, -1])
+        """
+        asked, tokens = np.asarray(rows, np.int64), np.asarray(tokens, np.int64)
+        count = len(self._ends) - 1
+        documents = asked if self._rows is None else np.searchsorted(self._rows, asked)
+        is_there = (documents >= 0) & (documents < count)
+        documents = np.where(is_there, documents, 0)
+        if not count:
+            return np.full(documents.shape, -1)
+        if self._rows is not None:
+            is_there &= self._rows[documents] == asked
+        is_there &= (tokens >= 0) & (tokens < self._ends[documents + 1] - self._ends[documents])
+        positions = self._line.begins(documents) + np.where(is_there, tokens, 0) - self._offset
+        found = np.maximum(-((self._cutting.size - 1 - positions) // self._cutting.stride), 0)
+        is_there &= (found * self._cutting.stride <= positions) & (found < len(self))
+        return np.where(is_there, found, -1)
+
+    def in_epoch(self, epoch: int) -> DataRef:
+        """The windows as they are cut in an epoch; itself, without jitter and shuffled documents."""
+        if epoch == self._epoch or not (self._cutting.jitter or self._cutting.shuffle_documents):
+            return self
+        return TokenWindowsRef(
+            self.whole, self._column, self._schema, self._ends, self._rows, self._cutting, epoch
+        )
+
+    def projected(self, of: Projection) -> DataRef:
+        """The same windows with these columns; without tokens nothing is read."""
+        if of.schema.tree.kind == "dict":
+            return TokenWindowsRef(
+                self.whole, self._column, of.schema, self._ends, self._rows, self._cutting, self._epoch
+            )
+        return super().projected(of)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a window."""
+        return 0 if self._schema is None else sum(column.row_bytes for column in self._schema.columns)
+
+    @cached_property
+    def readahead(self) -> ReadAhead | None:
+        """That of the documents, for those of the windows; None if they have none."""
+        ahead = self._column.readahead
+        if ahead is None or ahead.prefetch is None or not self._reads_tokens:
+            return super().readahead
+        return ReadAhead(self.row_bytes, Grouped(ahead.prefetch, self.members, self._short))
+
+    def _short(self, rows: Ints) -> Ints:
+        """Those of some rows that are not much longer than a window."""
+        documents = rows if self._rows is None else np.searchsorted(self._rows, rows)
+        lengths = self._ends[documents + 1] - self._ends[documents]
+        return rows[lengths <= _LONG * self._cutting.read]
+
+    @property
+    def file_starts(self) -> Ints:
+        """Where the windows of each file begin, without jitter; equal runs for shuffled documents."""
+        if self._cutting.shuffle_documents:
+            return super().file_starts
+        starts = self.whole.file_starts
+        documents = starts if self._rows is None else np.searchsorted(self._rows, starts)
+        first = -(-self._ends[documents] // self._cutting.stride)
+        return distinct(np.append(np.minimum(first, len(self)), [0, len(self)]))
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """A name for the content, made of the column's and how it is cut."""
+        column = self._column.fingerprint
+        if column is None:
+            return None
+        schema = None if self._schema is None else self._schema.to_json()
+        text = json.dumps([column, "token windows", asdict(self._cutting), schema, self._num_tokens])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a row looks like; None if the whole has no rows."""
+        return self._schema
+
+    @property
+    def info(self) -> Json:
+        """The whole's."""
+        return self.whole.info
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} windows of {self._cutting.size} tokens of {self.whole!r}>"
