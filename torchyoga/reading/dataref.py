@@ -882,7 +882,7 @@ class DataRef(ABC, Generic[RowT]):
 
         Example:
             >>> documents = storage.submit(
-            ...     [{"ids": np.arange(5)}, {"ids": np.arange(10, 14)}], "documents", "1",
+            ...     [{"ids": np.arange(5)}, {"ids": np.arange(10, 14)}], "lines", "1",
             ...     schema=yoga.Schema.of({"ids": np.arange(3)}, ragged=["ids"]), progress=False
             ... )
             >>> windows = documents.token_windows("ids", 4)
