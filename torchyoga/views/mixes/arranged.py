@@ -12,11 +12,27 @@ from ...order.by_file import equal_runs
 from ...order.contract import ARRANGED, AnyOrder, Arrangement, Shuffle
 from ...process.distinct import first_places
 from ...process.lazy import cached_property
-from ...reading.dataref import RowView
+from ...process.warned import warn_user
+from ...reading.dataref import DataRef, RowView
 
-__all__ = ["Arranged", "ArrangedRef"]
+__all__ = ["Arranged", "ArrangedRef", "warn_if_arranged"]
 
 Ints = npt.NDArray[np.int64]
+
+
+def warn_if_arranged(ref: DataRef, what: str) -> None:
+    """Warns if rows are taken of a view that decides which of them come: here they are always the same.
+
+    Args:
+        ref: what is taken.
+        what: is made of it, for the message.
+    """
+    if ref.arrangement is not None:
+        warn_user(
+            f"{what}: {ref!r:.200} decides itself which rows come when. What is made of it has the rows of "
+            "its first epoch without shuffle, again and again. Make it the other way round: of each source "
+            "first, then mix, weigh, stage or bucket"
+        )
 
 
 class ArrangedRef(RowView):

@@ -19,7 +19,7 @@ from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...reading.dataref import DataRef, ReweightedView
 from ..split import labels_of
-from .arranged import ArrangedRef
+from .arranged import ArrangedRef, warn_if_arranged
 from .restaged import place_of, restaged
 from .weighing import fraction
 
@@ -34,6 +34,7 @@ def balanced(
     ref: DataRef, column: str, rows: int | None = None, batch: int = 64, shares: Shares | None = None
 ) -> BalancedRef:
     """Rows of each class in fixed shares: see `DataRef.balanced`."""
+    warn_if_arranged(ref, "balanced")
     if not len(ref):
         raise ValueError("there are no rows to balance")
     length = len(ref) if rows is None else as_int("rows", rows, 1, _MOST_ROWS)
@@ -155,7 +156,7 @@ class BalancedRef(ArrangedRef, ReweightedView):
             StateError: the state is of other data.
         """
         state = State.from_dict(at)
-        place = place_of(state, len(self), self.fingerprint)
+        place = place_of(state, len(self))
         stages = restaged(self._mixture, self._orders, _weights(self._labels, shares), state, place)
         return BalancedRef(self.whole, self._members, stages, self._labels)
 

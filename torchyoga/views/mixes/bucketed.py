@@ -14,7 +14,7 @@ from ...order.by_file import BlockOrder
 from ...order.contract import AnyOrder, Arrangement, Shuffle
 from ...order.full import Order, as_int
 from ...reading.dataref import DataRef, RowView
-from .arranged import Arranged
+from .arranged import Arranged, warn_if_arranged
 
 __all__ = ["BucketedRef", "bucketed"]
 
@@ -26,6 +26,7 @@ def bucketed(
     ref: DataRef, lengths: str | Sequence[int] | Ints | torch.Tensor, pool: int = 8192, batch: int = 64
 ) -> BucketedRef:
     """Rows of like lengths together: see `DataRef.bucketed`."""
+    warn_if_arranged(ref, "bucketed")
     run = as_int("batch", batch, 1, _MOST_POOL)
     size = as_int("pool", pool, run, _MOST_POOL) // run * run
     if isinstance(lengths, str):

@@ -32,7 +32,7 @@ from ...rows.schema import Schema
 from ...rows.types import Row
 from ..chosen import check_alike
 from ..joined import JoinedRef, taken_together
-from .arranged import Arranged
+from .arranged import Arranged, warn_if_arranged
 from .restaged import place_of, restaged
 from .weighing import fractions_of
 
@@ -97,6 +97,8 @@ def mix(
     """
     names = _checked_names(sources)
     refs = [sources[name] if columns is None else sources[name].columns(columns) for name in names]
+    for name, ref in zip(names, refs, strict=True):
+        warn_if_arranged(ref, f"mix, source {name!r}")
     sizes = list(map(len, refs))
     found = fractions_of(weights, names, sizes, temperature)
     _check_filled(names, sizes, found)
@@ -242,7 +244,7 @@ class MixRef(JoinedRef):
 
         Args:
             weights: as `mix` takes them.
-            at: what `state_dict()` of a loader of this mixture gave.
+            at: what `state_dict()` of a loader of this mixture gave, or of a view of it with the same rows.
             temperature: as `mix` takes it.
 
         Raises:
@@ -257,7 +259,7 @@ class MixRef(JoinedRef):
             >>> loader = yoga.DataLoader(mix, 10, shuffle=True, seed=7)
         """
         state = State.from_dict(at)
-        place = place_of(state, len(self), self.fingerprint)
+        place = place_of(state, len(self))
         fractions = fractions_of(weights, self.names, self.mixture.lengths, temperature)
         _check_filled(self.names, self.mixture.lengths, fractions)
         mixture = restaged(self.mixture, self._orders, whole_weights(fractions), state, place)

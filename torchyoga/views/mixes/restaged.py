@@ -20,18 +20,17 @@ __all__ = ["begun_before", "place_of", "restaged", "shuffle_of"]
 Orders: TypeAlias = Callable[[Mixture], Callable[[Shuffle, bool, int, int], MixOrder]]
 
 
-def place_of(state: State, length: int, fingerprint: str | None) -> int:
+def place_of(state: State, length: int) -> int:
     """The place, over all epochs, behind all that was delivered up to a state.
 
     Raises:
-        StateError: it is of another dataset.
+        StateError: it is of another number of rows. Of which data it is, loaders check: it may be of a view
+            that has these rows.
     """
-    for key, mine in {"length": length, "fingerprint": fingerprint}.items():
-        if getattr(state, key) != mine:
-            raise StateError(
-                f"the state has {key} {getattr(state, key)!r}, but here it is {mine!r}: it is of other "
-                "data, or of another number of rows"
-            )
+    if state.length != length:
+        raise StateError(
+            f"the state has length {state.length}, but here it is {length}: it is of another dataset"
+        )
     # Rows that came early are behind the place; those left out there keep their weights.
     return state.epoch * state.length + state.position + sum(map(len, state.left))
 

@@ -10,7 +10,7 @@ from ...order.curriculum import OpenStage, StagedOrder
 from ...order.full import as_int
 from ...order.stages import MOST_STAGES
 from ...reading.dataref import DataRef
-from .arranged import ArrangedRef
+from .arranged import ArrangedRef, warn_if_arranged
 from .weighing import fraction
 
 __all__ = ["StagedRef", "staged"]
@@ -20,6 +20,7 @@ _MOST = 2**60
 
 def staged(ref: DataRef, stages: Sequence[tuple[int, float]], rows: int | None = None) -> StagedRef:
     """The first rows at first, later more: see `DataRef.staged`."""
+    warn_if_arranged(ref, "staged")
     if not len(ref):
         raise ValueError("there are no rows to begin with")
     length = len(ref) if rows is None else as_int("rows", rows, 1, _MOST)

@@ -16,7 +16,7 @@ from ...order.full import as_int
 from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...reading.dataref import DataRef, ReweightedView
-from .arranged import ArrangedRef
+from .arranged import ArrangedRef, warn_if_arranged
 from .restaged import begun_before, place_of, shuffle_of
 
 __all__ = ["Weights", "WeightedRef", "weighted"]
@@ -27,6 +27,7 @@ Weights: TypeAlias = Sequence[float] | npt.NDArray[np.generic] | torch.Tensor
 
 def weighted(ref: DataRef, weights: Weights, rows: int | None = None) -> WeightedRef:
     """Rows as often as their weights say: see `DataRef.weighted`."""
+    warn_if_arranged(ref, "weighted")
     length = len(ref) if rows is None else as_int("rows", rows, 1, MOST_PLACES)
     if length > MOST_PLACES:
         raise ValueError(f"an epoch of weighted rows has at most {MOST_PLACES} of them; pass rows=")
@@ -87,7 +88,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
             >>> ref = ref.reweighted([0, 0, 0, 1], at=loader.state_dict())
         """
         state = State.from_dict(at)
-        place = place_of(state, len(self), self.fingerprint)
+        place = place_of(state, len(self))
         told = begun_before(place, state.pins.get("stages"))
         stages = [stage for stage in self._stages if stage.start < place]
         if told != [(stage.start, stage.told) for stage in stages]:

@@ -27,6 +27,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Json, Row
 from ...versions.location import Progress
+from ..mixes.arranged import warn_if_arranged
 from ..ragged import RaggedColumn
 from ..scan import scan
 from .layout import Layout, sequences
@@ -67,6 +68,7 @@ def packed(
         make: packs the rows, or finds packs that were kept.
     """
     number = as_int("seed", seed)
+    warn_if_arranged(ref, "packed")
     if isinstance(along, str):
         raise TypeError(f"columns are named by a list, as in along=[{along!r}]")
     schema = ref.schema

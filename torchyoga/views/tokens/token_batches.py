@@ -19,6 +19,7 @@ from ...reading.readahead import ReadAhead
 from ...rows.collate import Padding, is_ours, jagged
 from ...rows.projection import Projection
 from ...rows.types import Batch, Collate, Json, Row
+from ..mixes.arranged import warn_if_arranged
 from .ahead import Grouped
 from .documents import checked_lengths, lengths_of
 from .plan import BatchReport, Members, Plan, planned
@@ -44,6 +45,7 @@ def token_batches(
     seed: SupportsIndex,
 ) -> TokenBatchesRef:
     """Batches of equal budget: see `DataRef.token_batches`."""
+    warn_if_arranged(ref, "token_batches")
     most = as_int("budget", budget, 1, _MOST)
     fewest = as_int("multiple_of", multiple_of, 1, most)
     rows = most if max_rows is None else as_int("max_rows", max_rows, 1, _MOST)

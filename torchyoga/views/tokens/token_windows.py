@@ -26,6 +26,7 @@ from ...rows.pieces import numbered_within
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Array, Json, Row
+from ..mixes.arranged import warn_if_arranged
 from .ahead import Grouped
 from .documents import checked_lengths, lengths_of, parts_of
 from .line import Line, Pieces, Shuffled, Stored, cut
@@ -76,6 +77,7 @@ def token_windows(
     seed: SupportsIndex,
 ) -> TokenWindowsRef:
     """Windows of tokens: see `DataRef.token_windows`."""
+    warn_if_arranged(ref, "token_windows")
     tokens = as_int("the tokens of a window", size, 1, _MOST_TOKENS)
     step = tokens if stride is None else as_int("stride", stride, 1, _FURTHEST)
     if ref.schema is None:  # of a version without rows

@@ -24,6 +24,7 @@ from ...rows.projection import Projection
 from ...rows.schema import Schema
 from ...rows.types import Json, Row
 from ...versions.location import Progress
+from ..mixes.arranged import warn_if_arranged
 from ..repeated import RepeatedRef
 from ..selected import SelectedRef
 from .anchors import Anchors
@@ -47,6 +48,7 @@ def windows(
     static: Sequence[str] = (),
 ) -> WindowsRef:
     """Rows that are windows of rows: see `DataRef.windows`."""
+    warn_if_arranged(ref, "windows")
     stride = as_int("stride", stride, 1, _FURTHEST)
     if edge not in get_args(Edge):
         raise ValueError(f'edge must be "drop" or "repeat", found {edge!r}')
