@@ -5,6 +5,8 @@ python docs/pictures.py
 
 from __future__ import annotations
 
+import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -217,8 +219,74 @@ def mixture() -> None:
     figure.savefig(IMAGES / "mixture.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
 
 
+def packed_batch() -> None:
+    """A batch of padded rows, and one of packs: what is a token, and what is padding."""
+    lengths = np.clip(np.random.default_rng(3).lognormal(3, 0.9, 200), 1, 128).astype(int)
+    rows = [{"ids": np.zeros(n, np.int32)} for n in lengths]
+    with tempfile.TemporaryDirectory() as folder:
+        schema = yoga.Schema.of(rows[0], ragged=["ids"])
+        ref = yoga.Storage(folder).submit(rows, "texts", "1", schema=schema, progress=False)
+        batch = next(iter(yoga.DataLoader(ref.packed("ids", 128), 6, shuffle=True, seed=7)))
+        single = next(iter(yoga.DataLoader(ref, 6, shuffle=True, seed=7, collate_fn=yoga.padded())))
+    figure, panels = plt.subplots(1, 2, figsize=(9, 2.2), sharex=True)
+    begins, packs = batch["cu_seqlens"].tolist(), batch["packs"].tolist()
+    for pack, (first, last) in enumerate(pairwise(packs)):
+        for number in range(first, last):
+            left = begins[number] - begins[first]
+            colour = COLOURS[(number - first) % len(COLOURS)]
+            panels[1].barh(pack, begins[number + 1] - begins[number], left=left, color=colour, height=0.8)
+    for row, length in enumerate(single["ids"].lengths.tolist()):
+        panels[0].barh(row, length, color=COLOURS[0], height=0.8)
+        panels[0].barh(row, 128 - length, left=length, color="#e5e5e5", height=0.8)
+    panels[0].set_title("six rows, padded to 128 tokens")
+    panels[1].set_title(f"six packs of {len(batch['rows'])} rows")
+    for axes in panels:
+        axes.set_xlim(0, 128)
+        axes.set_yticks([])
+        axes.invert_yaxis()
+        axes.set_xlabel("token")
+    figure.savefig(IMAGES / "packed.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
+def padding() -> None:
+    """The share of padding of 100,000 texts, by what makes the batches."""
+    rows, most = 100_000, 4096
+    lengths = np.clip(np.random.default_rng(7).lognormal(6, 1, rows), 1, most).astype(np.int64)
+
+    def of_batches(order: Any) -> float:
+        groups = lengths[order][: rows // 64 * 64].reshape(-1, 64)
+        return float(1 - groups.sum() / (64 * groups.max(axis=1)).sum())
+
+    found = {
+        "batches of 64 at random": of_batches(list(yoga.ResumableSampler(rows, shuffle=True, seed=7))),
+        "each row alone, 4,096 tokens": 1 - lengths.sum() / (rows * most),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        texts = ({"ids": np.zeros(length, np.uint8)} for length in lengths)
+        schema = yoga.Schema.of({"ids": np.zeros(3, np.uint8)}, ragged=["ids"])
+        ref = yoga.Storage(folder).submit(texts, "texts", "1", schema=schema, progress=False)
+        for pool in (1024, 8192):
+            bucketed = ref.bucketed("ids", pool=pool, batch=64)
+            found[f"bucketed, pools of {pool:,}"] = of_batches(
+                list(yoga.ResumableSampler(bucketed, shuffle=True, seed=7))
+            )
+        found["token_batches, 65,536 tokens"] = ref.token_batches("ids", 65_536).report().padding
+        found["packed, 4,096 tokens"] = ref.packed("ids", most).report().padding
+    names = sorted(found, key=lambda name: -found[name])
+    figure, axes = plt.subplots(figsize=(7, 2.4))
+    axes.barh(names, [100 * found[name] for name in names], color=COLOURS[0])
+    for place, name in enumerate(names):
+        axes.text(100 * found[name] + 1, place, f"{100 * found[name]:.2g} %", va="center")
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("padding, % of a batch")
+    figure.savefig(IMAGES / "padding.svg", bbox_inches="tight", facecolor="white", metadata={"Date": None})
+
+
 if __name__ == "__main__":
     mixture()
+    packed_batch()
+    padding()
     order()
     views()
     shuffle()
