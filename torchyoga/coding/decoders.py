@@ -22,7 +22,7 @@ from .images import image
 from .libraries import library, used_for
 from .pictures import decode, decode_exactly, header
 
-__all__ = ["audio", "decoder_of", "text"]
+__all__ = ["audio", "decoder_of", "form_of", "text"]
 
 
 def text() -> Decoder:
@@ -183,9 +183,15 @@ class _Array(Decoder):
 _FORM = {"axes", "channels", "dtype", "kind"}
 
 
+def form_of(codec: Codec) -> tuple[tuple[str, str | int | float | bool], ...]:
+    """What a codec notes of arrays, so that they come back as they were; () if it is of files."""
+    found = tuple((name, value) for name, value in codec.parameters if name in _FORM)
+    return found if codec.name in ("jpeg", "png") and len(found) == len(_FORM) else ()
+
+
 def decoder_of(codec: Codec) -> Decoder | None:
     """What gives back what was encoded; None if there is no such codec here."""
-    if codec.name in ("jpeg", "png") and {name for name, _ in codec.parameters} >= _FORM:
+    if form_of(codec):
         return _Array(codec)
     if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "image"):
         return image()
