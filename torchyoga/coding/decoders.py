@@ -193,7 +193,7 @@ def decoder_of(codec: Codec) -> Decoder | None:
     """What gives back what was encoded; None if there is no such codec here."""
     if form_of(codec):
         return _Array(codec)
-    if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "image"):
+    if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "ppm", "image"):
         return image()
     if codec.name == "zstd":
         return text()

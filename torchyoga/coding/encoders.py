@@ -20,7 +20,8 @@ from ..order.full import as_int
 from ..rows.meaning import Codec
 from ..rows.types import Row
 from .libraries import library, used_for
-from .pictures import decode, format_of, header, resized, turned
+from .pictures import format_of, header, resized
+from .whole_images import opaque_pixels, whole_pixels
 
 __all__ = ["Encoder", "flac", "jpeg", "png", "zstd"]
 
@@ -61,7 +62,8 @@ def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
     """Images as JPEG; a file that is one already is kept as it is, unless it is larger than `short_side`.
 
     Takes arrays and tensors (H, W, 3) or (H, W) of uint8, tensors (3, H, W), images of Pillow's, paths of
-    image files, and what such files hold as bytes.
+    image files, and what such files hold as bytes. Of files of 16 bits the upper eight are kept, and of
+    animations the first image; transparency that is seen is an error.
 
     Args:
         quality: 1 to 100.
@@ -83,7 +85,9 @@ def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
 def png() -> Encoder:
     """Images as PNG, which loses nothing: of 8 or 16 bits, grey, colors, with or without transparency.
 
-    Takes what `jpeg` takes, and arrays of uint16 or bool (H, W), as masks and depths are.
+    Takes what `jpeg` takes, and arrays of uint16 or bool (H, W), as masks and depths are. A file that is PNG
+    already is kept as it is. What PNG cannot hold here is an error: floats, 32 bits, colors of 16 bits, CMYK,
+    several images in a file.
 
     Example:
         >>> masks = [{"mask": np.eye(8, dtype=bool)}]
@@ -172,8 +176,12 @@ def _pixels_of(value: Row, what: str) -> npt.NDArray[Any]:
     elif isinstance(value, np.ndarray):
         found = value
     elif any(cls.__module__.partition(".")[0] == "PIL" for cls in type(value).__mro__):
-        if value.mode in ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
-            value = value.convert("RGBA" if "transparency" in value.info or value.mode == "PA" else "RGB")
+        if value.mode in ("CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa") and what == "png":
+            raise SchemaError(
+                f"png cannot keep an image of the mode {value.mode}; pass image.convert('RGB'), or 'RGBA'"
+            )
+        if value.mode in ("P", "LA", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
+            value = value.convert("RGBA" if "transparency" in value.info or value.mode[-1] in "Aa" else "RGB")
         found = np.asarray(value)
     else:
         raise SchemaError(
@@ -205,7 +213,7 @@ class _Jpeg(Encoder):
             found = header(data)
             if found.format == "jpeg" and (self.short_side is None or min(found.shape) <= self.short_side):
                 return data
-            pixels: npt.NDArray[Any] = turned(decode(data, found, False, None), found.turn)
+            pixels: npt.NDArray[Any] = opaque_pixels(data, found)
         else:
             pixels = _pixels_of(value, "jpeg")
         if pixels.dtype != np.uint8:
@@ -246,8 +254,7 @@ class _Png(Encoder):
         if data is not None:
             if format_of(data) == "png":
                 return data
-            found = header(data)
-            pixels: npt.NDArray[Any] = turned(decode(data, found, False, None), found.turn)
+            pixels: npt.NDArray[Any] = whole_pixels(data, header(data))
         else:
             pixels = _pixels_of(value, "png")
         if pixels.dtype == np.bool_:
