@@ -273,7 +273,7 @@ def test_other_images_are_decoded(data: bytes, storage: yoga.Storage) -> None:
 @pytest.mark.parametrize("data", [b"P6 99999 99999 255\n", b"P5 30000 30000 255\n" + bytes(90)])
 def test_forged_sizes_of_ppm_are_refused(data: bytes, storage: yoga.Storage) -> None:
     ref = storage.submit([{"x": data}], "x", "1")
-    with pytest.raises(CorruptError, match="row 0, column 'x': its header says .* max_pixels"):
+    with pytest.raises(CorruptError, match=r"row 0, column 'x': its header says .* max_pixels"):
         ref.decoded({"x": yoga.image()})[0]
 
 

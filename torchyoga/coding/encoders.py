@@ -21,12 +21,14 @@ from ..rows.meaning import Codec
 from ..rows.types import Row
 from .libraries import library, used_for
 from .pictures import format_of, header, resized
+from .sounds import rate_of_flac, whole_samples
 from .whole_images import opaque_pixels, whole_pixels
 
 __all__ = ["Encoder", "flac", "jpeg", "png", "zstd"]
 
 _SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
 _DICTIONARY_BYTES = 110 * 2**10
+_MOST_CHANNELS = 8  # that FLAC has
 _FEW_SAMPLES = 64  # no dictionary is learned from fewer
 
 
@@ -121,7 +123,8 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
 def flac(samplerate: int) -> Encoder:
     """Sound as FLAC, which loses nothing: arrays or tensors of int16, (N,) or (N, channels).
 
-    Files of sound, as paths or bytes, are kept as they are if they are FLAC.
+    Files of sound, as paths or bytes, are kept as they are if they are FLAC. Others must have samples of up to
+    24 bits; of what is compressed with a loss, as MP3 is, 16 are kept.
 
     Args:
         samplerate: samples a second.
@@ -345,18 +348,30 @@ class _Flac(Encoder):
     def encode(self, value: Row) -> bytes:
         """A FLAC file."""
         data = _file_of(value)
-        soundfile = library("sound")
-        if data is not None:
-            if data[:4] == b"fLaC":
-                return data
-            try:
-                found, rate = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
-            except soundfile.LibsndfileError as error:
-                raise SchemaError(f"flac cannot read the file: {error}") from None
+        subtype = "PCM_16"
+        if data is None:
+            found = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+            self._check(found)
+        else:
+            is_flac = data[:4] == b"fLaC"
+            if is_flac:
+                rate = rate_of_flac(data)
+            else:
+                found, rate, subtype = whole_samples(data)
             if rate != self.samplerate:
                 raise SchemaError(f"the file has {rate} samples a second, flac was told {self.samplerate}")
-        else:
-            found = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+            if is_flac:
+                return data
+        if not found.size or (found.ndim == 2 and found.shape[1] > _MOST_CHANNELS):
+            raise SchemaError(
+                f"flac takes 1 to {_MOST_CHANNELS} channels of at least one sample, found shape {found.shape}; "
+                "None stands for no sound"
+            )
+        out = io.BytesIO()
+        library("sound").write(out, found, self.samplerate, format="FLAC", subtype=subtype)
+        return out.getvalue()
+
+    def _check(self, found: Row) -> None:
         is_sound = isinstance(found, np.ndarray) and found.dtype == np.int16 and found.ndim in (1, 2)
         if not is_sound:
             what = (
@@ -366,6 +381,3 @@ class _Flac(Encoder):
                 f"flac takes samples of int16, (N,) or (N, channels), found {what}; floats are "
                 "(32767 * x.clip(-1, 1)).astype(np.int16)"
             )
-        out = io.BytesIO()
-        soundfile.write(out, found, self.samplerate, format="FLAC", subtype="PCM_16")
-        return out.getvalue()

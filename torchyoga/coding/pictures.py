@@ -289,8 +289,8 @@ def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
                 pixels = shades if is_gray else np.repeat(shades[:, :, None], 3, axis=2)
             elif image.mode in ("I", "F"):
                 raise ValueError(
-                    f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, and nothing says what "
-                    "is black and white in them; store arrays instead of the file"
+                    f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, and nothing says "
+                    "what is black and white in them; store arrays instead of the file"
                 )
             else:
                 pixels = np.array(image.convert("L" if is_gray else "RGB"))

@@ -33,13 +33,14 @@ def whole_pixels(data: bytes, found: Header) -> npt.NDArray[Any]:
             if not lost:
                 image.load()
                 pixels = _pixels_of(image)
+                turn = 1 if image.format == "TIFF" else found.turn  # which Pillow has turned
         except Exception as error:  # of any kind: what is forged is read by many small readers
             raise CorruptError(f"it cannot be decoded: {error}") from None
     if lost:
         raise CorruptError(f"{lost}; keep the file as it is, without a codec, or pass an array")
     if pixels.ndim == 2:
-        return np.ascontiguousarray(turned(pixels[:, :, None], found.turn)[:, :, 0])
-    return np.ascontiguousarray(turned(pixels, found.turn))
+        return np.ascontiguousarray(turned(pixels[:, :, None], turn)[:, :, 0])
+    return np.ascontiguousarray(turned(pixels, turn))
 
 
 def _lost_of(image: Any) -> str:
@@ -66,7 +67,7 @@ def _bits_of(image: Any) -> tuple[int, ...]:
         return found if isinstance(found, tuple) else (found,)
     if image.format == "PPM" and image.tile and image.tile[0][0].startswith("ppm"):
         most = image.tile[0][3]
-        return (int(most[0] if isinstance(most, tuple) else most).bit_length(),)
+        return (int(most[-1] if isinstance(most, tuple) else most).bit_length(),)
     return (8,)
 
 
