@@ -343,7 +343,7 @@ def test_sound_that_is_cut_is_an_error(format: str, storage: yoga.Storage) -> No
     ref = storage.submit([{"x": data}, {"x": data[:-600]}], "x", "1")
     view = ref.decoded({"x": yoga.audio()})
     assert np.array_equal(view[0]["x"][:, 0], WAVE)
-    with pytest.raises(CorruptError, match=r"row 1, column 'x': it is cut: .* 1600 bytes .* 1000"):
+    with pytest.raises(CorruptError, match=r"row 1, column 'x': it is cut: .* 160. bytes, .* 100."):
         view[1]
     with pytest.raises(SchemaError, match="row 0, column 'x': it is cut"):
         kept(storage, data[:-600], yoga.flac(16000))

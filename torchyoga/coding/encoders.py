@@ -123,8 +123,8 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
 def flac(samplerate: int) -> Encoder:
     """Sound as FLAC, which loses nothing: arrays or tensors of int16, (N,) or (N, channels).
 
-    Files of sound, as paths or bytes, are kept as they are if they are FLAC. Others must have samples of up to
-    24 bits; of what is compressed with a loss, as MP3 is, 16 are kept.
+    Files of sound, as paths or bytes, are kept as they are if they are FLAC. Others must have samples of up
+    to 24 bits; of what is compressed with a loss, as MP3 is, 16 are kept.
 
     Args:
         samplerate: samples a second.
@@ -364,8 +364,8 @@ class _Flac(Encoder):
                 return data
         if not found.size or (found.ndim == 2 and found.shape[1] > _MOST_CHANNELS):
             raise SchemaError(
-                f"flac takes 1 to {_MOST_CHANNELS} channels of at least one sample, found shape {found.shape}; "
-                "None stands for no sound"
+                f"flac takes 1 to {_MOST_CHANNELS} channels of at least one sample, found shape "
+                f"{found.shape}; None stands for no sound"
             )
         out = io.BytesIO()
         library("sound").write(out, found, self.samplerate, format="FLAC", subtype=subtype)

@@ -46,8 +46,8 @@ def samples_of(data: bytes | memoryview, dtype: str) -> npt.NDArray[Any]:
 
 
 def whole_samples(data: bytes) -> tuple[npt.NDArray[Any], int, str]:
-    """(N, channels) the samples of a sound file, with all their bits; how many there are a second; and the kind
-    of FLAC that keeps them.
+    """(N, channels) the samples of a sound file, with all their bits; samples a second; and the kind of FLAC
+    that keeps them.
 
     Raises:
         CorruptError: it is cut or damaged, or FLAC cannot hold its samples.
@@ -95,16 +95,16 @@ def _read(data: bytes | memoryview, read: Callable[[Any], T]) -> T:
 
 
 def _refuse_length(file: Any, nbytes: int) -> None:
-    """Raises CorruptError if a header says a length that cannot be: memory is made for it before it is read."""
+    """Raises CorruptError if a header says a length that cannot be: memory is made for it at once."""
     if file.format == "FLAC" and not 0 <= file.frames <= nbytes * _MOST_A_BYTE:
         raise CorruptError(
-            f"its header says {file.frames} samples, in {nbytes} bytes; a stream does not note how many it has: "
-            "write it anew, as `flac` and ffmpeg do into a file"
+            f"its header says {file.frames} samples, in {nbytes} bytes; a stream does not note how many it "
+            "has: write it anew, as `flac` and ffmpeg do into a file"
         )
 
 
 def _refuse_cut(data: bytes | memoryview) -> None:
-    """Raises CorruptError if a WAV or AIFF file has fewer samples than it says: libsndfile gives what is there."""
+    """Raises CorruptError if a WAV or AIFF file has fewer samples than it says: libsndfile reads on."""
     kind = _CHUNKS.get(bytes(data[:4]))
     if kind is None:
         return

@@ -164,7 +164,8 @@ def labels_of(ref: DataRef, name: str) -> Iterator[Array]:
         labels = columns[name]
         if isinstance(labels, RaggedColumn) or labels.ndim != 1:
             raise ValueError(f"{name!r} must hold one number or text a row")
-        if isinstance(labels, np.ma.MaskedArray) and labels.mask.any():
+        is_none = np.equal(labels, None).any() if labels.dtype == object else False
+        if is_none or (isinstance(labels, np.ma.MaskedArray) and labels.mask.any()):
             raise TypeError(f"{name!r} is None in some rows; use ref.filled({{{name!r}: ...}}) first")
         if labels.dtype.kind not in "iubO":
             raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")
