@@ -237,8 +237,11 @@ class _Reader:
                 for piece in _pieces(_Forward(file).samples(shards.columns)):
                     if not self._put(piece):
                         return
-        except gzip.BadGzipFile as error:  # checked at its end, when all samples were given
-            end = _Cut(f"is damaged, and samples of it that are kept may be wrong: {error}")
+        except (
+            gzip.BadGzipFile,
+            zlib.error,
+        ) as error:  # found behind what is damaged, at the latest at the end
+            end = _Cut(f"ends early or is damaged, so samples kept of it may be wrong: {error}")
         except (CorruptError, *_DAMAGED) as error:
             end = _Cut(f"ends early: {error}")
         except BaseException as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,10 @@ T = TypeVar("T")
 _STREAMED = (
     0x7FFF0000  # of a chunk that was begun before its size was known; programs differ in what they write
 )
-_CHUNKS = {b"RIFF": (b"data", "little"), b"FORM": (b"SSND", "big")}
+_CHUNKS: dict[bytes, tuple[bytes, Literal["little", "big"]]] = {
+    b"RIFF": (b"data", "little"),
+    b"FORM": (b"SSND", "big"),
+}
 _MOST_CHUNKS = 1000
 _FLAC_RATE = 18  # where 20 bits of the first block of a FLAC file are the samples a second
 _MOST_A_BYTE = 2**13  # samples of silence that a byte of FLAC may stand for: 65,535 take 9 or more
@@ -36,7 +39,7 @@ def samples_of(data: bytes | memoryview, dtype: str) -> npt.NDArray[Any]:
     Raises:
         CorruptError: it is cut or damaged, or does not say how long it is.
     """
-    _refuse_cut(data)
+    data = _not_cut(data)
 
     def read(file: Any) -> npt.NDArray[Any]:
         _refuse_length(file, len(data))
@@ -52,7 +55,7 @@ def whole_samples(data: bytes) -> tuple[npt.NDArray[Any], int, str]:
     Raises:
         CorruptError: it is cut or damaged, or FLAC cannot hold its samples.
     """
-    _refuse_cut(data)
+    data = _not_cut(data)
 
     def read(file: Any) -> tuple[npt.NDArray[Any], int, str]:
         _refuse_length(file, len(data))
@@ -103,21 +106,29 @@ def _refuse_length(file: Any, nbytes: int) -> None:
         )
 
 
-def _refuse_cut(data: bytes | memoryview) -> None:
-    """Raises CorruptError if a WAV or AIFF file has fewer samples than it says: libsndfile reads on."""
+def _not_cut(data: bytes | memoryview) -> bytes | memoryview:
+    """A sound file; of a WAV file that was streamed to its end, one that says how long it is.
+
+    Raises:
+        CorruptError: a WAV or AIFF file has fewer samples than it says; libsndfile gives what is there.
+    """
     kind = _CHUNKS.get(bytes(data[:4]))
     if kind is None:
-        return
+        return data
     name, order = kind
     at = 12
     for _ in range(_MOST_CHUNKS):
         head = bytes(data[at : at + 8])
         if len(head) < 8:
-            return
-        size = int.from_bytes(head[4:], "little" if order == "little" else "big")
+            return data
+        size = int.from_bytes(head[4:], order)
         if head[:4] == name:
             there = len(data) - at - 8
             if there < size < _STREAMED:
                 raise CorruptError(f"it is cut: its samples take {size} bytes, and there are {there}")
-            return
+            is_stream = bytes(data[4:8]) in (bytes(4), b"\xff" * 4)
+            if size or not there or not is_stream:
+                return data
+            return bytes(data[: at + 4]) + there.to_bytes(4, order) + bytes(data[at + 8 :])
         at += 8 + size + size % 2
+    return data
