@@ -328,11 +328,11 @@ def test_what_is_taken_as_an_image_can_be_decoded(tmp_path: Path) -> None:
         ("c.pgm", b"P2 2 1 255 4 5\n"),
     ):
         (tmp_path / name).write_bytes(data)
-    folder = image_folder(tmp_path)
+    folder = yoga.image_folder(tmp_path)
     assert [row["image"].shape for row in folder.decoded({"image": yoga.image()})] == [(1, 2, 3)] * 3
     assert folder.decoded()[0]["image"].tolist() == [[[0, 1, 2], [3, 4, 5]]]
     ref = yoga.Storage(tmp_path / "s").submit(folder, "x", "1", codecs={"image": yoga.png()})
     assert [row["image"].shape for row in ref.decoded()] == [(1, 2, 3)] * 3
     (tmp_path / "d.ppm").write_bytes(b"P7\nWIDTH 2\n")
     with pytest.raises(CorruptError, match="does not begin as an image does"):
-        image_folder(tmp_path)
+        yoga.image_folder(tmp_path)

@@ -455,7 +455,7 @@ def test_what_is_left_out_of_a_stream_is_in_the_info(shards: Path, tmp_path: Pat
     data = path.read_bytes()
     path.write_bytes(data[:-8] + b"1234" + data[-4:])  # as after a flipped bit: all samples come first
     storage = yoga.Storage(tmp_path / "storage")
-    with pytest.raises(CorruptError, match="1 of 3 shards are bad.*kept of it may be wrong: CRC"):
+    with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*kept of it may be wrong: CRC"):
         storage.submit(yoga.webdataset(shards), "x", "1")
     with pytest.warns(UserWarning, match="1 of 3 shards"):
         ref = storage.submit(yoga.webdataset(shards, max_bad=0.4), "x", "1", info={"by": "me"})
