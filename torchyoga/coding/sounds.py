@@ -48,7 +48,7 @@ def samples_of(data: bytes | memoryview, dtype: str) -> npt.NDArray[Any]:
     return _read(data, read)
 
 
-def whole_samples(data: bytes) -> tuple[npt.NDArray[Any], int, str]:
+def whole_samples(data: bytes | memoryview) -> tuple[npt.NDArray[Any], int, str]:
     """(N, channels) the samples of a sound file, with all their bits; samples a second; and the kind of FLAC
     that keeps them.
 
