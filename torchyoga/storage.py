@@ -21,7 +21,7 @@ from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
-from .coding.encoding import EncodedSource, check_codecs, encoded_schema, unencoded
+from .coding.encoding import check_codecs, encoded_schema, recoded
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
@@ -140,7 +140,7 @@ class Storage:
         format: str | None = None,
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
-        codecs: Mapping[str, Encoder] | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -164,7 +164,8 @@ class Storage:
                 has the same names, the source's `classes`, `class_to_idx` and `features` are added, or all
                 of the `info` of a DataRef.
             codecs: by name of a column, how its values are encoded: `yoga.jpeg()`, `png()`, `zstd()` or
-                `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back.
+                `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a DataRef has
+                encoded already is not encoded twice; None gives values as they were before.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -235,7 +236,7 @@ class Storage:
         format: str | None = None,
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
-        codecs: Mapping[str, Encoder] | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
@@ -339,9 +340,11 @@ class Storage:
             replaces = self._store.seen(id, version) if to is None else None
             whole = fetched(self._store, id, version)
             kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
-            _, source = dataset_and_source(whole if codecs is None else unencoded(whole, codecs))
-            if codecs is not None:
-                source = EncodedSource(source, check_codecs(codecs))
+            if codecs is None:
+                _, source = dataset_and_source(whole)
+            else:
+                plainer, encode = recoded(codecs, whole)
+                source = encode(dataset_and_source(plainer)[1])
             return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
 
     def copy(
@@ -450,15 +453,14 @@ class Storage:
         format: str | None,
         compression: str | None,
         info: Mapping[str, object] | None = None,
-        codecs: Mapping[str, Encoder] | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
     ) -> BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
         format_named(format, compression)
         encode = None
         if codecs:
-            codecs = check_codecs(codecs)
-            encode = partial(EncodedSource, codecs=codecs)
-            schema = None if schema is None else encoded_schema(schema, codecs)
+            encode = partial(recoded, dict(codecs))
+            schema = None if schema is None else encoded_schema(schema, check_codecs(codecs))
         kept = {} if info is None else plain(info)
         return BuildOptions(format, compression, schema, max_rows, progress, info=kept, encode=encode)

@@ -319,3 +319,20 @@ def test_loaders_with_workers_resume(folder: Path) -> None:
     again.load_state_dict(state)
     rest = [path for batch in again for path in batch["path"]]
     assert sorted([*first, *rest]) == sorted(paths)
+
+
+def test_what_is_taken_as_an_image_can_be_decoded(tmp_path: Path) -> None:
+    for name, data in (
+        ("a.ppm", b"P6 2 1 255\n" + bytes(range(6))),
+        ("b.pgm", b"P5 2 1 255\n" + bytes(range(2))),
+        ("c.pgm", b"P2 2 1 255 4 5\n"),
+    ):
+        (tmp_path / name).write_bytes(data)
+    folder = yoga.image_folder(tmp_path)
+    assert [row["image"].shape for row in folder.decoded({"image": yoga.image()})] == [(1, 2, 3)] * 3
+    assert folder.decoded()[0]["image"].tolist() == [[[0, 1, 2], [3, 4, 5]]]
+    ref = yoga.Storage(tmp_path / "s").submit(folder, "x", "1", codecs={"image": yoga.png()})
+    assert [row["image"].shape for row in ref.decoded()] == [(1, 2, 3)] * 3
+    (tmp_path / "d.ppm").write_bytes(b"P7\nWIDTH 2\n")
+    with pytest.raises(CorruptError, match="does not begin as an image does"):
+        yoga.image_folder(tmp_path, classes=False)

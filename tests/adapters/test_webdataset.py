@@ -449,6 +449,62 @@ def test_cut_and_damaged_gzip_shards(shards: Path) -> None:
         assert found == [*rows_of(0), *rows_of(1)[: len(found) - 40], *rows_of(2)]
 
 
+def test_what_is_left_out_of_a_stream_is_in_the_info(shards: Path, tmp_path: Path) -> None:
+    compressed(shards)
+    path = shards / "s-001.tar.gz"
+    data = path.read_bytes()
+    path.write_bytes(data[:-8] + b"1234" + data[-4:])  # as after a flipped bit: all samples come first
+    storage = yoga.Storage(tmp_path / "storage")
+    with pytest.raises(CorruptError, match=r"1 of 3 shards are bad.*kept of it may be wrong: CRC"):
+        storage.submit(yoga.webdataset(shards), "x", "1")
+    with pytest.warns(UserWarning, match="1 of 3 shards"):
+        ref = storage.submit(yoga.webdataset(shards, max_bad=0.4), "x", "1", info={"by": "me"})
+    assert ref.info["by"] == "me"
+    (reason,) = ref.info["left_out"]["first"].values()
+    assert ref.info["left_out"]["count"] == 1
+    assert [*ref.info["left_out"]["first"]] == [str(path)]
+    assert "samples kept of it may be wrong: CRC check failed" in reason
+    with pytest.warns(UserWarning, match="1 of 3 shards"):
+        ref = storage.submit(
+            yoga.webdataset(shards, max_bad=0.4), "y", "1", codecs={"cls": yoga.zstd()}, info={"left_out": 3}
+        )
+    assert ref.info == {"left_out": 3}  # what the caller says comes first
+    whole = storage.submit(yoga.webdataset([path.with_name("s-000.tar.gz")]), "z", "1")
+    assert "left_out" not in whole.info
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_build_of_encoded_shards_continues(
+    dictionary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torchyoga.building.build._FILE_SECONDS", 0.0)
+    monkeypatch.setattr("torchyoga.building.build._FILE_SHARE", 0.0)
+    caplog.set_level(logging.INFO, "torchyoga")
+    texts = [f"a text that all rows share, but for {n}" for n in range(400)]
+    for shard in range(4):
+        members = [(f"{shard}/{n:03}.txt", texts[100 * shard + n].encode()) for n in range(100)]
+        (tmp_path / f"{shard}.tar.gz").write_bytes(tar(members, mode="w:gz"))
+    read: list[bytes] = []
+    most = 350
+
+    def look(data: bytes) -> str:
+        read.append(data)
+        if len(read) > most:
+            raise KeyboardInterrupt
+        return data.decode()
+
+    storage, codecs = yoga.Storage(tmp_path / "storage"), {"txt": yoga.zstd(dictionary=dictionary)}
+    monkeypatch.setattr("torchyoga.coding.encoders._SAMPLE_ROWS", 70)
+    with pytest.raises(KeyboardInterrupt):
+        storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
+    read.clear()
+    most = 10**6
+    ref = storage.submit(yoga.webdataset(tmp_path, parse={"txt": look}), "x", "1", codecs=codecs)
+    assert "continuing an interrupted build" in caplog.text
+    assert len(read) < 300
+    assert [row["txt"] for row in ref.decoded()] == texts
+
+
 def forged(**changes: tuple[int, bytes]) -> bytes:
     """An archive whose third header is changed at some places; its checksum fits."""
     data = bytearray(tar([("0.x", b"0"), ("a.x", b"1"), ("b.x", b"2")]))

@@ -547,7 +547,7 @@ def test_bombs_are_refused_by_their_header(tmp_path: Path) -> None:
     huge[16:24] = (30_000).to_bytes(4, "big") * 2
     huge[29:33] = zlib.crc32(huge[12:29]).to_bytes(4, "big")
     ref = yoga.Storage(tmp_path).submit([{"image": bytes(huge)}, {"image": file_of(CHINA)}], "a", "1")
-    with pytest.raises(CorruptError, match=r"row 0, column 'image': .*(30000 x 30000 pixels|exceeds limit)"):
+    with pytest.raises(CorruptError, match=r"row 0, column 'image': .*30000 x 30000 pixels"):
         ref.decoded({"image": yoga.image(size=8)})[0]
     with pytest.raises(CorruptError, match="161 x 120 pixels, max_pixels=100"):
         ref.decoded({"image": yoga.image(size=8, max_pixels=100)})[1]

@@ -332,3 +332,35 @@ def test_columns_lie_where_pyarrow_says(group: int, tmp_path: Path) -> None:
             assert found.stored[number, index] == column.total_compressed_size
             assert found.unpacked[number, index] == column.total_uncompressed_size
             assert found.nulls[number, index] == column.statistics.null_count
+
+
+def test_checksums_of_pages_are_compared(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table({"a": np.arange(5000) * 7919})
+    options: Any = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    pq.write_table(table, path, **options)
+    assert yoga.from_parquet(path)[4999]["a"] == 4999 * 7919
+    data = bytearray(path.read_bytes())
+    data[9000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match=r"is damaged: .*CRC"):
+        yoga.from_parquet(path)[0]
+
+
+@pytest.mark.parametrize("change", [-1, 1, -400])
+def test_forged_counts_of_rows_lose_none(change: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": np.arange(500)}), path, row_group_size=200)
+    whole = path.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    count = b"\x16\x90\x03"  # 200, as a number of 64 bits: of a column, or of a group
+    places = [at + 1 for at in range(footer, len(whole)) if whole[at : at + 3] == count]
+    forged = 2 * (200 + change) if change > -200 else -2 * (200 + change) - 1  # as Thrift writes numbers
+    refused = []
+    for at in places:
+        path.write_bytes(whole[:at] + bytes([forged & 0x7F | 0x80, forged >> 7]) + whole[at + 2 :])
+        try:
+            assert len(list(yoga.from_parquet(path))) == 500
+        except CorruptError as error:
+            refused.append(str(error))
+    assert sum("its row groups have" in text or "fewer than 0 rows" in text for text in refused) == 2

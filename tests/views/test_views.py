@@ -693,3 +693,12 @@ def test_concat_says_how_rows_differ(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="'y' may be None in DataRef 1, but not in DataRef 0; use filled"):
         yoga.concat([one, some])
     assert [row["y"] for row in yoga.concat([one, some.filled({"y": -1})])] == [2, -1, 2]
+
+
+@pytest.mark.parametrize("how", ["by", "stratify"])
+@pytest.mark.parametrize("label", ["a", 1])
+def test_labels_that_are_none_are_named(how: str, label: Any, tmp_path: Path) -> None:
+    rows = [{"w": label}, {"w": None}, {"w": label}]
+    ref = yoga.Storage(tmp_path).submit(rows, "nulls", "1")
+    with pytest.raises(TypeError, match=r"'w' is None in some rows; use ref\.filled"):
+        ref.split([0.5, 0.5], **{how: "w"})

@@ -74,6 +74,11 @@ class _Once(RowSource):
         self.name = f"{name_of(function)} of {source.name}"
         self._source, self._function = source, function
 
+    @property
+    def found(self) -> Json:
+        """What the source has found."""
+        return self._source.found if isinstance(self._source, RowSource) else {}
+
     def rows(self, start: int) -> Iterator[Row]:
         """All rows."""
         source = self._source
@@ -93,6 +98,11 @@ class _Continued(PlacedSource):
         self.fingerprint = source.fingerprint
         self._source, self._function = source, function
         self._begun: list[tuple[int, int]] = []  # the first row that was made of each row, and the row
+
+    @property
+    def found(self) -> Json:
+        """What the source has found."""
+        return self._source.found
 
     def rows(self, start: int) -> Iterator[Row]:
         """All rows."""

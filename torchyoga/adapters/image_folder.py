@@ -35,7 +35,7 @@ _MAGIC: tuple[tuple[str, int, tuple[bytes, ...]], ...] = (
     ("tiff", 0, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
     ("bmp", 0, (b"BM",)),
     ("gif", 0, (b"GIF87a", b"GIF89a")),
-    ("ppm", 0, (b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7")),
+    ("ppm", 0, (b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
 )
 _NAMED = 20  # extensions in a message
 

@@ -20,7 +20,7 @@ from ..files.regular import open_regular
 from ..files.shard_names import is_remote
 from ..files.tar_members import Member, members
 from ..files.tar_samples import KEY, Sample, divided, samples
-from ..reading.left_out import LeftOut, refuse_many, warn_of
+from ..reading.left_out import LeftOut, refuse_many, told_of, warn_of
 from ..rows.types import Json, Row
 
 __all__ = ["ShardRows", "Shards"]
@@ -72,6 +72,12 @@ class ShardRows(PlacedSource):
         self.fingerprint = hashlib.blake2b(about.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self._shards = shards
         self._begun: list[tuple[int, Json]] = []  # the first row of each shard, and what was known there
+        self._left_out: list[LeftOut] = []
+
+    @property
+    def found(self) -> Json:
+        """What is left out, for the info of a version."""
+        return told_of(self._left_out)
 
     def rows(self, start: int) -> Iterator[Row]:
         """All rows."""
@@ -87,7 +93,7 @@ class ShardRows(PlacedSource):
     def rows_at(self, place: Json, number: int) -> Iterator[Row]:
         """The rows from a place on. The rows before it in its shard are read again, and left out."""
         shards, skip = self._shards, int(place["skip"])
-        left_out = [LeftOut(*pair) for pair in place["bad"]]
+        self._left_out = left_out = [LeftOut(*pair) for pair in place["bad"]]
         seen, columns = int(place["seen"]), place["columns"] or shards.columns
         number -= skip
         self._begun = begun = list[tuple[int, Json]]([])  # anew, whatever was read before
@@ -231,6 +237,11 @@ class _Reader:
                 for piece in _pieces(_Forward(file).samples(shards.columns)):
                     if not self._put(piece):
                         return
+        except (
+            gzip.BadGzipFile,
+            zlib.error,
+        ) as error:  # found behind what is damaged, at the latest at the end
+            end = _Cut(f"ends early or is damaged, so samples kept of it may be wrong: {error}")
         except (CorruptError, *_DAMAGED) as error:
             end = _Cut(f"ends early: {error}")
         except BaseException as error:

@@ -18,7 +18,7 @@ from ..process.seeding import generators_put_back
 from ..rows.encoding import split
 from ..rows.leaf import Leaf
 from ..rows.node import Node, leaf_paths
-from ..rows.types import Row
+from ..rows.types import Json, Row
 
 __all__ = ["Watched"]
 
@@ -55,6 +55,11 @@ class Watched(RowSource):
                 with contextlib.suppress(SchemaError):  # the build's error says more
                     self._read[number] = split(row)
             yield row
+
+    @property
+    def found(self) -> Json:
+        """What the source has found."""
+        return self.source.found
 
     def row(self, number: int) -> Row:
         """One row of the source."""

@@ -58,7 +58,9 @@ def webdataset(
             `str` decodes UTF-8. Columns cannot be named then: what rows look like is not known.
         max_bad: the share of the samples, and of the shards, that may be bad: samples with links, sparse
             files, names that lead out of the archive or members twice; shards that are cut or damaged, whose
-            samples up to there are kept. They are left out; a warning and `ref.left_out` name them.
+            samples up to there are kept. They are left out; a warning, `ref.left_out` and the info of a
+            version name them. A shard that gzip finds damaged at its end was read by then: which of its
+            samples are wrong cannot be told, so allow no bad shards where that matters.
         threads: read members, or shards.
         storage_options: for fsspec's filesystems.
 

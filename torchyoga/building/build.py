@@ -26,6 +26,7 @@ from ..rows.collector import Collector
 from ..rows.schema import Schema
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
+from ..versions.info import plain
 from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
 from ..versions.staging import Staging
 from .output import Output
@@ -58,7 +59,8 @@ class BuildOptions:
             continued.
         differing: takes the recorded function of an interrupted build, and returns the arguments that
             differed; if there are any, the build is not continued. None if there are no arguments.
-        encode: makes a source whose values are encoded of a source; None to keep values as they are.
+        encode: makes of a dataset one with values decoded that are encoded already, and what encodes a
+            source of that; None to keep values as they are.
         before_publishing: called when all rows have been read; an exception from it ends the build.
     """
 
@@ -72,7 +74,7 @@ class BuildOptions:
     info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
-    encode: Callable[[Source], RowSource] | None = None
+    encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
     before_publishing: Callable[[], None] | None = None
 
 
@@ -114,7 +116,7 @@ def build(
             schema=task.schema,
             fingerprint=fingerprint_of(task.schema, task.files),
             files=tuple(task.files),
-            info=options.info,
+            info=_info(source, options.info),
             function=options.function,
         )
         manifest = store.publish(staging, manifest, options.progress)
@@ -133,6 +135,18 @@ def build(
         raise
     task.close()
     return manifest
+
+
+def _info(source: Source, given: Json) -> Json:
+    """What was given to be kept with a version, and what its source has found besides."""
+    found = source.found if isinstance(source, RowSource) else {}
+    if not found:
+        return given
+    try:
+        return plain({**found, **given})
+    except ValueError as error:  # together they are too long
+        _log.warning("%s: the info of the version does not keep %s: %s", source.name, [*found], error)
+        return given
 
 
 class _Build:

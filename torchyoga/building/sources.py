@@ -39,6 +39,11 @@ class RowSource(ABC):
         return {}
 
     @property
+    def found(self) -> Json:
+        """What the info of a version is to say besides; asked for after all rows were given."""
+        return {}
+
+    @property
     def pin(self) -> object:
         """Plain data that must be the same for a build to be continued; None if there is nothing."""
         return None

@@ -49,12 +49,17 @@ def submitted(
     """
     dataset, source = dataset_and_source(data, num_workers, options.schema)
     options = replace(options, info=_info(dataset, source.name, id, version, options.info))
+    encode = None
+    if options.encode is not None:
+        plainer, encode = options.encode(dataset)
+        if plainer is not dataset:
+            _, source = dataset_and_source(plainer, num_workers, options.schema)
     if isinstance(source, RowSource) and source.seekable and source.length is not None:
         source = Watched(source)
     if isinstance(source, (Watched, BlockSource)):
         options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
-    if options.encode is not None:
-        source = options.encode(source)
+    if encode is not None:
+        source = encode(source)
     return ref_of(store, build(source, store, id, version, options, replaces))
 
 

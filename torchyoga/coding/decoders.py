@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptError, SchemaError
+from ..errors import SchemaError
 from ..rows.column import Column
 from ..rows.data import Data
 from ..rows.meaning import Codec
@@ -21,8 +19,9 @@ from .decoder import Bytes, Decoded, Decoder, RowError, Run, check_is_bytes, rag
 from .images import image
 from .libraries import library, used_for
 from .pictures import decode, decode_exactly, header
+from .sounds import samples_of
 
-__all__ = ["audio", "decoder_of", "text"]
+__all__ = ["audio", "decoder_of", "form_of", "text"]
 
 
 def text() -> Decoder:
@@ -90,7 +89,7 @@ def audio(*, dtype: Literal["int16", "float32"] = "int16") -> Decoder:
     """Decodes sound, FLAC, WAV and whatever else libsndfile reads, to samples (N, channels).
 
     Args:
-        dtype: "int16", or "float32" from -1 to 1.
+        dtype: "int16", which are the upper 16 bits of sound of 24; or "float32" from -1 to 1, with all bits.
 
     Raises:
         ValueError: it is neither.
@@ -119,27 +118,10 @@ class _Audio(Decoder):
         found: list[npt.NDArray[Any]] = [np.empty((0, 0), self.column(column).storage)] * len(values)
 
         def one(i: int) -> None:
-            found[i] = _samples(values[i], self.dtype)
+            found[i] = samples_of(values[i], self.dtype)
 
         run.each(one, len(values))
         return ragged(found, self.column(column)), set()
-
-
-def _samples(data: Bytes, dtype: str) -> npt.NDArray[Any]:
-    soundfile = library("sound")
-    try:
-        if not hasattr(os, "memfd_create"):
-            return np.asarray(soundfile.read(io.BytesIO(data), dtype=dtype, always_2d=True)[0])
-        # A file, not a file object: of that, each read would take Python's lock.
-        descriptor = os.memfd_create("sound")
-        try:
-            os.write(descriptor, data)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            return np.asarray(soundfile.read(descriptor, dtype=dtype, always_2d=True, closefd=False)[0])
-        finally:
-            os.close(descriptor)
-    except (soundfile.LibsndfileError, RuntimeError, OSError) as error:
-        raise CorruptError(f"it cannot be read as sound: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -183,11 +165,17 @@ class _Array(Decoder):
 _FORM = {"axes", "channels", "dtype", "kind"}
 
 
+def form_of(codec: Codec) -> tuple[tuple[str, str | int | float | bool], ...]:
+    """What a codec notes of arrays, so that they come back as they were; () if it is of files."""
+    found = tuple((name, value) for name, value in codec.parameters if name in _FORM)
+    return found if codec.name in ("jpeg", "png") and len(found) == len(_FORM) else ()
+
+
 def decoder_of(codec: Codec) -> Decoder | None:
     """What gives back what was encoded; None if there is no such codec here."""
-    if codec.name in ("jpeg", "png") and {name for name, _ in codec.parameters} >= _FORM:
+    if form_of(codec):
         return _Array(codec)
-    if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "image"):
+    if codec.name in ("jpeg", "png", "webp", "tiff", "gif", "bmp", "ppm", "image"):
         return image()
     if codec.name == "zstd":
         return text()

@@ -20,12 +20,15 @@ from ..order.full import as_int
 from ..rows.meaning import Codec
 from ..rows.types import Row
 from .libraries import library, used_for
-from .pictures import decode, format_of, header, resized, turned
+from .pictures import format_of, header, resized
+from .sounds import rate_of_flac, whole_samples
+from .whole_images import opaque_pixels, whole_pixels
 
 __all__ = ["Encoder", "flac", "jpeg", "png", "zstd"]
 
 _SAMPLE_BYTES, _SAMPLE_ROWS = 2**22, 2**12  # that a dictionary is learned from
 _DICTIONARY_BYTES = 110 * 2**10
+_MOST_CHANNELS = 8  # that FLAC has
 _FEW_SAMPLES = 64  # no dictionary is learned from fewer
 
 
@@ -61,7 +64,8 @@ def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
     """Images as JPEG; a file that is one already is kept as it is, unless it is larger than `short_side`.
 
     Takes arrays and tensors (H, W, 3) or (H, W) of uint8, tensors (3, H, W), images of Pillow's, paths of
-    image files, and what such files hold as bytes.
+    image files, and what such files hold as bytes. Of files of 16 bits the upper eight are kept, and of
+    animations the first image; transparency that is seen is an error.
 
     Args:
         quality: 1 to 100.
@@ -83,7 +87,9 @@ def jpeg(quality: int = 90, short_side: int | None = None) -> Encoder:
 def png() -> Encoder:
     """Images as PNG, which loses nothing: of 8 or 16 bits, grey, colors, with or without transparency.
 
-    Takes what `jpeg` takes, and arrays of uint16 or bool (H, W), as masks and depths are.
+    Takes what `jpeg` takes, and arrays of uint16 or bool (H, W), as masks and depths are. A file that is PNG
+    already is kept as it is. What PNG cannot hold here is an error: floats, 32 bits, colors of 16 bits, CMYK,
+    several images in a file.
 
     Example:
         >>> masks = [{"mask": np.eye(8, dtype=bool)}]
@@ -117,7 +123,8 @@ def zstd(level: int = 3, dictionary: bool = False) -> Encoder:
 def flac(samplerate: int) -> Encoder:
     """Sound as FLAC, which loses nothing: arrays or tensors of int16, (N,) or (N, channels).
 
-    Files of sound, as paths or bytes, are kept as they are if they are FLAC.
+    Files of sound, as paths or bytes, are kept as they are if they are FLAC. Others must have samples of up
+    to 24 bits; of what is compressed with a loss, as MP3 is, 16 are kept.
 
     Args:
         samplerate: samples a second.
@@ -172,8 +179,12 @@ def _pixels_of(value: Row, what: str) -> npt.NDArray[Any]:
     elif isinstance(value, np.ndarray):
         found = value
     elif any(cls.__module__.partition(".")[0] == "PIL" for cls in type(value).__mro__):
-        if value.mode in ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
-            value = value.convert("RGBA" if "transparency" in value.info or value.mode == "PA" else "RGB")
+        if value.mode in ("CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa") and what == "png":
+            raise SchemaError(
+                f"png cannot keep an image of the mode {value.mode}; pass image.convert('RGB'), or 'RGBA'"
+            )
+        if value.mode in ("P", "LA", "PA", "CMYK", "YCbCr", "LAB", "HSV", "La", "RGBa", "RGBX"):
+            value = value.convert("RGBA" if "transparency" in value.info or value.mode[-1] in "Aa" else "RGB")
         found = np.asarray(value)
     else:
         raise SchemaError(
@@ -205,7 +216,7 @@ class _Jpeg(Encoder):
             found = header(data)
             if found.format == "jpeg" and (self.short_side is None or min(found.shape) <= self.short_side):
                 return data
-            pixels: npt.NDArray[Any] = turned(decode(data, found, False, None), found.turn)
+            pixels: npt.NDArray[Any] = opaque_pixels(data, found)
         else:
             pixels = _pixels_of(value, "jpeg")
         if pixels.dtype != np.uint8:
@@ -246,8 +257,7 @@ class _Png(Encoder):
         if data is not None:
             if format_of(data) == "png":
                 return data
-            found = header(data)
-            pixels: npt.NDArray[Any] = turned(decode(data, found, False, None), found.turn)
+            pixels: npt.NDArray[Any] = whole_pixels(data, header(data))
         else:
             pixels = _pixels_of(value, "png")
         if pixels.dtype == np.bool_:
@@ -338,18 +348,30 @@ class _Flac(Encoder):
     def encode(self, value: Row) -> bytes:
         """A FLAC file."""
         data = _file_of(value)
-        soundfile = library("sound")
-        if data is not None:
-            if data[:4] == b"fLaC":
-                return data
-            try:
-                found, rate = soundfile.read(io.BytesIO(data), dtype="int16", always_2d=True)
-            except soundfile.LibsndfileError as error:
-                raise SchemaError(f"flac cannot read the file: {error}") from None
+        subtype = "PCM_16"
+        if data is None:
+            found = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+            self._check(found)
+        else:
+            is_flac = data[:4] == b"fLaC"
+            if is_flac:
+                rate = rate_of_flac(data)
+            else:
+                found, rate, subtype = whole_samples(data)
             if rate != self.samplerate:
                 raise SchemaError(f"the file has {rate} samples a second, flac was told {self.samplerate}")
-        else:
-            found = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+            if is_flac:
+                return data
+        if not found.size or (found.ndim == 2 and found.shape[1] > _MOST_CHANNELS):
+            raise SchemaError(
+                f"flac takes 1 to {_MOST_CHANNELS} channels of at least one sample, found shape "
+                f"{found.shape}; None stands for no sound"
+            )
+        out = io.BytesIO()
+        library("sound").write(out, found, self.samplerate, format="FLAC", subtype=subtype)
+        return out.getvalue()
+
+    def _check(self, found: Row) -> None:
         is_sound = isinstance(found, np.ndarray) and found.dtype == np.int16 and found.ndim in (1, 2)
         if not is_sound:
             what = (
@@ -359,6 +381,3 @@ class _Flac(Encoder):
                 f"flac takes samples of int16, (N,) or (N, channels), found {what}; floats are "
                 "(32767 * x.clip(-1, 1)).astype(np.int16)"
             )
-        out = io.BytesIO()
-        soundfile.write(out, found, self.samplerate, format="FLAC", subtype="PCM_16")
-        return out.getvalue()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 
-from ..building.sources import RowSource, SeekableBlocks, Source
+from ..building.sources import PlacedSource, RowSource, SeekableBlocks, Source
 from ..errors import CorruptError, SchemaError
 from ..reading.dataref import DataRef
 from ..rows.block import Rows
@@ -18,29 +19,58 @@ from ..rows.meaning import Codec, Meaning
 from ..rows.node import Path, path_name
 from ..rows.projection import unknown_column
 from ..rows.schema import Schema
-from ..rows.types import Row
-from .decoders import decoder_of
+from ..rows.types import Json, Row
+from ..views.flattened import flattened
+from .decoders import decoder_of, form_of
 from .encoders import Encoder
 
-__all__ = ["EncodedSource", "check_codecs", "encoded_schema", "unencoded"]
+__all__ = ["EncodedSource", "check_codecs", "encoded_schema", "recoded"]
 
 _BLOCK_BYTES = 2**22
 _AHEAD = 4  # rows that are encoded before they are asked for, for each thread
 _MOST_THREADS = 8
 
 
-def unencoded(ref: DataRef, codecs: Mapping[str, Encoder | None]) -> DataRef:
-    """The rows of a DataRef with what other encoders cannot take decoded.
+def recoded(
+    codecs: Mapping[str, Encoder | None], dataset: object
+) -> tuple[object, Callable[[Source], Source]]:
+    """A dataset with values decoded that are encoded already, and what encodes a source of it.
+
+    Nothing is encoded twice, so what a codec notes of a column is never lost. Of a dataset that does not say
+    how its values are encoded, as of a list of rows, bytes are just bytes.
 
     Args:
-        ref: has a schema, unless it has no rows.
         codecs: what is to become of some columns; None for values as they were before they were encoded.
+        dataset: whatever a source can be made of.
 
     Raises:
         KeyError: there is no such column.
     """
-    if ref.schema is None:
-        return ref
+    encoders = check_codecs(codecs)
+    ref = flattened(dataset)
+    forms: dict[str, Codec] = {}
+    if ref is not None and ref.schema is not None:
+        plain = _unencoded(ref, codecs)
+        assert plain.schema is not None
+        for column in plain.schema.columns:
+            codec = column.meaning.codec
+            if column.name in encoders and codec is not None and form_of(codec):
+                forms[column.name] = codec
+        dataset = dataset if plain is ref else plain
+
+    def encode(source: Source) -> Source:
+        if not encoders:
+            return source
+        if isinstance(source, PlacedSource):
+            return _EncodedPlaces(source, encoders, forms)
+        return EncodedSource(source, encoders, forms)
+
+    return dataset, encode
+
+
+def _unencoded(ref: DataRef, codecs: Mapping[str, Encoder | None]) -> DataRef:
+    """The rows of a DataRef with what other encoders cannot take decoded."""
+    assert ref.schema is not None
     columns = {column.name: column for column in ref.schema.columns}
     decoders = {}
     for name, encoder in codecs.items():
@@ -48,8 +78,11 @@ def unencoded(ref: DataRef, codecs: Mapping[str, Encoder | None]) -> DataRef:
             raise unknown_column(ref.schema, name)
         codec = columns[name].meaning.codec
         decoder = None if codec is None else decoder_of(codec)
-        # Files of images and of sound are taken as they are.
-        if decoder is not None and codec is not None and (encoder is None or codec.name == "zstd"):
+        if decoder is None or codec is None:
+            continue
+        # Files of images and of sound are taken as they are; arrays are only by the codec that they have.
+        is_other = form_of(codec) and encoder is not None and encoder.name != codec.name
+        if encoder is None or codec.name == "zstd" or is_other:
             decoders[name] = decoder
     return ref.decoded(decoders) if decoders else ref
 
@@ -84,9 +117,12 @@ class EncodedSource(RowSource):
     Args:
         source: gives the rows.
         codecs: the encoder of each of some columns, by its name.
+        forms: of columns that hold files of arrays already, the codec that says how the arrays were.
     """
 
-    def __init__(self, source: Source, codecs: Mapping[str, Encoder]) -> None:
+    def __init__(
+        self, source: Source, codecs: Mapping[str, Encoder], forms: Mapping[str, Codec] | None = None
+    ) -> None:
         self.source = source
         self.length = source.length
         self.name = source.name
@@ -95,6 +131,7 @@ class EncodedSource(RowSource):
         )
         self.fingerprint = source.fingerprint if isinstance(source, (RowSource, SeekableBlocks)) else None
         self._given = dict(codecs)
+        self._forms = {name: form_of(codec) for name, codec in (forms or {}).items()}
         self._encoders = dict(codecs)  # once they have learned
         self._paths: dict[str, Path] = {}
         self._found: dict[str, Codec] = {}
@@ -112,23 +149,38 @@ class EncodedSource(RowSource):
         """How values are encoded, as plain data: other encoders do not continue a build."""
         return sorted([name, repr(encoder)] for name, encoder in self._given.items())
 
+    @property
+    def found(self) -> Json:
+        """What the source has found."""
+        return self.source.found if isinstance(self.source, RowSource) else {}
+
     def rows(self, start: int) -> Iterator[Row]:
         """The rows from number `start` on."""
+        if start:
+            self._learn_of_first()
         given = self._plain(start)
         if not self._ready:
-            # What a dictionary is learned from are always the first rows: a build that is continued must
-            # come to the same one.
-            most = max((encoder.samples for encoder in self._encoders.values()), default=(0, 0))
-            first = list(_some(given if not start else self._plain(0), *most)) if most[0] else []
+            first = self._first(given)
             self._learn(first)
-            given = chain(first, given) if not start else given
+            yield from self._encoded(chain(first, given), start)
+            return
         yield from self._encoded(given, start)
 
     def row(self, number: int) -> Row:
         """One row."""
         return next(self.rows(number))
 
-    def _plain(self, start: int) -> Iterator[Row]:
+    def _learn_of_first(self) -> None:
+        """Learns a dictionary from the first rows: a build that is continued must come to the same one."""
+        if not self._ready:
+            with closing(self._plain(0)) as given:
+                self._learn(self._first(given))
+
+    def _first(self, given: Iterator[Row]) -> list[Row]:
+        most = max((encoder.samples for encoder in self._encoders.values()), default=(0, 0))
+        return list(_some(given, *most)) if most[0] else []
+
+    def _plain(self, start: int) -> Generator[Row, None, None]:
         if isinstance(self.source, RowSource):
             yield from self.source.rows(start)
             return
@@ -173,7 +225,13 @@ class EncodedSource(RowSource):
         for name, encoder in self._encoders.items():
             value = _value_at(row, self._path(row, name))
             if value is not None and name not in self._found:
-                self._found[name] = encoder.codec(value)
+                self._found[name] = self._codec(name, encoder, value)
+
+    def _codec(self, name: str, encoder: Encoder, value: Row) -> Codec:
+        """What is noted of a value; of the file of an array, how the array was."""
+        found = encoder.codec(value)
+        form = self._forms.get(name)
+        return Codec(found.name, (*found.parameters, *form)) if form else found
 
     def _one(self, row: Row, number: int) -> Row:
         for name, encoder in self._encoders.items():
@@ -182,12 +240,31 @@ class EncodedSource(RowSource):
                 value = _value_at(row, path)
                 if value is None:
                     continue
-                if encoder.codec(value) != self._found[name]:
+                if self._codec(name, encoder, value) != self._found[name]:
                     raise SchemaError(f"it is a {type(value).__name__}, unlike those of the rows before")
                 row = _with_value(row, path, encoder.encode(value))
             except (CorruptError, SchemaError) as error:
                 raise SchemaError(f"row {number}, column {name!r}: {error}") from error
         return row
+
+
+class _EncodedPlaces(EncodedSource, PlacedSource):
+    """The encoded rows of a source that names the places at which they can begin."""
+
+    def __init__(
+        self, source: PlacedSource, codecs: Mapping[str, Encoder], forms: Mapping[str, Codec]
+    ) -> None:
+        super().__init__(source, codecs, forms)
+        self._places = source
+
+    def place(self, number: int) -> Json:
+        """Where the source says that row `number` comes."""
+        return self._places.place(number)
+
+    def rows_at(self, place: Json, number: int) -> Iterator[Row]:
+        """The rows from a place on."""
+        self._learn_of_first()
+        yield from self._encoded(self._places.rows_at(place, number), number)
 
 
 def _some(rows: Iterator[Row], most: int, nbytes: int) -> Iterator[Row]:

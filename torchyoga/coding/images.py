@@ -47,8 +47,9 @@ def image(
 ) -> Decoder:
     """Decodes images: pass it to `DataRef.decoded`.
 
-    JPEG, PNG, WebP, TIFF and whatever else Pillow reads, of 8 bits; of 16 bits the upper eight are taken, and
-    of animations the first image. In its own size an image comes out as Pillow decodes it, bit for bit.
+    JPEG, PNG, WebP, TIFF, GIF, BMP, PPM and PGM, of 8 bits; of 16 bits the upper eight are taken, and of
+    animations the first image; floats and shades of 32 bits are an error. In its own size an image comes out
+    as Pillow decodes it, bit for bit.
 
     Args:
         size: height and width, or both at once; None for each image's own, so that rows differ in shape.

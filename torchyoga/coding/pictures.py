@@ -21,6 +21,7 @@ __all__ = [
     "format_of",
     "header",
     "is_whole_jpeg",
+    "opened",
     "resized",
     "turned",
 ]
@@ -34,7 +35,18 @@ _SIGNS = (
     (b"BM", "bmp"),
     (b"II*\x00", "tiff"),
     (b"MM\x00*", "tiff"),
+    (b"II+\x00", "tiff"),
+    (b"MM\x00+", "tiff"),
 )
+_OF_PILLOW = {
+    "ppm": "PPM",
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "gif": "GIF",
+    "bmp": "BMP",
+    "tiff": "TIFF",
+    "webp": "WEBP",
+}
 _ORIENTATION = 0x0112
 _MOST_SEGMENTS = 64
 _IMAGE_MARKERS = frozenset({*range(0xC0, 0xC4), 0xDA, 0xD9})  # behind which nothing is noted
@@ -57,11 +69,14 @@ class Header(NamedTuple):
 
 
 def format_of(data: bytes | memoryview) -> str | None:
-    """The format that the first bytes of a file show: "jpeg", "png", "webp", "tiff", "gif", "bmp" or None."""
+    """The format that the first bytes of a file show: "jpeg", "png", "webp", "tiff", "gif", "bmp", "ppm" or
+    None."""
     begin = bytes(data[:16])
     for sign, name in _SIGNS:
         if begin.startswith(sign):
             return name
+    if begin[:1] == b"P" and begin[1:2] in b"123456" and begin[2:3] in (b" ", b"\t", b"\r", b"\n", b"#"):
+        return "ppm"  # of colors, grey or bits
     return "webp" if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP" else None
 
 
@@ -79,25 +94,32 @@ def header(data: bytes | memoryview, turn: bool = True, most_pixels: int = MOST_
     format = format_of(data)
     if format is None:
         raise CorruptError(f"it begins with {bytes(data[:8])!r}, which no known image format does")
-    found = _header(data, format, turn)
-    if found.height * found.width > most_pixels:
+    return _header(data, format, turn, most_pixels)
+
+
+def _refuse_more(width: int, height: int, most_pixels: int) -> None:
+    if height * width > most_pixels:
         raise CorruptError(
-            f"its header says {found.width} x {found.height} pixels, max_pixels={most_pixels}; if it is "
-            "meant to be that large, raise max_pixels"
+            f"its header says {width} x {height} pixels, max_pixels={most_pixels}; if it is meant to be that "
+            "large, raise max_pixels"
         )
-    return found
 
 
-def _header(data: bytes | memoryview, format: str, turn: bool) -> Header:
+def _header(data: bytes | memoryview, format: str, turn: bool, most_pixels: int) -> Header:
     may_be_turned = turn and (format != "jpeg" or _has_exif(data))
     if format == "jpeg" and not may_be_turned and used_for("jpeg").startswith("simplejpeg"):
         try:
             height, width, space, _ = library("jpeg").decode_jpeg_header(data)
-        except ValueError as error:
-            raise CorruptError(f"its header cannot be read: {error}") from None
-        return Header(format, height, width, 1, space in ("YCbCr", "Gray", "GRAY"))
-    with _opened(data) as image:
+        except ValueError:  # it is strict: Pillow says whether it can be read, and why not
+            pass
+        else:
+            _refuse_more(width, height, most_pixels)
+            return Header(format, height, width, 1, space in ("YCbCr", "Gray", "GRAY"))
+    with opened(data) as image:
         width, height = image.size
+        _refuse_more(
+            width, height, most_pixels
+        )  # before EXIF is read: of PNG, Pillow decodes it all for that
         is_plain = image.mode in ("L", "RGB")
         try:
             if _turn_of(image) >= 5:
@@ -114,7 +136,14 @@ def _has_exif(data: bytes | memoryview) -> bool:
     at = 2
     for _ in range(_MOST_SEGMENTS):
         begin = bytes(data[at : at + 10])
-        if len(begin) < 10 or begin[0] != 0xFF or begin[1] in _IMAGE_MARKERS:
+        if len(begin) < 10:
+            return False
+        if begin[0] != 0xFF or begin[1] == 0:  # stray bytes, which some readers skip
+            return True
+        if begin[1] == 0xFF:  # one that fills, as may be before any marker
+            at += 1
+            continue
+        if begin[1] in _IMAGE_MARKERS:
             return False
         if begin[1] == 0xE1 and begin[4:] == b"Exif\x00\x00":
             return True
@@ -133,13 +162,17 @@ def _turn_of(image: Any) -> int:
     return found if found in range(1, 9) else 1
 
 
-def _opened(data: bytes | memoryview) -> Any:
-    """An image of Pillow's; only its header has been read."""
+def opened(data: bytes | memoryview) -> Any:
+    """An image of Pillow's; only its header has been read, and its size is for the caller to check."""
     pillow = library("other images")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # the caller compares sizes
-            return pillow.open(io.BytesIO(data))
+            try:
+                return pillow.open(io.BytesIO(data))
+            except pillow.DecompressionBombError:  # Pillow's own limit is one for the whole process
+                pillow.init()
+                return pillow.OPEN[_OF_PILLOW[format_of(data) or ""]][0](io.BytesIO(data), "")
     except Exception as error:  # of any kind: what is forged is read by many small readers
         said = "Pillow does not know it" if "BytesIO" in str(error) else error
         raise CorruptError(f"it cannot be read as an image: {said}") from None
@@ -181,8 +214,9 @@ def _decode_jpeg(
     name = used_for("jpeg").partition(" ")[0]
     if name == "simplejpeg":
         height, width = least or (0, 0)
+        jpeg = library("jpeg")
         try:
-            pixels: Pixels = library("jpeg").decode_jpeg(
+            pixels: Pixels = jpeg.decode_jpeg(
                 data,
                 colorspace="GRAY" if is_gray else "RGB",
                 min_height=height,
@@ -190,6 +224,10 @@ def _decode_jpeg(
                 buffer=into if least is None else None,
             )
         except ValueError as error:
+            try:
+                jpeg.decode_jpeg_header(data)
+            except ValueError:  # which refuses more than what cannot be decoded
+                return None
             raise CorruptError(f"it cannot be decoded: {error}") from None
         return pixels if into is None or least is not None else into
     if is_gray or name == "PIL":
@@ -227,7 +265,7 @@ def decode_exactly(data: bytes | memoryview, channels: int, dtype: str) -> npt.N
     Raises:
         CorruptError: it is cut or damaged, or has other pixels.
     """
-    with _opened(data) as image:
+    with opened(data) as image:
         try:
             image.load()
             is_wide = image.mode.startswith("I;16")
@@ -242,14 +280,20 @@ def decode_exactly(data: bytes | memoryview, channels: int, dtype: str) -> npt.N
 
 
 def _decode_by_pillow(data: bytes | memoryview, is_gray: bool) -> Pixels:
-    with _opened(data) as image:
+    with opened(data) as image:
         try:
             turn = _turn_of(image)
             image.load()
-            if image.mode in ("I;16", "I;16B", "I;16L"):  # of 16 bits the upper eight, as for colors
-                shades = (np.asarray(image) >> 8).astype(np.uint8)[:, :, None]
-                return shades if is_gray else np.repeat(shades, 3, axis=2)
-            pixels = np.array(image.convert("L" if is_gray else "RGB"))
+            if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PPM", "PNG")):
+                shades = (np.asarray(image) >> 8).astype(np.uint8)  # the upper eight bits, as of colors
+                pixels = shades if is_gray else np.repeat(shades[:, :, None], 3, axis=2)
+            elif image.mode in ("I", "F"):
+                raise ValueError(
+                    f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, and nothing says "
+                    "what is black and white in them; store arrays instead of the file"
+                )
+            else:
+                pixels = np.array(image.convert("L" if is_gray else "RGB"))
         except Exception as error:  # of any kind, as above
             raise CorruptError(f"it cannot be decoded: {error}") from None
     pixels = pixels[:, :, None] if is_gray else pixels

@@ -164,6 +164,9 @@ def labels_of(ref: DataRef, name: str) -> Iterator[Array]:
         labels = columns[name]
         if isinstance(labels, RaggedColumn) or labels.ndim != 1:
             raise ValueError(f"{name!r} must hold one number or text a row")
+        is_none = labels.dtype == object and None in labels.tolist()
+        if is_none or (isinstance(labels, np.ma.MaskedArray) and labels.mask.any()):
+            raise TypeError(f"{name!r} is None in some rows; use ref.filled({{{name!r}: ...}}) first")
         if labels.dtype.kind not in "iubO":
             raise TypeError(f"{name!r} holds {labels.dtype}; rows are kept together by integers or text")
         yield labels

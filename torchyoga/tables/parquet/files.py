@@ -203,7 +203,8 @@ class _Opened:
             runs = _runs_of(footer, self._number, set(self._names))
             source = Ranges(place, footer.identity.nbytes, runs)
         try:
-            self._file = pq.ParquetFile(source, metadata=metadata)
+            # Pages of writers that note no checksums are read as before.
+            self._file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
         except (pa.ArrowException, OSError) as error:
             raise self._told(error) from error
         return self._file, self._names
@@ -409,6 +410,12 @@ def _groups_of(file: int, footer: Footer, fields: pa.Schema) -> Iterator[_Group]
     metadata, chunks = footer.metadata, footer.chunks
     owners = np.array(leaf_owners(metadata))
     leaves = [np.flatnonzero(owners == name) for name in fields.names]
+    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
+        raise CorruptError(
+            f"{footer.place.name}: its row groups have {sum(counts)} rows, but the footer says "
+            f"{metadata.num_rows}; it is damaged"
+        )
     for number in range(metadata.num_row_groups):
         num_rows = metadata.row_group(number).num_rows
         if num_rows:

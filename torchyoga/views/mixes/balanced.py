@@ -42,8 +42,6 @@ def balanced(
     numbers: dict[Hashable, int] = {}
     parts = []
     for labels in labels_of(ref, column):
-        if np.ma.getmaskarray(labels).any() or (labels.dtype == object and any(x is None for x in labels)):
-            raise TypeError(f"{column!r} is None in some rows; use ref.filled({{{column!r}: ...}}) first")
         found, inverse = np.unique(labels, return_inverse=True)
         # NumPy's own text, which an array of objects keeps, shows itself otherwise.
         plain = [label.item() if isinstance(label, np.generic) else label for label in found.tolist()]
