@@ -29,7 +29,10 @@ class Exports:
     def to_pandas(self, ref: DataRef) -> pandas.DataFrame:
         """See `DataRef.to_pandas`."""
         _need("pandas", "", "to_pandas")
-        return self.to_arrow(ref).to_pandas()
+        table = self.to_arrow(ref)
+        from .frames import frame_of
+
+        return frame_of(table)
 
     def to_polars(self, ref: DataRef) -> polars.DataFrame:
         """See `DataRef.to_polars`."""

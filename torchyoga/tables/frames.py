@@ -12,7 +12,7 @@ from ..reading.dataref import DataRef
 from .arrow import Decimals
 from .arrow_ref import Nulls, from_table
 
-__all__ = ["Frame", "from_pandas", "from_polars"]
+__all__ = ["Frame", "frame_of", "from_pandas", "from_polars"]
 
 Frame: TypeAlias = Any  # a DataFrame of pandas or of polars
 
@@ -43,9 +43,10 @@ def from_pandas(
     try:
         table = pa.Table.from_pandas(frame, preserve_index=named)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(
-            f"the DataFrame cannot be kept: {error}; give the column one type, with astype or to_numpy"
-        ) from error
+        names = list(map(str, frame.columns))
+        twice = sorted({name for name in names if names.count(name) > 1})
+        do = f"rename one of the columns {twice[:5]}" if twice else "give the column one type, with astype"
+        raise SchemaError(f"the DataFrame cannot be kept: {error}; {do}") from error
     for name, dtype in zip(map(str, frame.columns), frame.dtypes, strict=True):
         if isinstance(dtype, np.dtype) and dtype.kind == "f" and table.column(name).null_count:
             values = frame.iloc[:, table.column_names.index(name)].to_numpy()
@@ -53,6 +54,25 @@ def from_pandas(
                 table.column_names.index(name), name, pa.array(values, from_pandas=False)
             )
     return from_table(table.replace_schema_metadata(None), nulls, words, decimals)
+
+
+def frame_of(table: pa.Table) -> Frame:
+    """A table as a pandas DataFrame; whole numbers and bools with nulls keep their values, as Int64 and such.
+
+    Pandas would make floats of them, in which not every int64 has a value, or objects.
+    """
+    import pandas
+
+    kinds = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+    types = {
+        kind: pandas.api.types.pandas_dtype(str(kind).replace("i", "I").replace("uI", "UI")) for kind in kinds
+    }
+    types[pa.bool_()] = pandas.BooleanDtype()
+    found = table.to_pandas()
+    for place, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
+        if column.null_count and field.type in types:
+            found.isetitem(place, column.to_pandas(types_mapper=types.get))
+    return found
 
 
 def from_polars(
