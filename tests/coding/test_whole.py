@@ -356,3 +356,13 @@ def test_streams_of_wav_are_read_to_their_end(size: int, storage: yoga.Storage) 
     data[4:8] = data[at : at + 4] = struct.pack("<I", size)
     found = storage.submit([{"x": bytes(data)}], "x", "1").decoded({"x": yoga.audio()})[0]["x"]
     assert np.array_equal(found[:, 0], WAVE)
+
+
+def test_an_image_that_cannot_be_decoded_is_named_by_its_path(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(data, "JPEG")
+    whole = data.getvalue()
+    rows = [{"image": whole, "path": "a/1.jpg"}, {"image": whole[:500], "path": "b/2.jpg"}]
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", progress=False)
+    with pytest.raises(CorruptError, match=r"row 1 \(b/2\.jpg\), column 'image': .*on_error=128\)"):
+        list(ref.decoded({"image": yoga.image(size=32)}))

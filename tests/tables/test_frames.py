@@ -13,6 +13,7 @@ import torch
 
 import torchyoga as yoga
 from torchyoga import errors
+from torchyoga.errors import SchemaError
 
 
 @pytest.fixture
@@ -155,3 +156,31 @@ def test_a_file_that_cannot_be_finished_does_not_appear(tmp_path: Path) -> None:
     with pytest.raises(errors.SchemaError, match="column 'x' holds text that is not UTF-8"):
         ref.to_parquet(tmp_path / "out" / "x.parquet", group_bytes=1)
     assert [path.read_bytes() for path in (tmp_path / "out").iterdir()] == [b"kept"]
+
+
+def test_whole_numbers_and_bools_with_nulls_keep_their_values(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "a": pd.array([2**53 + 1, None, 2**63 - 1], dtype="Int64"),
+            "b": pd.array([True, None, False], dtype="boolean"),
+            "c": [1, 2, 3],
+            "d": pd.array([1, None, 255], dtype="UInt8"),
+        }
+    )
+    kept = yoga.Storage(tmp_path).submit(frame, "frame", "1", progress=False)
+    for ref in (yoga.from_pandas(frame), kept):
+        pd.testing.assert_frame_equal(ref.to_pandas(), frame)
+        assert ref[:1].to_pandas()["a"].dtype == np.int64
+
+
+def test_columns_of_one_name_are_to_be_renamed() -> None:
+    with pytest.raises(SchemaError, match=r"rename one of the columns \['a'\]"):
+        yoga.from_pandas(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_words_are_shown_and_fill_what_is_none() -> None:
+    ref = yoga.from_pandas(pd.DataFrame({"kind": pd.Categorical(["x", None, "y"])}))
+    assert "codes of x, y" in str(ref.schema)
+    assert [int(row["kind"]) for row in ref.filled({"kind": "y"})] == [0, 1, 1]
+    with pytest.raises(ValueError, match="'z' is not one of the words of 'kind': x, y"):
+        ref.filled({"kind": "z"})

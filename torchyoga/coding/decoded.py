@@ -29,6 +29,7 @@ from ..rows.node import outermost, path_name
 from ..rows.projection import Projection, unknown_column
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
+from ..rows.values import leaf_values
 from ..views.draw import Draw
 from .decoder import Decoder, RowError, Run
 from .decoders import decoder_of
@@ -145,8 +146,11 @@ class DecodedRef(DataRef):
                 draw = None if own is None else Draw(own)
                 data[number], failed = decoder.decode(values, column, draw, Run(self._each, self._pool.empty))
             except RowError as error:
-                row = int(numbers[error.place])
-                raise CorruptError(f"row {row}, column {column.name!r}: {error}") from error.__cause__
+                place = error.place if valid is None else int(np.flatnonzero(valid)[error.place])
+                row = f"row {int(numbers[error.place])}{_path_of(block, place)}"
+                raise CorruptError(
+                    f"{row}, column {column.name!r}: {error}{decoder.hint}"
+                ) from error.__cause__
             if valid is not None:
                 data[number] = _spread(data[number], valid)
             if failed:
@@ -262,6 +266,15 @@ def _valid_columns(schema: Schema, numbers: Collection[int]) -> dict[int, int]:
             raise SchemaError(f"{path_name(path)!r} holds lists, whose items cannot be decoded; use map")
         first += node.num_leaves
     return found
+
+
+def _path_of(block: Block, place: int) -> str:
+    """What a column named "path" says of a row, for messages."""
+    for column, data in zip(block.schema.columns, block.data, strict=True):
+        if column.name == "path" and column.kind == "str":
+            (path,) = leaf_values(column, data.slice(place, place + 1), 1)
+            return f" ({path!s:.200})"
+    return ""
 
 
 def _spread(data: Data, valid: npt.NDArray[np.bool_]) -> Data:

@@ -36,6 +36,7 @@ class Decoder(ABC):
     """Decodes the values of a column when they are read."""
 
     is_random: bool = False
+    hint: str = ""  # what to do about a value that cannot be decoded, for messages
 
     @abstractmethod
     def column(self, column: Column) -> Column:

@@ -138,6 +138,12 @@ class _Image(Decoder):
     device: str | None
 
     @property
+    def hint(self) -> str:  # type: ignore[override]
+        """What to do about an image that cannot be decoded."""
+        is_known = self.on_error == "raise" and self.size is not None
+        return "; yoga.image(..., on_error=128) fills such images, and counts them" if is_known else ""
+
+    @property
     def is_random(self) -> bool:  # type: ignore[override]
         """True if it draws random numbers."""
         return self.crop == "random" or self.flip

@@ -122,7 +122,10 @@ def _of_nullable(found: _Wrapped, in_dict: bool, way: _Way) -> Batch:
         return found.values if in_dict else tuple(found.values)  # as in `_collate_column`
     if not valid.all():
         name = path_name(found.path)
-        fill = f"ref.filled({{{name!r}: 0}}) puts a value in its place, " if child.kind == "leaf" else ""
+        value = "0" if found.pieces[0][0].storage.kind not in "mM" else "..."
+        fill = (
+            f"ref.filled({{{name!r}: {value}}}) puts a value in its place, " if child.kind == "leaf" else ""
+        )
         raise TypeError(
             f"column {name!r} is None in {int((~valid).sum())} of these {len(valid)} rows, which no tensor "
             f"can hold; {fill}ref.masked([{name!r}]) gives a mask besides"

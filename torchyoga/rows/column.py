@@ -98,7 +98,11 @@ class Column:
         if self.kind == "none":
             return f"{self.name}: None"
         shape = f"ragged, {self.ndim}-d" if self.shape is None else "x".join(map(str, self.shape)) or "scalar"
-        return f"{self.name}: {self.kind} {self.dtype} [{shape}]"
+        words = self.meaning.words
+        meant = (
+            "" if words is None else f", codes of {', '.join(words[:5])}{', ...' if len(words) > 5 else ''}"
+        )
+        return f"{self.name}: {self.kind} {self.dtype} [{shape}]{meant}"
 
     def to_json(self) -> Json:
         """Plain data for a manifest."""

@@ -163,6 +163,11 @@ class _Plan:
 
 def _stored(column: Column, name: str, value: object, valid: Column) -> Data:
     """A value as a row of a column, or as an item if `valid`'s are; ValueError if it cannot be one."""
+    words = column.meaning.words
+    if words is not None and isinstance(value, str):
+        if value not in words:
+            raise ValueError(f"{value!r} is not one of the words of {name!r}: {', '.join(words)[:200]}")
+        value = words.index(value)
     alone = replace(column, name="value")
     if column.shape is not None and column.kind in ("ndarray", "scalar", "tensor"):
         if column.storage.kind in "mM":
