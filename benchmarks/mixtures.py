@@ -60,6 +60,13 @@ def child(folder: str, size: str, way: str) -> list[float]:
     return [_rate(loader), _rate(loader)]
 
 
+def _bring(folder: Path) -> None:
+    """Reads all files, so that all ways find them in memory."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.read_bytes()
+
+
 def _rate(loader: yoga.DataLoader[dict[str, torch.Tensor]]) -> float:
     started = time.perf_counter()
     rows = sum(len(batch["label"]) for batch in loader)
@@ -81,6 +88,7 @@ def through_loaders(folder: Path, repetitions: int) -> list[list[str]]:
         rates: dict[str, list[list[float]]] = {way: [] for way in WAYS}
         for _ in range(repetitions):
             for way, found in rates.items():
+                _bring(folder)
                 command = [sys.executable, __file__, "--child", str(folder), size, way]
                 printed = subprocess.run(
                     command, capture_output=True, text=True, check=True, timeout=600

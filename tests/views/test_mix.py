@@ -16,6 +16,7 @@ from torch.utils.data import WeightedRandomSampler
 
 import torchyoga as yoga
 from torchyoga.errors import SchemaError, StateError
+from torchyoga.views.mixes import restaged
 from torchyoga.views.mixes.mix import MixRef
 
 SIZES = {"web": 90, "code": 30, "math": 7}
@@ -230,6 +231,15 @@ def test_the_past_of_a_mixture_cannot_be_changed(plain: Any) -> None:
     # At the very beginning nothing has come yet.
     _, start = delivered(mix, 0)
     assert mix.reweighted("size", at=start).mixture.stages == yoga.mix(plain, rows=120).mixture.stages
+
+
+def test_weights_change_as_often_as_a_state_can_tell(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mix = yoga.mix(plain, WEIGHTS, rows=10_000)
+    _, state = delivered(mix, 2)
+    stages = ["0:5,3,2", *(f"{place}:1,1,1/{place},0,0" for place in range(1, 16))]
+    monkeypatch.setattr(restaged, "MOST_STAGES", 16)
+    with pytest.raises(ValueError, match="the weights have changed 15 times, and a state tells no more"):
+        mix.reweighted("size", at={**state, "stages": ";".join(stages)})
 
 
 def test_weights_cannot_change_where_every_epoch_is_the_same(plain: Any) -> None:

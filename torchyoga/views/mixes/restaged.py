@@ -11,10 +11,10 @@ from ...order.contract import Shuffle
 from ...order.mixed import MixOrder, Mixture, Stage
 from ...order.proportions import Proportions
 from ...order.saved import Pin
-from ...order.stages import parsed
+from ...order.stages import MOST_STAGES, parsed
 from ...order.state import State
 
-__all__ = ["begun_before", "place_of", "restaged", "shuffle_of"]
+__all__ = ["begun_before", "check_room", "place_of", "restaged", "shuffle_of"]
 
 # The orders of a mixture, made for (shuffle, reshuffle, window, seed).
 Orders: TypeAlias = Callable[[Mixture], Callable[[Shuffle, bool, int, int], MixOrder]]
@@ -53,6 +53,15 @@ def _no_stages(error: ValueError) -> StateError:
         f"the state does not say which weights there have been ({error}); pass what state_dict() of a loader "
         "of this dataset gave"
     )
+
+
+def check_room(num_stages: int) -> None:
+    """Raises ValueError if weights have changed as often as a state can tell."""
+    if num_stages >= MOST_STAGES:
+        raise ValueError(
+            f"the weights have changed {num_stages - 1} times, and a state tells no more; begin a new mixture "
+            "when the epoch is over"
+        )
 
 
 def shuffle_of(state: State) -> tuple[Shuffle, int]:
@@ -96,6 +105,7 @@ def restaged(mixture: Mixture, orders: Orders, weights: tuple[int, ...], state: 
         return replace(mixture, stages=(Stage(0, weights, (0,) * num_sources),))
     if stages[-1].weights == weights:
         return before
+    check_room(len(stages))
     shuffle, window = shuffle_of(state)
     counts = orders(before)(shuffle, True, window, state.seed).consumed(place)
     return replace(mixture, stages=(*stages, Stage(place, weights, counts)))

@@ -17,7 +17,7 @@ from ...order.state import State
 from ...order.weighted import MOST_PLACES, WeightedOrder, WeightedStage, whole_ends
 from ...reading.dataref import DataRef, ReweightedView
 from .arranged import ArrangedRef, warn_if_arranged
-from .restaged import begun_before, place_of, shuffle_of
+from .restaged import begun_before, check_room, place_of, shuffle_of
 
 __all__ = ["Weights", "WeightedRef", "weighted"]
 
@@ -101,6 +101,7 @@ class WeightedRef(ArrangedRef, ReweightedView):
             return WeightedRef(self.whole, [WeightedStage(0, found.ends)], self._length)
         if stages[-1].told == found.told:
             return WeightedRef(self.whole, stages, self._length)
+        check_room(len(stages))
         shuffle_of(state)
         return WeightedRef(self.whole, [*stages, found], self._length)
 
