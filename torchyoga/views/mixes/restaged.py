@@ -59,8 +59,8 @@ def check_room(num_stages: int) -> None:
     """Raises ValueError if weights have changed as often as a state can tell."""
     if num_stages >= MOST_STAGES:
         raise ValueError(
-            f"the weights have changed {num_stages - 1} times, and a state tells no more; begin a new mixture "
-            "when the epoch is over"
+            f"the weights have changed {num_stages - 1} times, and a state tells no more; begin a new "
+            "mixture when the epoch is over"
         )
 
 
