@@ -28,7 +28,9 @@ from torchyoga.formats.contract import FORMATS
 from torchyoga.loading.row_maker import _only_gathers
 from torchyoga.reading.dataref import PackView
 from torchyoga.testing import assert_rows_equal, check_view
+from torchyoga.views.packs import packing
 from torchyoga.views.packs import request as request_file
+from torchyoga.views.packs.plan import Plan, planned
 
 LENGTHS = [*np.random.default_rng(0).integers(1, 12, 57).tolist(), 0, 16, 0]
 
@@ -850,3 +852,77 @@ def test_training_on_packs_is_training_on_rows() -> None:
             optimizer.step()
     for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-9)
+
+
+# -- found by a review
+
+
+def texts_of(folder: Path, lengths: list[int]) -> yoga.DataRef:
+    rows = [{"ids": np.arange(length)} for length in lengths]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    return yoga.Storage(folder).submit(rows, "texts", "1", schema=schema, progress=False)
+
+
+def test_packs_kept_with_and_without_a_cost_are_others(tmp_path: Path) -> None:
+    ref = texts_of(tmp_path, [3, 5, 2, 7, 1])
+    ref.packed("ids", 8, name="kept")
+
+    def dear(c: Any) -> Any:
+        return c["ids"].lengths + 1
+
+    for make in (
+        lambda: ref.packed({"ids": 8}, cost=dear, along=["ids"], name="kept", stale="error"),
+        lambda: ref.packed("ids", 8, cost=dear, name="kept", stale="error"),
+    ):
+        with pytest.raises(ExistsError):
+            make()
+    again = ref.packed("ids", 8, name="kept", stale="error")
+    assert again.report().tokens == 18
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint64, np.complex64])
+def test_labels_are_whole_numbers(tmp_path: Path, dtype: Any) -> None:
+    rows = [{"ids": np.arange(3, dtype=dtype)}]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
+    with pytest.raises(ValueError, match="labels='ids' are int64, but the column holds"):
+        ref.packed("ids", 8, labels="ids")
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    ref = texts_of(tmp_path, [3, 5, 2])
+    numpys = ref.packed("ids", np.int64(8), labels="ids", padded=np.int32(7), ignore_index=np.int64(-1))
+    assert numpys.fingerprint == ref.packed("ids", 8, labels="ids", padded=7, ignore_index=-1).fingerprint
+    assert ref.token_batches("ids", 8, padding=np.int64(3)).fingerprint is not None
+
+
+def test_with_several_budgets_some_packs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever budget comes first: else many packs with the same room of it would all be looked at."""
+    rng, most = np.random.default_rng(0), 0
+    costs = np.column_stack([rng.integers(0, 4, 3000), rng.integers(1, 10**5, 3000)])
+    real = packing._ends
+
+    def counted(rests: Any, number: int) -> Any:
+        nonlocal most
+        found = real(rests, number)
+        most = max(most, len(found))
+        return found
+
+    monkeypatch.setattr(packing, "_ends", counted)
+    for order, packs in (([0, 1], 1100), ([1, 0], 1450)):
+        groups = packing.fitted(costs[:, order], np.ones(3000, np.int64), np.array([8, 400_000])[order])
+        assert int(groups.counts.sum()) < packs
+    assert most == 32
+
+
+def test_forged_plans_are_refused() -> None:
+    plan = planned(np.arange(4), np.array([[3], [3], [2], [2]]), None, 4, np.array([5]), False)
+    parts = {name: array.astype(np.int64) for name, array in plan.parts.items()}
+    for name, change in {
+        "rows": lambda array: np.array([0, 0, 2, 3]),
+        "counts": lambda array: array * 2**62,
+        "each": lambda array: array * 2**62,
+    }.items():
+        with pytest.raises(CorruptError, match="not those of a plan"):
+            Plan.from_parts({**parts, name: change(parts[name])}, 4)
+    assert Plan.from_parts(parts, 4).pin == plan.pin

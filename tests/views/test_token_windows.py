@@ -6,6 +6,7 @@ import itertools
 import pickle
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -495,3 +496,17 @@ def test_damage_is_found_where_it_is_read(tmp_path: Any) -> None:
     windows = yoga.Storage(tmp_path).fetch("documents", "1").token_windows("ids", 100)
     with pytest.raises(yoga.errors.CorruptError, match="checksum"):
         windows.take(np.array([2000]))
+
+
+def test_members_of_windows_and_batches_that_there_are_not(tmp_path: Path) -> None:
+    rows = [{"ids": np.arange(9)} for _ in range(5)]
+    schema = yoga.Schema.of(rows[0], ragged=["ids"])
+    ref = yoga.Storage(tmp_path).submit(rows, "rows", "1", schema=schema, progress=False)
+    for made in (ref.token_windows("ids", 4), ref.token_batches("ids", 20)):
+        found: Any = made
+        counts, _ = found.members([-1])
+        assert np.array_equal(counts, found.members([len(made) - 1])[0])
+        with pytest.raises(IndexError, match=f"row {len(made)} of a dataset of {len(made)} rows"):
+            found.members([len(made)])
+        with pytest.raises(TypeError):
+            found.members([0.5])

@@ -105,14 +105,21 @@ class Layout:
             TypeError: the rows are not dicts.
             ValueError: a column is of a name that packs have themselves, or cannot be in a pack.
         """
-        as_int("ignore_index", ignored, -(2**63), 2**63 - 1)
-        as_int("first_position", first_position, 0, 2**31 - 1)
+        ignored = as_int("ignore_index", ignored, -(2**63), 2**63 - 1)
+        first_position = as_int("first_position", first_position, 0, 2**31 - 1)
         if width is not None:
             as_int("the width of padded packs", width, 1, _MOST_WIDTH)
         if labels is not None and labels not in along:
             raise ValueError(
                 f"labels={labels!r} must be a column with a value for each token: one of {list(along)}"
             )
+        if labels is not None:
+            own = Projection.at(schema, labels).schema.columns[0]
+            is_known = own.kind != "tensor" or hasattr(np, own.dtype)
+            if not is_known or not np.can_cast(own.storage, np.int64):
+                raise ValueError(
+                    f"labels={labels!r} are int64, but the column holds {own.dtype}; take whole numbers"
+                )
         added = ["position_ids", *(["labels"] * (labels is not None)), *(["document_ids"] * bool(width))]
         added += ["rows", PACK_LENGTHS, *(["begins"] * in_pieces)]
         _check_names(schema, {*added, *_IN_BATCHES} - ({"labels"} if labels == "labels" else set()))
@@ -525,4 +532,5 @@ def _fills(
     found |= {name: value for name, value in made.items() if name in found} | dict(given)
     for column in columns:
         fill_value(column, found[column.name])
-    return tuple(found.items())
+    # NumPy's own numbers are no JSON, of which fingerprints are made.
+    return tuple((name, np.asarray(value).item()) for name, value in found.items())

@@ -97,9 +97,10 @@ def _counted_to(count: int) -> Ints:
     """At least the numbers 0 to count - 1; few that are asked for often are kept."""
     if count > _MOST_COUNTED:
         return np.arange(count)
-    if len(_counted[0]) < count:
-        _counted[0] = np.arange(2 * count)
-    return _counted[0]
+    found = _counted[0]
+    if len(found) < count:  # not looked up again: another thread may have kept fewer meanwhile
+        found = _counted[0] = np.arange(2 * count)
+    return found
 
 
 class Labels(_Made):

@@ -8,6 +8,7 @@ Krell et al., "Efficient sequence packing without cross-contamination", 2021.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -113,8 +114,9 @@ class _Packing:
         first = self._rooms.next(cost[0])
         while first is not None and looked < _MOST_LOOKED:
             rests = self._open[first]
-            looked += len(rests)
-            fitting = [rest for rest in rests if all(r >= c for r, c in zip(rest, cost[1:], strict=True))]
+            some = _ends(rests, _MOST_LOOKED - looked)
+            looked += len(some)
+            fitting = [rest for rest in some if all(r >= c for r, c in zip(rest, cost[1:], strict=True))]
             if fitting:
                 return (first, *min(fitting))
             first = self._rooms.next(first + 1)
@@ -173,6 +175,13 @@ class _Packing:
             bounds.append(len(classes))
         counts = [one.packs for _, one in found]
         return Groups(*(np.array(part, np.int64) for part in (counts, bounds, classes, each)))
+
+
+def _ends(rests: dict[tuple[int, ...], list[_Alike]], most: int) -> list[tuple[int, ...]]:
+    """So many of the rests at most: those kept first, which are the fullest, and those kept last."""
+    if len(rests) <= most:
+        return list(rests)
+    return [*islice(rests, most // 2), *islice(reversed(rests), most - most // 2)]
 
 
 def _times(room: tuple[int, ...], cost: tuple[int, ...]) -> int:

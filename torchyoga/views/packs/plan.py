@@ -253,12 +253,19 @@ def _check(
         and all((some >= 0).all() for some in (rows, costs, classes, pieces))
         and all((some > 0).all() for some in (sizes, counts, each, begins, np.diff(bounds), np.diff(pieces)))
         and (rows < total).all()
+        and all(
+            (some <= len(rows)).all() for some in (sizes, counts, each)
+        )  # so that no product is too large
+        and float((each * np.repeat(counts, np.diff(bounds))).sum(dtype=np.float64)) == len(rows)
         and (classes < len(sizes)).all()
         and (pieces < len(rows)).all()
     )
     if sound:
         used = np.zeros(len(sizes), np.int64)
         np.add.at(used, classes, each * np.repeat(counts, np.diff(bounds)))
-        sound = bool((used == sizes).all())
+        seen = np.zeros(total, np.bool_)
+        whole = np.delete(rows, pieces)  # without later pieces of the same rows
+        seen[whole] = True
+        sound = bool((used == sizes).all()) and int(seen.sum()) == len(whole)
     if not sound:
         raise CorruptError(f"its parts are not those of a plan of {total} rows")

@@ -107,6 +107,8 @@ class Request:
         """All of it but the function, as JSON data."""
         return {
             "budgets": dict(self.budgets),
+            "column": self.column,
+            "cost": self.cost is not None,
             "long": self.long,
             "max_rows": self.max_rows,
             "balance": self.balance,

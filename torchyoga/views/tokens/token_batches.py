@@ -14,7 +14,7 @@ from ...order.full import as_int
 from ...process.lazy import cached_property
 from ...process.seeding import seeds_within
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef
+from ...reading.dataref import DataRef, row_numbers
 from ...reading.readahead import ReadAhead
 from ...rows.collate import Padding, is_ours, jagged
 from ...rows.projection import Projection
@@ -148,7 +148,7 @@ class TokenBatchesRef(DataRef[Batch]):
         Returns:
             (B,) how many each has, and their numbers, batch after batch.
         """
-        return self._members.rows(numbers)
+        return self._members.rows(row_numbers(np.atleast_1d(np.asarray(numbers)), len(self)))
 
     def batch_of(self, rows: Ints) -> Ints:
         """The batches (R,) that these rows of the whole are in, in this epoch; -1 for rows left out."""
@@ -186,7 +186,11 @@ class TokenBatchesRef(DataRef[Batch]):
         if whole is None:
             return None
         collate = self._collate
-        how = [collate.padding, collate.multiple_of] if isinstance(collate, Padding) else "own"
+        how = (
+            [np.asarray(collate.padding).item(), collate.multiple_of]
+            if isinstance(collate, Padding)
+            else "own"
+        )
         text = json.dumps([whole, "token batches", self._plan.pin, self._seed, how])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

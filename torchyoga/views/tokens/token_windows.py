@@ -16,7 +16,7 @@ from ...process.buffers import BufferPool
 from ...process.distinct import distinct
 from ...process.lazy import cached_property
 from ...process.warned import warn_user
-from ...reading.dataref import DataRef
+from ...reading.dataref import DataRef, row_numbers
 from ...reading.readahead import ReadAhead
 from ...rows.block import Block, Rows
 from ...rows.column import Column
@@ -323,7 +323,7 @@ class TokenWindowsRef(DataRef):
         Returns:
             (B,) how many each has, and their rows of the whole, window after window.
         """
-        pieces = self._pieces(numbers)
+        pieces = self._pieces(row_numbers(np.atleast_1d(np.asarray(numbers)), len(self)))
         return pieces.counts, self._rows_of(pieces.documents)
 
     def window_of(self, rows: npt.ArrayLike, tokens: npt.ArrayLike) -> Ints:
