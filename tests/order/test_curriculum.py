@@ -60,6 +60,13 @@ def test_rows_that_do_not_come() -> None:
         found.rows(0, [-2])
 
 
+def test_epochs_beyond_what_is_counted_are_an_error() -> None:
+    found = StagedOrder((OpenStage(0, 5),), 5, 10, seed=1)
+    found.rows(10**15, [0])
+    with pytest.raises(ValueError, match="lies beyond"):
+        found.rows(10**18, [0])
+
+
 # -- buckets
 
 

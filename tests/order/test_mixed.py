@@ -195,6 +195,13 @@ def test_more_passes_than_allowed_are_an_error_before_they_begin(most: float) ->
         found.rows(2, [0])
 
 
+def test_epochs_beyond_what_is_counted_are_an_error() -> None:
+    found = order([50, 50], [1, 1], 10**6, seed=1)
+    found.rows(10**12, [0])
+    with pytest.raises(ValueError, match="epoch 1000000000000000 of 1000000 rows lies beyond"):
+        found.rows(10**15, [0])
+
+
 def test_it_pickles_small_and_equal() -> None:
     found = order([50, 6000, 3], [5, 3, 2], 1000, seed=7)
     data = pickle.dumps(found)

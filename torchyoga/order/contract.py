@@ -14,12 +14,21 @@ from .saved import Pin
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle"]
+__all__ = ["ARRANGED", "AnyOrder", "Arrangement", "Locality", "Shuffle", "check_epoch"]
 
 Shuffle = bool | Literal["block"]
 Locality = Literal["global", "shard"]
 Ints = npt.NDArray[np.int64]
 ARRANGED = range(2**61, 2**62)
+_MOST_PLACES = 2**61
+
+
+def check_epoch(epoch: int, length: int) -> None:
+    """Raises ValueError if the places of all epochs up to this one are more than can be counted."""
+    if (epoch + 1) * length >= _MOST_PLACES:
+        raise ValueError(
+            f"epoch {epoch} of {length} rows lies beyond the {_MOST_PLACES} places that are counted"
+        )
 
 
 class AnyOrder(ABC):

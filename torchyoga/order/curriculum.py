@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
-from .contract import ARRANGED, AnyOrder, Shuffle
+from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
 from .full import ORDER_VERSION, are_outside
 from .passes import Passes, passes_over
 from .saved import Pin
@@ -132,6 +132,7 @@ class StagedOrder(AnyOrder):
 
     def _first_pass(self, epoch: int) -> int:
         """The number of an epoch's first pass, so that no two epochs have a pass in common."""
+        check_epoch(epoch, self.length * max(stage.rows for stage in self.stages))
         most = self.length // min(stage.rows for stage in self.stages) + 1
         return epoch * most if self.shuffle and self.reshuffle else 0
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..process.distinct import distinct
-from .contract import ARRANGED, AnyOrder, Shuffle
+from .contract import ARRANGED, AnyOrder, Shuffle, check_epoch
 from .full import ORDER_VERSION, are_outside, keyed_bytes, words_at
 from .passes import Passes, passes_over
 from .proportions import Proportions
@@ -244,6 +244,7 @@ class MixOrder(AnyOrder):
         """The place at which an epoch begins."""
         if not (self.shuffle and self.reshuffle):
             return 0
+        check_epoch(epoch, self.length)
         _check_passes(self, epoch)
         return epoch * self.length
 
