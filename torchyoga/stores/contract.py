@@ -15,6 +15,7 @@ from ..reading.reader import Reader
 from ..versions.location import MANIFEST, Files, is_foreign
 from ..versions.manifest import FileEntry, Manifest, is_data_file, is_like_manifest
 from ..versions.staging import Staging
+from .notes import Notes
 
 __all__ = ["MOST_NAMED", "Held", "Seen", "Versions", "nearest", "opening", "sealed", "some"]
 
@@ -92,6 +93,10 @@ class Versions(ABC):
     @abstractmethod
     def kept(self) -> Versions:
         """Selections that are kept beside these versions; see `versions.names.kept_id`."""
+
+    @abstractmethod
+    def notes(self, folder: str) -> Notes:
+        """The notes in a folder beside the versions, whose name begins with a dot, as in `.tags/photos`."""
 
     @abstractmethod
     def published(self) -> list[tuple[str, str]]:

@@ -31,6 +31,7 @@ from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_f
 from ..versions.names import KEPT, decoded, encoded
 from ..versions.staging import Staging
 from .contract import Held, Seen, Versions, sealed
+from .notes import FolderNotes
 
 __all__ = ["Store", "transfer_bar"]
 
@@ -80,6 +81,10 @@ class Store(Versions):
     def kept(self) -> Store:
         """The store in a folder that no id has."""
         return Store(self._root.at(KEPT))
+
+    def notes(self, folder: str) -> FolderNotes:
+        """The notes in a folder below the root."""
+        return FolderNotes(self._root.at(folder))
 
     @contextlib.contextmanager
     def fresh(self, manifest: Manifest) -> Iterator[Folder]:

@@ -41,6 +41,7 @@ from .contract import MOST_NAMED, Held, Seen, Versions, nearest, opening, sealed
 from .downloads import Downloads
 from .lease import Lease
 from .local import Store, transfer_bar
+from .notes import RemoteNotes
 from .objects import Found, Remote
 
 __all__ = ["Mirror"]
@@ -111,6 +112,10 @@ class Mirror(Versions):
     def kept(self) -> Mirror:
         """The versions under a folder that no id has."""
         return Mirror(self._remote.at(KEPT), self._cache, self._lease_seconds)
+
+    def notes(self, folder: str) -> RemoteNotes:
+        """The notes in a folder behind the URL."""
+        return RemoteNotes(self._remote.at(folder))
 
     def published(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted; costs a listing of the whole store."""

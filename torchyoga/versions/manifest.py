@@ -24,6 +24,7 @@ from ..rows.schema import FEATURES, Schema
 from ..rows.types import Json
 from .info import plain
 from .names import SUFFIXES
+from .parent import Parent
 
 __all__ = [
     "FORMAT_VERSION",
@@ -133,17 +134,33 @@ class FunctionEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A published version. `build` is a random token, different in each build of the same version."""
+    """A published version.
+
+    Attributes:
+        id: which dataset; `version`: which version of it.
+        build: a random token, different in each build of the same version.
+        created: when, in UTC.
+        schema: what a row looks like; None for a dataset without rows, whose schema is unknown.
+        fingerprint: a name for the rows.
+        files: its data files, in the order of their rows.
+        info: what the user keeps with it.
+        function: the function that made it, if `cacheable` did.
+        parents: versions that it was made from, the direct one last.
+        lineage: how it was made, as `caching.lineage` describes it; `stats`: statistics of columns, by name.
+    """
 
     id: str
     version: str
     build: str
     created: str
-    schema: Schema | None  # None for a dataset without rows, whose schema is unknown
+    schema: Schema | None
     fingerprint: str
     files: tuple[FileEntry, ...] = field(default=())
     info: Json = field(default_factory=dict)
     function: FunctionEntry | None = None
+    parents: tuple[Parent, ...] = ()
+    lineage: Json = field(default_factory=dict)
+    stats: Json = field(default_factory=dict)
 
     @cached_property
     def file_starts(self) -> npt.NDArray[np.int64]:
@@ -195,6 +212,9 @@ class Manifest:
             "files": [file.to_json() for file in self.files],
             **({"info": self.info} if self.info else {}),
             **({"function": self.function.to_json()} if self.function else {}),
+            **({"parents": [parent.to_json() for parent in self.parents]} if self.parents else {}),
+            **({"lineage": self.lineage} if self.lineage else {}),
+            **({"stats": self.stats} if self.stats else {}),
         }
         return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
 
@@ -228,6 +248,9 @@ class Manifest:
                 files=tuple(map(FileEntry.from_json, content["files"])),
                 info=plain(content.get("info", {})),
                 function=FunctionEntry.from_json(content["function"]) if "function" in content else None,
+                parents=tuple(map(Parent.from_json, content.get("parents", []))),
+                lineage=_object_in(content, "lineage"),
+                stats=_object_in(content, "stats"),
                 **texts,
             )
             if manifest.num_rows != content["rows"] or manifest.num_rows >= 2**62:
@@ -243,6 +266,14 @@ class Manifest:
             return manifest
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptError(f"the manifest is damaged: {error}") from error
+
+
+def _object_in(content: Json, name: str) -> Json:
+    """An object of the manifest that may be left out; TypeError if it is something else."""
+    found = content.get(name, {})
+    if not isinstance(found, dict):
+        raise TypeError(f"{name} must be an object, found a {type(found).__name__}")
+    return found
 
 
 def _refuse_unknown(requires: object) -> None:

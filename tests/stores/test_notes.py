@@ -1,0 +1,67 @@
+"""Notes: created once by one of many, in a directory and in a store."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from torchyoga.errors import CorruptError
+from torchyoga.files.root import Root
+from torchyoga.stores.notes import FolderNotes, Notes, RemoteNotes
+from torchyoga.stores.objects import Remote
+
+
+@pytest.fixture(params=["directory", "memory"])
+def notes(request, tmp_path) -> Notes:
+    if request.param == "directory":
+        return FolderNotes(Root(tmp_path).at(".notes/a"))
+    return RemoteNotes(Remote(f"memory://{secrets.token_hex(4)}").at(".notes/a"))
+
+
+def test_of_many_that_create_a_note_one_succeeds(notes):
+    barrier = threading.Barrier(8)
+
+    def create(number: int) -> bool:
+        barrier.wait(20)
+        return notes.create("k/7.json", b'{"by": %d}' % number)
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(8)))
+    assert won.count(True) == 1
+    assert notes.read("k/7.json", 100) == b'{"by": %d}' % won.index(True)
+
+
+def test_names_are_all_notes_below_and_their_times(notes):
+    assert notes.names() == {}
+    notes.create("1.json", b"one")
+    notes.write("k/2.json", b"two")
+    notes.write("k/2.json", b"2")
+    found = notes.names()
+    assert sorted(found) == ["1.json", "k/2.json"]
+    now = notes.now()
+    assert now is not None
+    assert all(written is not None and abs(now - written) < 60 for written in found.values())
+    assert notes.read("k/2.json", 1) == b"2"
+    notes.delete(["1.json", "k/2.json", "k/3.json"])
+    assert notes.names() == {}
+    assert notes.read("1.json", 10) is None
+
+
+def test_a_note_that_is_too_long_is_refused(notes):
+    notes.create("1.json", b"12345")
+    with pytest.raises(CorruptError, match=r"1\.json"):
+        notes.read("1.json", 4)
+
+
+def test_nothing_is_left_beside_the_notes(tmp_path: Path):
+    notes = FolderNotes(Root(tmp_path).at(".notes"))
+    assert notes.create("a.json", b"1")
+    assert not notes.create("a.json", b"2")
+    notes.write("a.json", b"3")
+    assert [path.name for path in (tmp_path / ".notes").iterdir()] == ["a.json"]
+    notes.delete(["a.json"])
+    assert list(tmp_path.iterdir()) == []

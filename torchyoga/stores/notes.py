@@ -1,0 +1,209 @@
+"""Small texts in a folder of a store, each created once: what many processes agree on without a server.
+
+Note 105. Who creates a name first has decided.
+A directory gives a finished file its name by a link, and a store creates an object only if there is none; so
+a note is never seen half written, and of many that are written under one name the first one stays. Where a
+file system has no links, a note may be cut: its reader takes what is no JSON for no note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from ..files.root import Root
+from .objects import Remote
+
+__all__ = ["FolderNotes", "Notes", "RemoteNotes"]
+
+_HIDDEN = ".new-"  # begins the name of a file that is being written
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+class Notes(ABC):
+    """Texts under names such as `7.json`, below one folder."""
+
+    @abstractmethod
+    def where(self, name: str) -> str:
+        """The path or URL of a note, for messages."""
+
+    @abstractmethod
+    def create(self, name: str, text: bytes) -> bool:
+        """Writes a note; False if another one has the name.
+
+        Pass a text that no other writer would write: this shows whether a reply or a race was lost.
+
+        Raises:
+            OSError, RemoteError: it cannot be written.
+        """
+
+    @abstractmethod
+    def write(self, name: str, text: bytes) -> None:
+        """Writes a note, in place of any other of that name."""
+
+    @abstractmethod
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The text of a note; None if there is none if it has more than `limit` bytes."""
+
+    @abstractmethod
+    def names(self) -> dict[str, float | None]:
+        """The notes below the folder, at any depth, and when each was written, in seconds since 1970 by the
+        store's clock, None where it has none; costs one listing."""
+
+    @abstractmethod
+    def now(self) -> float | None:
+        """The time of the store's clock; None if it has none."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes notes; a missing one is not an error."""
+
+
+class FolderNotes(Notes):
+    """Notes in a directory.
+
+    Args:
+        root: the folder; made when something is first written.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    def where(self, name: str) -> str:
+        """The path of a note."""
+        return str(self._root.path / name)
+
+    def create(self, name: str, text: bytes) -> bool:
+        """Writes a note, in one step where the file system has links."""
+        folder = name.rpartition("/")[0]
+        self._root.make(folder)
+        new = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}".lstrip("/")
+        try:
+            self._fill(new, text)
+            try:
+                self._root.link(new, name)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                try:
+                    self._fill(name, text)
+                except FileExistsError:
+                    return False
+            self._root.sync(folder)
+            return True
+        finally:
+            with contextlib.suppress(OSError):
+                self._root.unlink(new)
+
+    def _fill(self, name: str, text: bytes) -> None:
+        with self._root.create(name) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def write(self, name: str, text: bytes) -> None:
+        """Replaces a note in one step."""
+        folder = name.rpartition("/")[0]
+        self._root.make(folder)
+        new = f"{folder}/{_HIDDEN}{secrets.token_hex(8)}".lstrip("/")
+        try:
+            self._fill(new, text)
+            self._root.move(new, name)
+        finally:
+            with contextlib.suppress(OSError):
+                self._root.unlink(new)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The text of a note."""
+        try:
+            return self._root.read(name, limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self) -> dict[str, float | None]:
+        """The notes, and when each was written."""
+        return dict(self._below(""))
+
+    def _below(self, folder: str) -> Iterable[tuple[str, float]]:
+        for entry in self._root.scan(folder):
+            name = f"{folder}/{entry.name}".lstrip("/")
+            if entry.is_folder:
+                yield from self._below(name)
+            elif entry.is_file and not entry.name.startswith(_HIDDEN):
+                yield name, entry.written
+
+    def now(self) -> float | None:
+        """The time of the file system's clock, which need not be this machine's."""
+        name = f"{_HIDDEN}{secrets.token_hex(8)}"
+        self._root.make()
+        self._root.create(name).close()
+        try:
+            found = self._root.find(name)
+            return time.time() if found is None else found.written
+        finally:
+            self._root.unlink(name)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes notes, and folders that are then empty."""
+        folders = set()
+        for name in names:
+            self._root.unlink(name)
+            folders.add(name.rpartition("/")[0])
+        for folder in sorted(folders, reverse=True):
+            if folder:
+                self._root.rmdir(folder)
+        with contextlib.suppress(OSError):
+            self._root.remove_empty()
+
+
+class RemoteNotes(Notes):
+    """Notes behind a URL.
+
+    Args:
+        remote: the folder.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def where(self, name: str) -> str:
+        """The URL of a note."""
+        return self._remote.where(name)
+
+    def create(self, name: str, text: bytes) -> bool:
+        """Writes a note, in one step where the store can."""
+        try:
+            self._remote.create(name, text)
+        except FileExistsError:
+            return False
+        return True
+
+    def write(self, name: str, text: bytes) -> None:
+        """Replaces a note."""
+        self._remote.write(name, text)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The text of a note."""
+        try:
+            return self._remote.read(name, limit)
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> dict[str, float | None]:
+        """The notes, and when each was written."""
+        return {name: found.written for name, found in self._remote.find().items()}
+
+    def now(self) -> float | None:
+        """The time of the store's clock."""
+        return self._remote.now()
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes notes."""
+        self._remote.delete(names)
