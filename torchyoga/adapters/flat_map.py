@@ -97,6 +97,8 @@ class _Continued(PlacedSource):
         self.name = f"{name_of(function)} of {source.length} rows of {source.name}"
         self.fingerprint = source.fingerprint
         self._source, self._function = source, function
+        assert source.length is not None
+        self.num_inputs = source.length
         self._begun: list[tuple[int, int]] = []  # the first row that was made of each row, and the row
 
     @property
@@ -115,6 +117,11 @@ class _Continued(PlacedSource):
         first, row = begun[index]
         del begun[:index]
         return {"row": row, "skip": number - first}
+
+    def rows_of(self, start: int, stop: int) -> Iterator[Row]:
+        """The rows that are made of some rows."""
+        for number, row in zip(range(start, stop), self._source.rows(start), strict=False):
+            yield from _made(self._function, row, number, self._source.name)
 
     def rows_at(self, place: Json, number: int) -> Iterator[Row]:
         """The rows from a place on."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from .output import Output
 from .record import Kept, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
 
-__all__ = ["BuildOptions", "build"]
+__all__ = ["BuildOptions", "Written", "build", "written"]
 
 T = TypeVar("T")
 _log = logging.getLogger("torchyoga")
@@ -137,6 +137,36 @@ def build(
     return manifest
 
 
+class Written(NamedTuple):
+    """What `written` has made: the names of the files begin with `token`."""
+
+    token: str
+    files: tuple[FileEntry, ...]
+    schema: Schema | None
+
+
+def written(source: Source, staging: Staging, options: BuildOptions, first: int = 0) -> Written:
+    """Reads `source` to its end into files, and publishes nothing.
+
+    Args:
+        source: gives the rows; it must not be one whose build can be continued.
+        staging: an empty place for the files.
+        options: how to build.
+        first: the number of the first row, for messages.
+
+    Raises:
+        SchemaError, ValueError, OSError: as `build`. The files are deleted.
+    """
+    task = _Build(source, staging, options)
+    try:
+        task.run(first)
+    except BaseException:
+        task.abort()
+        raise
+    task.close()
+    return Written(task.token, tuple(task.files), task.schema)
+
+
 def _info(source: Source, given: Json) -> Json:
     """What was given to be kept with a version, and what its source has found besides."""
     found = source.found if isinstance(source, RowSource) else {}
@@ -193,8 +223,9 @@ class _Build:
         own = self.source.schema if isinstance(self.source, BlockSource) else None
         return self._output.schema or self._collector.schema or own
 
-    def run(self) -> None:
-        done = self._begin()
+    def run(self, first: int = 0) -> None:
+        """Reads the source to its end; its first row has this number."""
+        done = self._begin() + first
         self._started = self._file_started = time.monotonic()  # to check what was kept is not part of a file
         source = self.source
         with progress_bar(self.options.progress, source.length, source.name, " rows", initial=done) as bar:

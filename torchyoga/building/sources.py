@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from ..rows.meaning import Meaning
 from ..rows.schema import Schema
 from ..rows.types import Json, Row
 
-__all__ = ["BlockSource", "PlacedSource", "RowSource", "SeekableBlocks", "Source"]
+__all__ = ["BlockSource", "InputSource", "PlacedSource", "RowSource", "SeekableBlocks", "Source"]
 
 
 class RowSource(ABC):
@@ -73,6 +74,20 @@ class PlacedSource(RowSource):
     @abstractmethod
     def rows_at(self, place: Json, number: int) -> Iterator[Row]:
         """The rows from a place on; the first one has this number."""
+
+
+@runtime_checkable
+class InputSource(Protocol):
+    """A source made of inputs, each of which gives any number of rows, and can be read by itself.
+
+    Attributes:
+        num_inputs: how many there are.
+    """
+
+    num_inputs: int
+
+    def rows_of(self, start: int, stop: int) -> Iterator[Row]:
+        """The rows of inputs `start` to before `stop`."""
 
 
 class BlockSource(ABC):

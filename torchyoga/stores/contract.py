@@ -139,6 +139,33 @@ class Versions(ABC):
         """
 
     @abstractmethod
+    def scratch(self, attempt: str) -> Staging:
+        """An empty place to build a part in, named after a token; no lock is needed."""
+
+    @abstractmethod
+    def place(
+        self, staging: Staging, id: str, version: str, files: Sequence[FileEntry]
+    ) -> Sequence[FileEntry]:
+        """Puts files of a part where the version will be, which stays as it is; returns their entries."""
+
+    @abstractmethod
+    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
+        """Deletes files that `place` has put there in vain."""
+
+    @abstractmethod
+    def missing(self, manifest: Manifest) -> set[str]:
+        """The names of files of a version that are not in their place, or have another size."""
+
+    @abstractmethod
+    def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
+        """Publishes a version whose files are in their places. Hold the lock.
+
+        Raises:
+            ExistsError: another builder has published it.
+            LostError: others took the work over, and have deleted files.
+        """
+
+    @abstractmethod
     def receive(
         self,
         manifest: Manifest,

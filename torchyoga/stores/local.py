@@ -3,6 +3,8 @@
 <root>/<id>/<version>/manifest.json          written last: without it there is no version
 <root>/<id>/<version>/<build>-00000.mdb      its data files
 <root>/.staging/<id>/<version>/              a build under way, or an interrupted one
+<root>/.parts/<attempt>/                     a part of a build by many, under way or interrupted
+<root>/.builds/<id>/<version>/               what those builders agree on; see `building.parts.board`
 <root>/.locks/<id>/<version>.lock            held by the builder; the kernel frees it when the builder dies
 <root>/.views/                               the same again, with the selections that are kept beside versions
 """
@@ -17,17 +19,24 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import filelock
 
-from ..errors import BusyError, CorruptError, YogaError
+from ..errors import BusyError, CorruptError, ExistsError, YogaError
 from ..files.regular import read_regular
 from ..files.root import Entry, Root, beside
 from ..process.progress import Bar, progress_bar
 from ..versions.location import MANIFEST, Folder
-from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file, is_like_manifest
+from ..versions.manifest import (
+    LARGEST_MANIFEST,
+    FileEntry,
+    Manifest,
+    is_data_file,
+    is_like_manifest,
+    is_token,
+)
 from ..versions.names import KEPT, decoded, encoded
 from ..versions.staging import Staging
 from .contract import Held, Seen, Versions, sealed
@@ -240,14 +249,57 @@ class Store(Versions):
         self._root.prepare(f"{folder}/{MANIFEST}", text)
         for file in manifest.files:
             self._root.move(f".staging/{folder}/{file.name}", f"{folder}/{file.name}")
+        self._publish(manifest)
+        staging.clear()
+        return manifest
+
+    def _publish(self, manifest: Manifest) -> None:
+        """Moves the manifest that has been prepared into its place, next to its files."""
+        folder = _folder(manifest.id, manifest.version)
         self._root.sync(folder)
         self._root.commit(f"{folder}/{MANIFEST}")
         self._root.at(folder).sync_way()  # the folder may be new, too
         # Files of the version before, or of an interrupted publication: no manifest names them any more.
         with contextlib.suppress(OSError):
             self._delete(folder, keep={file.name for file in manifest.files} | {MANIFEST})
-        staging.clear()
-        return manifest
+
+    def scratch(self, attempt: str) -> Staging:
+        """A folder in that of all parts."""
+        staging = Staging(self._root.at(f".parts/{attempt}"))
+        staging.root.make()
+        return staging
+
+    def place(
+        self, staging: Staging, id: str, version: str, files: Sequence[FileEntry]
+    ) -> Sequence[FileEntry]:
+        """Moves the files into the folder of the version."""
+        folder = _folder(id, version)
+        self._root.make(folder)
+        for file in files:
+            self._root.move(f"{staging.root.within}/{file.name}", f"{folder}/{file.name}")
+        self._root.sync(folder)
+        return files
+
+    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
+        """Deletes the files."""
+        for file in files:
+            self._root.unlink(f"{_folder(id, version)}/{file.name}")
+
+    def missing(self, manifest: Manifest) -> set[str]:
+        """The names of files that are not in the folder of the version."""
+        present = self.sizes(manifest)
+        return {file.name for file in manifest.files if present.get(file.name) != file.nbytes}
+
+    def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
+        """Writes the manifest in one step."""
+        folder = _folder(manifest.id, manifest.version)
+        text = sealed(manifest)
+        self._root.make(folder)
+        self.check_place(manifest.id, manifest.version)
+        if self.seen(manifest.id, manifest.version) not in (None, replaces):
+            raise ExistsError(f"{manifest.id!r} {manifest.version!r} was published meanwhile; fetch that")
+        self._root.prepare(f"{folder}/{MANIFEST}", text)
+        self._publish(manifest)
 
     def receive(
         self,
@@ -300,9 +352,10 @@ class Store(Versions):
                     if self._is_forgotten(name, before):
                         Staging(self._root.at(name)).clear()
                         removed.append(name)
+        removed += self._clean_parts(before)
         for id, version in self._folders(""):
             with contextlib.suppress(YogaError, PermissionError):
-                if not self._forgotten(id, version, before):
+                if self._is_planned(id, version) or not self._forgotten(id, version, before):
                     continue
                 with self.lock(id, version, timeout=0):
                     forgotten = self._forgotten(id, version, before)
@@ -320,6 +373,27 @@ class Store(Versions):
         if any(entry.name == KEPT and entry.is_folder for entry in self._listed("")):
             removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
         return sorted(removed)
+
+    def _clean_parts(self, before: float) -> list[str]:
+        """Removes builds by many at which nobody has been since a time; returns the names."""
+        removed = []
+        for entry in self._listed(".parts"):
+            name = f".parts/{entry.name}"
+            if entry.is_folder and is_token(entry.name) and self._is_forgotten(name, before):
+                Staging(self._root.at(name)).clear()
+                removed.append(name)
+        for id, version in self._folders(".builds"):
+            notes = self.notes(f".builds/{_folder(id, version)}")
+            with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
+                names = notes.names()
+                if all(written is None or written < before for written in names.values()):
+                    notes.delete(sorted(names, reverse=True))  # the plan first
+                    removed.append(f".builds/{_folder(id, version)}")
+        return removed
+
+    def _is_planned(self, id: str, version: str) -> bool:
+        """True if there is a plan, whose parts no manifest names yet."""
+        return self._root.find(f".builds/{_folder(id, version)}/plan.json") is not None
 
     def _clean_folders(self, before: float) -> None:
         """Deletes empty folders."""

@@ -2,6 +2,7 @@
 
 <url>/<id>/<version>/manifest.json           created last, if there is none: without it there is no version
 <url>/<id>/<version>/<build>-00000.mdb       its data files
+<url>/.builds/<id>/<version>/                what many builders agree on; see `building.parts.board`
 <url>/.leases/<id>/<version>/00000001.json   which process builds it; see `lease`
 <url>/.views/                                the same again, with the selections that are kept beside versions
 
@@ -220,6 +221,61 @@ class Mirror(Versions):
         staging.clear()
         return published
 
+    def scratch(self, attempt: str) -> Staging:
+        """A place on this machine."""
+        self._remote.refuse_read_only()
+        self._cache.make("building")
+        return replace(self._local.scratch(attempt), is_sent=True)
+
+    def place(
+        self, staging: Staging, id: str, version: str, files: Sequence[FileEntry]
+    ) -> Sequence[FileEntry]:
+        """Uploads the files."""
+        folder, held = self._folder(id, version), Folder(str(staging.path)).held
+        found = []
+        for file in files:
+            with held(file) as path:
+                self._remote.upload(path, f"{folder}/{file.name}")
+                with open(path, "rb") as data:
+                    crc, _ = crc32_of(data)
+            if file.crc not in (None, crc):
+                raise CorruptError(f"{path} is damaged: its CRC-32 is {crc:08x}, not {file.crc:08x}")
+            found.append(replace(file, crc=crc))
+        return found
+
+    def displace(self, id: str, version: str, files: Sequence[FileEntry]) -> None:
+        """Deletes the files."""
+        self._remote.delete(f"{self._folder(id, version)}/{file.name}" for file in files)
+
+    def missing(self, manifest: Manifest) -> set[str]:
+        """The names of files that are not behind the URL."""
+        present = self.sizes(manifest)
+        return {file.name for file in manifest.files if present.get(file.name) != file.nbytes}
+
+    def commit(self, manifest: Manifest, replaces: Seen | None) -> None:
+        """Creates the manifest."""
+        id, version = manifest.id, manifest.version
+        lease, folder = self._leases[id, version], self._folder(id, version)
+        text = sealed(manifest)
+        if lease.is_another_deleting():
+            lease.check()
+        try:
+            if replaces is None:
+                self._remote.create(f"{folder}/{MANIFEST}", text)
+            else:
+                self._remote.replace(
+                    f"{folder}/{MANIFEST}", text, replaces.tag, partial(self._is_seen, id, version, replaces)
+                )
+        except FileExistsError as error:
+            raise ExistsError(
+                f"{id!r} {version!r} was published in {self.name} by another builder meanwhile; fetch that"
+            ) from error
+        if (lease.may_be_deleted or lease.is_another_deleting()) and self._is_torn(manifest):
+            raise LostError(
+                f"files of {id!r} {version!r} were removed from {self.name} while it was published, by clean "
+                "or by remove; submit it again with overwrite=True when no process does that"
+            )
+
     def receive(
         self,
         manifest: Manifest,
@@ -370,12 +426,25 @@ class Mirror(Versions):
             lease.check()  # a builder that takes over from now on uses other names than those listed
             # Files that another builder is about to publish stay.
             ours = f"{seen.build}-" if seen is not None and seen.build is not None else ""
-            data = [f"{folder}/{name}" for name in names if is_data_file(name) and name.startswith(ours)]
+            named = self._named(id, version)  # files of a build by many do not begin with its name
+            data = [
+                f"{folder}/{name}"
+                for name in names
+                if is_data_file(name) and (name.startswith(ours) or name in named)
+            ]
             if seen is not None:
                 self._remote.delete_seen(f"{folder}/{MANIFEST}", seen.tag)
             self._remote.delete(f"{folder}/{name}" for name in _MANIFESTS[1:] if name in names)
             self._remote.delete(data)
             self._local.stage(id, version).clear()
+
+    def _named(self, id: str, version: str) -> set[str]:
+        """The names of the files of a version, as far as its manifest shows them."""
+        try:
+            found = self.find(id, version)
+        except CorruptError:
+            return set()
+        return set() if found is None else {file.name for file in found.files}
 
     def clean(self, grace: float) -> list[str]:
         """Removes files that builds and uploads have left, and files that were replaced, unless a build is
@@ -388,9 +457,12 @@ class Mirror(Versions):
         for name, one in self._remote.find().items():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, {})[file] = one
-        removed = []
+        removed: list[str] = []
         silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
+        planned = self._clean_plans(folders, before, removed)
         for folder, names in folders.items():
+            if folder in planned or folder.partition("/")[0] == ".builds":
+                continue
             claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
             if folder.partition("/")[0] == ".leases":
                 if all(_is_before(one, silent) for one in claims.values()):
@@ -404,6 +476,27 @@ class Mirror(Versions):
         if any(folder.startswith(f"{KEPT}/") for folder in folders):
             removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
         return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
+
+    def _clean_plans(
+        self, folders: dict[str, dict[str, Found]], before: float, removed: list[str]
+    ) -> set[str]:
+        """Removes the notes of builds by many at which nobody has been since a time; returns the folders of
+        the versions of the others, whose files no manifest names yet."""
+        written: dict[str, dict[str, Found]] = {}
+        for folder, names in folders.items():
+            parts = folder.split("/")
+            if parts[0] == ".builds" and len(parts) >= 3:
+                written.setdefault("/".join(parts[1:3]), {}).update(
+                    {f"{folder}/{name}": one for name, one in names.items()}
+                )
+        living = set()
+        for version, notes in written.items():
+            if all(_is_before(one, before) for one in notes.values()):
+                self._remote.delete(sorted(notes, key=lambda name: not name.endswith("/plan.json")))
+                removed.append(f".builds/{version}")
+            else:
+                living.add(version)
+        return living
 
     def _clean_version(self, folder: str, before: float) -> list[str]:
         """Looks again, holding the lease of the version, and removes forgotten files in its folder."""

@@ -183,7 +183,11 @@ class Manifest:
 
     def named_anew(self, build: str) -> Manifest:
         """This version as another build, with new names for its files."""
-        files = (replace(file, name=build + file.name[len(self.build) :]) for file in self.files)
+        # Not by their own numbers: files of a build by many have the tokens of several, and so equal ones.
+        files = (
+            replace(file, name=f"{build}-{number:05d}.{file.name.rpartition('.')[2]}")
+            for number, file in enumerate(self.files)
+        )
         return replace(self, build=build, files=tuple(files))
 
     def is_copy_of(self, other: Manifest) -> bool:

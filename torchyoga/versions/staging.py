@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ from ..errors import YogaError
 from ..files.checksum import crc32_of
 from ..files.root import Root
 from ..rows.types import Json
-from .manifest import FileEntry, digest, is_data_file
+from .manifest import FileEntry, is_data_file
+from .seal import sealed, unsealed
 
 __all__ = ["Staging"]
 
@@ -54,9 +54,9 @@ class Staging:
         except FileNotFoundError:
             return {}
         first, *lines = text.split(b"\n")
-        found = _unsealed(first)
+        found = unsealed(first)
         for line in lines:
-            added = _unsealed(line)
+            added = unsealed(line)
             if "file" not in added or not isinstance(found.get("files"), list):
                 break  # the line was being written when the build ended
             found["files"].append(added["file"])
@@ -66,13 +66,13 @@ class Staging:
         """Records finished, synced files, in one step."""
         self.root.sync_way()
         self.root.sync()
-        self.root.write(_PROGRESS, _sealed(progress))
+        self.root.write(_PROGRESS, sealed(progress))
 
     def add(self, file: Json) -> None:
         """Records one more finished, synced file after those of `save`; each costs the same."""
         self.root.sync()
         with self.root.reopen(_PROGRESS) as note:
-            note.write(b"\n" + _sealed({"file": file}))
+            note.write(b"\n" + sealed({"file": file}))
             note.flush()
             os.fsync(note.fileno())
 
@@ -106,21 +106,6 @@ class Staging:
                 if _is_own(entry.name):
                     self.root.unlink(entry.name)
             self.root.remove_empty()
-
-
-def _sealed(content: Json) -> bytes:
-    """A line with its own checksum."""
-    return json.dumps({**content, "checksum": digest(content)}).encode()
-
-
-def _unsealed(line: bytes) -> Json:
-    """The content that `_sealed` wrote; empty if it is cut or changed."""
-    try:
-        found = json.loads(line)
-        sound = isinstance(found, dict) and found.pop("checksum", None) == digest(found)
-        return found if sound else {}
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _is_own(name: str) -> bool:

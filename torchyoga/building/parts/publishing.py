@@ -1,0 +1,108 @@
+"""The notes of all parts -> one manifest."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ...errors import ExistsError, SchemaError
+from ...stores.contract import Versions
+from ...versions.info import plain
+from ...versions.manifest import Manifest, fingerprint_of
+from .board import Board
+from .note import PartNote
+from .plan import Plan
+
+__all__ = ["publish"]
+
+_log = logging.getLogger("torchyoga")
+
+
+def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[Manifest, bool] | None:
+    """Publishes a version whose parts are all done. Any number of builders may do so: they write the same.
+
+    Args:
+        store: where to publish it.
+        board: the notes of the plan.
+        plan: says which parts there are.
+        timeout: seconds to wait for others that publish it.
+
+    Returns:
+        The manifest, and True if rows were others when they were read again; None if a part is not done, or
+        its files are gone: it is built again.
+
+    Raises:
+        ExistsError: another version has been published there since the plan was made.
+    """
+    found = store.find(plan.id, plan.version)
+    if found is not None and found.build == plan.token:
+        return found, False
+    notes = board.read_all(plan, range(plan.num_parts))
+    whole = [note for note in notes if note is not None]
+    if len(whole) < plan.num_parts:
+        return None
+    _check_ranges(plan, whole)
+    files = tuple(file for note in whole for file in note.files)
+    manifest = Manifest(
+        id=plan.id,
+        version=plan.version,
+        build=plan.token,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        schema=plan.schema,
+        fingerprint=fingerprint_of(plan.schema, files),
+        files=files,
+        info=_info(plan, whole),
+        function=plan.function,
+        lineage=plan.lineage,
+    )
+    with store.lock(plan.id, plan.version, timeout):
+        found = store.find(plan.id, plan.version)
+        if found is not None and found.build == plan.token:
+            return found, False
+        if not board.is_current(plan):
+            raise ExistsError(
+                f"the plan of {plan.id!r} {plan.version!r} in {store.name} is gone: another builder has "
+                "published it, or `clean` has removed it; fetch it, or call again"
+            )
+        if found is not None and plan.replaces is None:
+            raise ExistsError(
+                f"{plan.id!r} {plan.version!r} was published in {store.name} by another builder meanwhile; "
+                "fetch that"
+            )
+        gone = store.missing(manifest)
+        if gone:
+            _log.warning(
+                "%s: files of parts are gone; building them again", store.where(plan.id, plan.version)
+            )
+            board.forget(
+                plan, [k for k, note in enumerate(whole) if gone & {file.name for file in note.files}]
+            )
+            return None
+        store.commit(manifest, plan.replaces)
+        board.clear()
+    return manifest, any(note.is_random for note in whole)
+
+
+def _check_ranges(plan: Plan, notes: list[PartNote]) -> None:
+    if not plan.of_rows:
+        return
+    for part, note in enumerate(notes):
+        expected = plan.bounds[part + 1] - plan.bounds[part]
+        if note.rows != expected:
+            raise SchemaError(
+                f"{plan.named(part)} has {note.rows} rows, not {expected}; it was built by {note.host}"
+            )
+
+
+def _info(plan: Plan, notes: list[PartNote]) -> dict[str, object]:
+    """The info of the plan, and what the sources of the parts have found besides."""
+    found: dict[str, object] = {}
+    for note in notes:
+        found |= note.found
+    if not found:
+        return plan.info
+    try:
+        return plain({**found, **plan.info})
+    except ValueError as error:  # together they are too long
+        _log.warning("%r %r: its info does not keep %s: %s", plan.id, plan.version, [*found], error)
+        return plan.info
