@@ -8,9 +8,11 @@ from .adapters.arrays import from_arrays
 from .adapters.flat_map import flat_map
 from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
+from .adapters.shards import shards
 from .adapters.webdataset import webdataset
 from .caching.kept import kept_where
 from .caching.kept_packs import kept_packing
+from .caching.parts.ray import ray_executor
 from .coding.decoded import decoded
 from .coding.decoders import audio, text
 from .coding.encoders import flac, jpeg, png, zstd
@@ -74,6 +76,8 @@ __all__ = [
     "padded",
     "png",
     "prove",
+    "ray_executor",
+    "shards",
     "shuffle_quality",
     "text",
     "to_device",

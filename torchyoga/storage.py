@@ -18,6 +18,8 @@ from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
 from .caching.kept import check_kept, remove_kept
+from .caching.parts.many import Many, submitted_by_many
+from .caching.parts.planned import PlannedBuild, planned_build
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
@@ -99,6 +101,7 @@ class Storage:
         self.format = format
         self.compression = compression
         self.timeout = timeout
+        self._lease_seconds = lease_seconds
         self._store: Versions
         if is_url(text):
             folder = default_folder() if cache_dir is None else Path(cache_dir).expanduser().absolute()
@@ -141,6 +144,8 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        executor: object | None = None,
+        together: bool = False,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -166,6 +171,11 @@ class Storage:
             codecs: by name of a column, how its values are encoded: `yoga.jpeg()`, `png()`, `zstd()` or
                 `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a DataRef has
                 encoded already is not encoded twice; None gives values as they were before.
+            executor: workers that build parts of the version: any executor of `concurrent.futures`, loky,
+                Dask (`client.get_executor()`) or MPI, `yoga.ray_executor()`, or a function that makes one, which is
+                called again when workers have died. See docs/builds.md.
+            together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
+                parts of it; whoever comes when it is published, gets it.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -184,9 +194,23 @@ class Storage:
         Three rows of a map-style dataset are read a second time; if they differ, as augmented rows do, there
         is a warning.
         """
-        if not overwrite:
+        if not overwrite and not together:
             self._store.refuse_existing(id, version)
         options = self._options(schema, max_rows, progress, format, compression, info, codecs)
+        many = self._many(executor, together)
+        if many is not None:
+            if together and overwrite:
+                raise ValueError(
+                    "together=True cannot overwrite: a caller that comes last would build it once more; "
+                    "remove the version first"
+                )
+            if num_workers and executor is not None:
+                raise ValueError(
+                    f"num_workers={num_workers} reads rows for one builder, and executor= has many; pass "
+                    "one of them"
+                )
+            replaces = self._store.seen(id, version) if overwrite else None
+            return submitted_by_many(data, self._store, id, version, options, many, num_workers, replaces)
         with self._lock(id, version):
             if not overwrite:
                 self._store.refuse_existing(id, version)
@@ -194,6 +218,62 @@ class Storage:
             # Before anything is built, since another process may publish during a long build.
             replaces = self._store.seen(id, version) if overwrite else None
             return submitted(data, self._store, id, version, options, num_workers, replaces)
+
+    def plan(
+        self,
+        data: object,
+        id: str,
+        version: str,
+        overwrite: bool = False,
+        *,
+        parts: int | None = None,
+        schema: Schema | None = None,
+        max_rows: int | None = None,
+        format: str | None = None,
+        compression: str | None = None,
+        info: Mapping[str, object] | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
+    ) -> PlannedBuild:
+        """Plans a build in parts, for engines that are no executors: Spark, Beam, job queues.
+
+        Send each of `plan.parts` to a worker, which calls `part.build()`, and call `plan.publish()` when all
+        are done. Who plans the same again gets the same plan, and `plan.missing` tells what is left of it.
+        Parts hold the `storage_options` of this storage.
+
+        Args:
+            data: rows that can be read from anywhere: a map-style dataset, a DataRef, `yoga.shards`; or a
+                function that returns such, which each worker calls once.
+            id: which dataset.
+            version: which version of it.
+            overwrite: as in `submit`.
+            parts: how many there are to be; by default as many as are well handled.
+            schema: as in `submit`.
+            max_rows: as in `submit`.
+            format: as in `submit`.
+            compression: as in `submit`.
+            info: as in `submit`.
+            codecs: as in `submit`.
+
+        Raises:
+            ExistsError: that version is published and `overwrite` is False.
+            BusyError: others build it from other data, or with other options.
+            SchemaError: the rows that show what all look like do not fit each other.
+            TypeError: rows can only be read from the beginning, or cannot be sent to workers.
+
+        Example:
+            >>> plan = storage.plan([{"x": n} for n in range(10)], "planned", "1.0", parts=3)
+            >>> for part in plan.parts:  # anywhere, in any order
+            ...     seconds = part.build()
+            >>> plan.missing, len(plan.publish())
+            ([], 10)
+        """
+        if not overwrite:
+            self._store.refuse_existing(id, version)
+        options = self._options(schema, max_rows, None, format, compression, info, codecs)
+        count = None if parts is None else as_int("parts", parts, low=1)
+        replaces = self._store.seen(id, version) if overwrite else None
+        many = Many(None, self._lease_seconds, self.timeout)
+        return planned_build(data, self._store, id, version, options, many, count, replaces)
 
     def fetch(
         self,
@@ -237,6 +317,8 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        executor: object | None = None,
+        together: bool = False,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
@@ -259,6 +341,8 @@ class Storage:
             compression: as in `submit`.
             info: as in `submit`; one dict for all versions, copied when the function is decorated.
             codecs: as in `submit`.
+            executor: as in `submit`.
+            together: as in `submit`: processes that would wait for the builder help it.
 
         Raises:
             ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
@@ -279,7 +363,8 @@ class Storage:
             torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
         options = self._options(schema, max_rows, progress, format, compression, info, codecs)
-        cacheable = Cacheable(self._store, self._lock, options, num_workers, stale)
+        many = self._many(executor, together)
+        cacheable = Cacheable(self._store, self._lock, options, num_workers, stale, many)
 
         def decorate(function: Callable[P, object]) -> Callable[P, DataRef]:
             return cacheable.decorated(function, id, version, ignore)
@@ -444,6 +529,14 @@ class Storage:
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""
         return self._store.lock(id, version, self.timeout)
+
+    def _many(self, executor: object | None, together: bool) -> Many | None:
+        """Who builds; None for this process."""
+        if executor is not None and together:
+            raise ValueError("executor= and together=True are two ways to build by many; pass one of them")
+        if executor is None and not together:
+            return None
+        return Many(executor, self._lease_seconds, self.timeout)
 
     def _options(
         self,

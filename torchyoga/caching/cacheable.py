@@ -18,6 +18,7 @@ from ..stores.contract import Versions
 from ..stores.refs import fetched
 from .arguments import Call, Function
 from .code import digest_of
+from .parts.many import Many, submitted_by_many
 from .staleness import Stale, stale_advice
 from .submission import submitted
 
@@ -37,6 +38,7 @@ class Cacheable:
         options: how to build.
         num_workers: processes that read rows by number.
         stale: what to do if the function's code was different when a version was made.
+        many: who builds; None for the process that holds the lock.
 
     Raises:
         ValueError: `stale` is something else.
@@ -47,6 +49,7 @@ class Cacheable:
     options: BuildOptions
     num_workers: int
     stale: Stale
+    many: Many | None = None
 
     def __post_init__(self) -> None:
         if self.stale not in ("warn", "error", "ignore"):
@@ -73,12 +76,22 @@ class Cacheable:
     def _read_or_built(self, call: Call, code: str | None, make: Callable[[], object]) -> DataRef:
         with contextlib.suppress(NotFoundError):
             return self._read(call, code)
+        options = replace(self.options, function=call.noted(code), differing=call.differing_in_all)
+        if self.many is not None:
+            self.store.check_place(call.id, call.version)
+            try:
+                return submitted_by_many(
+                    make(), self.store, call.id, call.version, options, self.many, self.num_workers
+                )
+            except ExistsError:
+                with contextlib.suppress(NotFoundError):
+                    return self._read(call, code)
+                raise
         with self.lock(call.id, call.version):
             with contextlib.suppress(NotFoundError):
                 return self._read(call, code)
             self.store.check_place(call.id, call.version)
             data = make()
-            options = replace(self.options, function=call.noted(code), differing=call.differing_in_all)
             try:
                 return submitted(data, self.store, call.id, call.version, options, self.num_workers)
             except ExistsError:  # perhaps the network was cut, and another machine has built it meanwhile

@@ -9,7 +9,7 @@ from functools import partial
 from ..adapters.sources import dataset_and_source
 from ..adapters.watched import Watched
 from ..building.build import BuildOptions, build
-from ..building.sources import BlockSource, RowSource
+from ..building.sources import BlockSource, RowSource, Source
 from ..process.warned import warn_user
 from ..reading.version_ref import VersionRef
 from ..rows.types import Json
@@ -18,7 +18,7 @@ from ..stores.refs import ref_of
 from ..versions.info import plain
 from ..views.info import info_of
 
-__all__ = ["submitted"]
+__all__ = ["prepared", "submitted", "warn_of_random_rows"]
 
 _log = logging.getLogger("torchyoga")
 
@@ -47,6 +47,18 @@ def submitted(
         TypeError: no rows can be read from the data.
         SchemaError, ValueError, OSError: as `build`. Nothing is published.
     """
+    source, options = prepared(data, id, version, options, num_workers)
+    return ref_of(store, build(source, store, id, version, options, replaces))
+
+
+def prepared(
+    data: object, id: str, version: str, options: BuildOptions, num_workers: int = 0
+) -> tuple[Source, BuildOptions]:
+    """A source of whatever `Storage.submit` takes, and the options with what it says itself.
+
+    Raises:
+        TypeError, SchemaError, ValueError: as `dataset_and_source`.
+    """
     dataset, source = dataset_and_source(data, num_workers, options.schema)
     options = replace(options, info=_info(dataset, source.name, id, version, options.info))
     encode = None
@@ -58,9 +70,7 @@ def submitted(
         source = Watched(source)
     if isinstance(source, (Watched, BlockSource)):
         options = replace(options, before_publishing=partial(_warn_of_random_rows, source, id, version))
-    if encode is not None:
-        source = encode(source)
-    return ref_of(store, build(source, store, id, version, options, replaces))
+    return source if encode is None else encode(source), options
 
 
 def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Json:
@@ -86,8 +96,13 @@ def _info(dataset: object, name: str, id: str, version: str, given: Json) -> Jso
 
 def _warn_of_random_rows(source: Watched | BlockSource, id: str, version: str) -> None:
     if source.differ():
-        warn_user(
-            f"rows of {source.name} differ when they are read again, as by a random augmentation; {id!r} "
-            f"{version!r} keeps those of its build for every epoch. Cache the dataset without its random "
-            "part, and apply that to the rows you load"
-        )
+        warn_of_random_rows(source.name, id, version)
+
+
+def warn_of_random_rows(name: str, id: str, version: str) -> None:
+    """Warns that rows of a source were others when they were read again."""
+    warn_user(
+        f"rows of {name} differ when they are read again, as by a random augmentation; {id!r} "
+        f"{version!r} keeps those of its build for every epoch. Cache the dataset without its random "
+        "part, and apply that to the rows you load"
+    )

@@ -74,6 +74,9 @@ class Mirror(Versions):
         self._leases: dict[tuple[str, str], Lease] = {}
         self._has_warned = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Mirror, (self._remote, self._cache, self._lease_seconds)
+
     @property
     def name(self) -> str:
         """The URL."""

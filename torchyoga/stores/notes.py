@@ -156,11 +156,16 @@ class FolderNotes(Notes):
         for name in names:
             self._root.unlink(name)
             folders.add(name.rpartition("/")[0])
-        for folder in sorted(folders, reverse=True):
-            if folder:
-                self._root.rmdir(folder)
+        for folder in sorted({up for folder in folders for up in _upwards(folder)}, reverse=True):
+            self._root.rmdir(folder)
         with contextlib.suppress(OSError):
             self._root.remove_empty()
+
+
+def _upwards(folder: str) -> Iterable[str]:
+    """A folder, and those above it."""
+    parts = folder.split("/") if folder else []
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts) + 1))
 
 
 class RemoteNotes(Notes):

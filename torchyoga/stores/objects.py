@@ -96,11 +96,22 @@ def is_url(text: str) -> bool:
     return "://" in text and not text.lower().startswith(("file://", "local://"))
 
 
+@contextlib.contextmanager
+def sent_with_options() -> Iterator[None]:
+    """Stores that this thread pickles meanwhile keep their options: for workers that the user has started."""
+    _SENDING.options = True
+    try:
+        yield
+    finally:
+        _SENDING.options = False
+
+
 class Remote:
     """Bytes under names, in the folder behind a URL.
 
     It holds no connection: each process makes its own when it first needs one, also after a fork. It pickles
-    without its options, which may hold credentials, unless a process is being started with it; a pickle that
+    without its options, which may hold credentials, unless a process is being started with it, or work
+    is sent to one; a pickle that
     is loaded elsewhere gets the options last used there for the URL, or the environment's.
 
     Args:
@@ -139,7 +150,8 @@ class Remote:
         return f"{parts.scheme}://{parts.netloc}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = self._options if get_spawning_popen() is not None else None
+        goes_along = get_spawning_popen() is not None or getattr(_SENDING, "options", False)
+        options = self._options if goes_along else None
         return _remade, (self.url, self._token, options, self._place in _ANSWERED)
 
     def renew(self) -> None:
@@ -799,6 +811,7 @@ async def _put_into_gcs(fs: AbstractFileSystem, path: str, data: bytes, generati
     )
 
 
+_SENDING = threading.local()
 _MEMORY = threading.Lock()  # for the objects of `memory://`
 # By the token of their owner, and the last of each bucket or host.
 _OPTIONS: dict[str, dict[str, object]] = {}

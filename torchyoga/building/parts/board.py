@@ -152,8 +152,7 @@ class Board:
         return steady - self._seen[part][1] <= self._seconds
 
     def begin(self, plan: Plan, part: int, attempt: str, is_taken: bool) -> bool:
-        """Claims a part, in place of the claim of a dead builder if it `is_taken`; False if another builder was
-        faster."""
+        """Claims a part, in place of another claim if it `is_taken`; False if another builder was faster."""
         name, text = self._claim(plan, part), self._text(attempt)
         if is_taken:
             self._notes.write(name, text)

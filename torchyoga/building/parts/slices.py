@@ -43,17 +43,9 @@ class Slice:
 
     def see_block(self, block: Block) -> None:
         """Remembers a block of one row."""
-        self.ends[1:] = [digest_of(block)]
+        self.ends[1:] = [Splits.digest(block)]
         if len(self.ends) == 1:
             self.ends *= 2
-
-
-def digest_of(block: Block) -> str:
-    """A digest of the rows of a block, whatever the memory is like that holds them."""
-    found = blake2b(digest_size=16)
-    for part in block.checked():
-        found.update(part.data)
-    return found.hexdigest()
 
 
 class _RowSlice(RowSource, Slice):
@@ -210,6 +202,14 @@ class Splits:
             if isinstance(rows, Generator):
                 rows.close()
 
+    @staticmethod
+    def digest(block: Block) -> str:
+        """A digest of the rows of a block, whatever the memory is like that holds them."""
+        found = blake2b(digest_size=16)
+        for part in block.checked():
+            found.update(part.data)
+        return found.hexdigest()
+
     def digests(self, numbers: Sequence[int], schema: Schema) -> list[str]:
         """Digests of rows of these numbers, as they are read now; empty strings where that says nothing."""
         source = self.source
@@ -218,11 +218,11 @@ class Splits:
             for number in numbers:
                 if isinstance(source, SeekableBlocks):
                     block = source.some(np.array([number], np.int64))
-                    found.append("" if block is None else digest_of(block))
+                    found.append("" if block is None else Splits.digest(block))
                 elif self.of_rows:
                     assert isinstance(source, RowSource)
                     try:
-                        found.append(digest_of(block_of([source.row(number)], schema)))
+                        found.append(Splits.digest(block_of([source.row(number)], schema)))
                     except SchemaError:
                         found.append("it does not fit")
                 else:
