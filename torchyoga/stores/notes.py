@@ -156,7 +156,7 @@ class FolderNotes(Notes):
         for name in names:
             self._root.unlink(name)
             folders.add(name.rpartition("/")[0])
-        for folder in sorted({up for folder in folders for up in _upwards(folder)}, reverse=True):
+        for folder in sorted({up for below in folders for up in _upwards(below)}, reverse=True):
             self._root.rmdir(folder)
         with contextlib.suppress(OSError):
             self._root.remove_empty()

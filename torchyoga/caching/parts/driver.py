@@ -26,6 +26,7 @@ _log = logging.getLogger("torchyoga")
 _FIRST_POLL, _LONGEST_POLL, _POLL_SHARE = 0.02, 2.0, 10  # seconds; and times what a listing takes
 _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
 _SLOW, _FEWEST, _SHORTEST = 3.0, 3, 1.0  # medians, of so many parts, and seconds: from then on a part is slow
+_QUIET = 10.0  # seconds without a note or a sign of life, until work counts as lost on its way
 _MOST_DEATHS = 5  # of pools, without a part done in between
 _LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life
 
@@ -127,24 +128,23 @@ class _Driver:
         fresh.sort(key=lambda part: part in look.alive)
         for part in fresh[: max(0, room)]:
             self._hand(part)
-        if len(fresh) < room:
-            for part in sorted(flying - look.done):
-                if room <= len(fresh):
-                    break
-                if self._is_late(part, look):
-                    _log.info("%s is late; another worker builds it, too", self._plan.named(part))
-                    self._extra[part] = self._extra.get(part, 0) + 1
-                    self._hand(part)
-                    room -= 1
+        for part in sorted(flying - look.done):
+            if self._is_late(part, look, has_others=bool(fresh)):
+                _log.info("%s is late; another worker builds it, too", self._plan.named(part))
+                self._extra[part] = self._extra.get(part, 0) + 1
+                self._hand(part)
 
-    def _is_late(self, part: int, look: Look) -> bool:
-        """True for a part whose builder is silent, or takes much longer than others did."""
+    def _is_late(self, part: int, look: Look, has_others: bool) -> bool:
+        """True for a part whose builder is silent, that takes much longer than others did, or that nobody
+        begins although nobody is at work."""
+        times = self._extra.get(part, 0)
         if part in look.silent:
-            return self._extra.get(part, 0) < _MOST_DEATHS
-        if part not in self._begun or len(self._took) < _FEWEST:
-            return False
-        allowed = max(_SHORTEST, _SLOW * statistics.median(self._took)) * 2 ** self._extra.get(part, 0)
-        return bool(time.monotonic() - self._begun[part] > allowed)
+            return times < _MOST_DEATHS
+        usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else 0.0
+        now = time.monotonic()
+        if part not in self._begun:
+            return now - self._heard > max(_QUIET, usual) * 2**times
+        return not has_others and usual > 0 and now - self._begun[part] > max(_SHORTEST, usual) * 2**times
 
     @property
     def _window(self) -> int:
@@ -182,8 +182,8 @@ class _Driver:
         left = sorted(set(range(self._plan.num_parts)) - self._done)
         if self._deaths > _MOST_DEATHS:
             raise YogaError(
-                f"workers died {self._deaths} times without a part done in between ({why}), perhaps as memory "
-                f"ran out; {self._plan.named(left[0])} is the first of {len(left)} that are left. Parts that "
+                f"workers died {self._deaths} times without a part done in between ({why}), perhaps as "
+                f"memory ran out; {self._plan.named(left[0])} is the first of {len(left)} left. Parts that "
                 "are done stay: call again with fewer workers, or look at the rows of that part"
             )
         _log.warning(

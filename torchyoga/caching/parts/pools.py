@@ -29,7 +29,7 @@ class Pools:
     def __init__(self, given: object) -> None:
         self._make: Callable[[], Any] | None = None
         self._is_ours = False
-        if hasattr(given, "submit"):
+        if hasattr(given, "submit") and not isinstance(given, type):
             self._pool: Any = given
         elif callable(given):
             self._make = given

@@ -1,0 +1,427 @@
+"""Builds in parts: the same version as one process builds, whatever happens to those who build."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from children import forked
+from parted import Counted, Deadly, Plain, Random, read_lines
+from torch.utils.data import IterableDataset
+
+import torchyoga as yoga
+from torchyoga import Storage
+from torchyoga.errors import BusyError, CorruptError, ExistsError, SchemaError, YogaError
+
+
+@pytest.fixture(params=["directory", "memory"])
+def storage(request, tmp_path) -> Storage:
+    if request.param == "directory":
+        return Storage(tmp_path / "storage")
+    return Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
+
+
+def threads(count: int = 2) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)
+
+
+SOURCES = {
+    "map-style": lambda: Plain(103),
+    "numbers": lambda: list(range(50)),
+    "arrays": lambda: {"x": np.arange(300).reshape(100, 3)},
+    "view": lambda: yoga.from_arrays({"x": np.arange(100)}).select(list(range(90, 10, -1))),
+    "inputs": lambda: yoga.shards(read_lines, list(range(40))),
+    "function": lambda: make_plain,
+}
+
+
+def make_plain() -> Plain:
+    return Plain(31)
+
+
+@pytest.mark.parametrize("kind", list(SOURCES))
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+def test_a_build_by_many_is_that_of_one(kind, format, storage):
+    one = storage.submit(SOURCES[kind](), "one", "1", format=format)
+    with threads() as executor:
+        many = storage.submit(SOURCES[kind](), "many", "1", format=format, executor=executor)
+    assert many.fingerprint == one.fingerprint
+    assert repr(many[len(many) - 1]) == repr(one[len(one) - 1])
+    together = storage.submit(SOURCES[kind](), "together", "1", format=format, together=True)
+    assert together.fingerprint == one.fingerprint
+    plan = storage.plan(SOURCES[kind](), "planned", "1", format=format)
+    for part in reversed(plan.parts):
+        part.build()
+    assert plan.publish().fingerprint == one.fingerprint
+    for id in ("many", "together", "planned"):
+        storage.check(id, "1")
+    storage.remove("many", "1")
+    assert storage.list() == [("one", "1"), ("planned", "1"), ("together", "1")]
+
+
+def test_codecs_and_info_are_those_of_one(storage):
+    rows = [{"image": np.full((8, 8, 3), n, np.uint8), "text": f"a text {n} " * 9} for n in range(24)]
+    codecs = {"image": yoga.png(), "text": yoga.zstd()}
+    one = storage.submit(rows, "one", "1", codecs=codecs, info={"a": 1})
+    with threads() as executor:
+        many = storage.submit(rows, "many", "1", codecs=codecs, info={"a": 1}, executor=executor)
+    assert (many.fingerprint, many.info) == (one.fingerprint, {"a": 1})
+    assert many.schema == one.schema
+    assert many.decoded()[23]["text"] == rows[23]["text"]
+
+
+def test_a_dataset_without_rows(storage):
+    assert len(storage.submit([], "a", "1", together=True)) == 0
+    assert len(storage.submit([], "a", "1", together=True)) == 0
+    with threads() as executor:
+        assert len(storage.submit([], "a", "2", executor=executor)) == 0
+
+
+def test_the_first_note_counts_and_the_other_files_go(tmp_path):
+    storage = Storage(tmp_path / "storage")
+    plan = storage.plan(Plain(20), "a", "1", parts=2)
+    assert plan.parts[0].build() > 0
+    assert plan.parts[0].build() == 0.0
+    assert [part.number for part in plan.missing] == [1]
+    with pytest.raises(BusyError, match=r"parts \[1\] of 'a' '1' are not done"):
+        plan.publish()
+    assert [thread.join() for thread in _both(plan.parts[1].build)] == [None, None]
+    ref = plan.publish()
+    assert plan.publish().fingerprint == ref.fingerprint == storage.submit(Plain(20), "b", "1").fingerprint
+    assert len(os.listdir(tmp_path / "storage" / "a" / "1")) == 3
+    assert not (tmp_path / "storage" / ".builds" / "a").exists()
+    assert not (tmp_path / "storage" / ".parts").is_dir() or not os.listdir(tmp_path / "storage" / ".parts")
+
+
+def _both(work) -> list[threading.Thread]:
+    found = [threading.Thread(target=work) for _ in range(2)]
+    for thread in found:
+        thread.start()
+    return found
+
+
+def test_what_a_driver_has_left_is_not_built_again(storage, tmp_path):
+    plan = storage.plan(Counted(60, tmp_path / "notes"), "a", "1", parts=6)
+    for part in plan.parts[:4]:
+        part.build()
+    (tmp_path / "notes").write_text("")
+    with threads() as executor:
+        ref = storage.submit(Counted(60, tmp_path / "notes"), "a", "1", executor=executor)
+    read = [int(line) for line in (tmp_path / "notes").read_text().split()]
+    middle = set(range(41)) - {
+        0,
+        9,
+        10,
+        19,
+        20,
+        29,
+        30,
+        39,
+        40,
+    }  # not at the ends of a part, nor in the middle
+    assert not middle & set(read)
+    assert set(range(40, 60)) <= set(read)
+    assert ref.fingerprint == storage.submit(Plain(60), "b", "1").fingerprint
+
+
+def test_another_source_starts_over_unless_somebody_is_at_it(storage, caplog):
+    plan = storage.plan(Plain(60), "a", "1", parts=6)
+    for part in plan.parts[:3]:
+        part.build()
+    with threads() as executor:
+        ref = storage.submit(Plain(60, add=1), "a", "1", executor=executor)
+    assert "starting over" in caplog.text
+    assert "row 0 of the source is another one" in caplog.text
+    assert ref.fingerprint == storage.submit(Plain(60, add=1), "b", "1").fingerprint
+    with pytest.raises(BusyError, match="not done"):
+        plan.publish()
+
+    plan = storage.plan(Plain(60), "c", "1", parts=6)
+    storage._store.notes(".builds/c/1").create(f"{_token(storage, 'c')}/claims/00000.json", b"{}")
+    with pytest.raises(BusyError, match="Give all builders the same data"):
+        storage.plan(Plain(61), "c", "1", parts=6)
+    assert len(storage.plan(Plain(60), "c", "1").parts) == 6
+    with pytest.raises(BusyError, match="Give all builders the same data"):
+        storage.plan(Plain(60), "c", "1", format="hdf5")
+
+
+def _token(storage: Storage, id: str) -> str:
+    from torchyoga.building.parts.board import Board
+
+    found = Board(storage._store, id, "1", 60.0).plan()
+    assert found is not None
+    return found.token
+
+
+class Odd(Plain):
+    def __getitem__(self, number: int) -> dict[str, object]:
+        row = super().__getitem__(number)
+        return {**row, "x": row["x"].astype(float)} if number == 39 else row  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("how", ["executor", "together"])
+def test_a_part_of_another_schema_is_named(how, storage, monkeypatch):
+    monkeypatch.setattr("torchyoga.building.parts.slices._ROWS", 16)
+    with threads() as executor:
+        way = {"executor": executor} if how == "executor" else {"together": True}
+        with pytest.raises(SchemaError, match=r"of 'a' '1' failed on process \d+ on .*row 39"):
+            storage.submit(Odd(42), "a", "1", **way)
+        assert storage.list() == []
+        ref = storage.submit(Plain(42), "a", "1", **way)
+    assert ref.fingerprint == storage.submit(Plain(42), "b", "1").fingerprint
+
+
+class Failing(Plain):
+    """Fails at row 25, some times."""
+
+    left = 0
+
+    def __getitem__(self, number: int) -> dict[str, object]:
+        if number == 25 and Failing.left > 0:
+            Failing.left -= 1
+            raise OSError(28, "No space left on device")
+        return super().__getitem__(number)
+
+
+@pytest.mark.parametrize("how", ["executor", "together"])
+def test_a_part_is_tried_three_times(how, storage, monkeypatch):
+    monkeypatch.setattr("torchyoga.building.parts.slices._ROWS", 4)
+    Failing.left = 2
+    with threads() as executor:
+        way = {"executor": executor} if how == "executor" else {"together": True}
+        ref = storage.submit(Failing(40), "a", "1", **way)
+        assert ref.fingerprint == storage.submit(Plain(40), "b", "1").fingerprint
+        Failing.left = 10**6
+        with pytest.raises(OSError, match=r"failed 3 times on process .*, at row 25: OSError: .*No space"):
+            storage.submit(Failing(40), "c", "1", **way)
+        assert 10**6 - Failing.left == 3
+        Failing.left = 0
+        assert storage.submit(Failing(40), "c", "1", **way).fingerprint == ref.fingerprint
+
+
+def test_a_file_that_is_gone_is_built_again(tmp_path, caplog):
+    storage = Storage(tmp_path / "storage")
+    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    for part in plan.parts:
+        part.build()
+    files = sorted((tmp_path / "storage" / "a" / "1").iterdir())
+    files[1].unlink()
+    files[2].write_bytes(b"cut")
+    with pytest.raises(BusyError, match="files of parts"):
+        plan.publish()
+    assert len(plan.missing) == 2
+    ref = storage.submit(Plain(40), "a", "1", together=True)
+    assert ref.fingerprint == storage.submit(Plain(40), "b", "1").fingerprint
+    assert "building them again" in caplog.text
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"plan": 1}', b"null", b'{"rows": 5, "checksum": "0"}'])
+def test_a_damaged_note_is_no_note(text, storage, caplog):
+    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    for part in plan.parts:
+        part.build()
+    storage._store.notes(".builds/a/1").write(f"{_token(storage, 'a')}/done/00002.json", text)
+    with pytest.raises(BusyError, match="files of parts"):
+        plan.publish()
+    assert [part.number for part in plan.missing] == [2]
+    plan.missing[0].build()
+    assert len(plan.publish()) == 40
+    assert "damaged" in caplog.text
+
+
+def test_a_damaged_plan_is_an_error_that_names_it(storage):
+    storage.plan(Plain(40), "a", "1")
+    storage._store.notes(".builds/a/1").write("plan.json", b'{"bounds": [0, 10]}')
+    with pytest.raises(CorruptError, match=r"plan\.json: the plan is damaged.*remove it"):
+        storage.submit(Plain(40), "a", "1", together=True)
+
+
+def test_clean_spares_plans_that_live(storage):
+    plan = storage.plan(Plain(40), "a", "1", parts=4)
+    for part in plan.parts[:3]:
+        part.build()
+    storage.clean(3600)
+    assert [part.number for part in plan.missing] == [3]
+    removed = storage.clean(0)
+    assert any(name.startswith(".builds/a/1") for name in removed)
+    storage.clean(0)
+    with threads() as executor:
+        assert len(storage.submit(Plain(40), "a", "1", executor=executor)) == 40
+    assert storage.list() == [("a", "1")]
+
+
+def test_rows_that_differ_each_time_are_kept_once_with_a_warning(storage):
+    with threads() as executor, pytest.warns(UserWarning, match="differ when they are read again"):
+        ref = storage.submit(Random(30), "a", "1", executor=executor)
+    assert len(ref) == 30
+
+
+def test_overwrite_replaces_what_was_there_and_nothing_else(storage):
+    storage.submit(Plain(5), "a", "1")
+    plan = storage.plan(Plain(9), "a", "1", overwrite=True, parts=2)
+    for part in plan.parts:
+        part.build()
+    assert len(storage.fetch("a", "1")) == 5
+    assert len(plan.publish()) == 9
+    plan = storage.plan(Plain(7), "a", "1", overwrite=True, parts=2)
+    storage.submit(Plain(6), "a", "1", overwrite=True)
+    for part in plan.parts:
+        part.build()
+    with pytest.raises(ExistsError, match="meanwhile"):
+        plan.publish()
+    assert len(storage.fetch("a", "1")) == 6
+    plan = storage.plan(Plain(7), "b", "1", parts=2)
+    storage.submit(Plain(6), "b", "1")
+    for part in plan.parts:
+        part.build()
+    with pytest.raises(ExistsError, match="meanwhile"):
+        plan.publish()
+
+
+def test_cacheable_together(storage):
+    calls = []
+
+    @storage.cacheable("a-{count}", "1", together=True)
+    def plain(count: int) -> Plain:
+        calls.append(count)
+        return Plain(count)
+
+    with threads(4) as executor:
+        found = list(executor.map(plain, [50] * 4))
+    assert len({ref.fingerprint for ref in found}) == 1
+    assert len(plain(50)) == 50
+    assert set(calls) == {50}
+
+
+def test_together_by_processes_of_which_one_dies(tmp_path):
+    (tmp_path / "marks").mkdir()
+    folder = tmp_path / "storage"
+
+    def work() -> None:
+        data = Deadly(60, tmp_path / "marks", (31,))
+        data.owner = 0
+        Storage(folder, lease_seconds=1).submit(data, "a", "1", together=True)
+
+    waits = [forked(work) for _ in range(3)]
+    assert sorted(wait() for wait in waits)[1:] == [0, 0]
+    storage = Storage(folder)
+    assert storage.fetch("a", "1").fingerprint == storage.submit(Plain(60), "b", "1").fingerprint
+
+
+def test_a_pool_whose_workers_die_is_made_anew(tmp_path):
+    (tmp_path / "marks").mkdir()
+    made = []
+
+    def pool() -> Executor:
+        made.append(1)
+        return ProcessPoolExecutor(2, get_context("fork"))
+
+    data = Deadly(80, tmp_path / "marks", (5, 25, 45, 65))
+    storage = Storage(tmp_path / "storage")
+    ref = storage.submit(data, "a", "1", executor=pool)
+    assert len(made) >= 3
+    assert ref.fingerprint == storage.submit(Plain(80), "b", "1").fingerprint
+    data = Deadly(80, tmp_path / "marks", (6,))
+    with ProcessPoolExecutor(2, get_context("fork")) as executor:  # one of a known kind is made anew, too
+        assert storage.submit(data, "a", "2", executor=executor).fingerprint == ref.fingerprint
+
+
+class AlwaysDeadly(Plain):
+    owner = os.getpid()
+
+    def __getitem__(self, number: int) -> dict[str, object]:
+        if number == 33 and os.getpid() != self.owner:
+            os._exit(9)
+        return super().__getitem__(number)
+
+
+def test_a_part_that_kills_each_worker_ends_the_build(tmp_path, monkeypatch):
+    monkeypatch.setattr("torchyoga.caching.parts.driver._MOST_DEATHS", 2)
+    AlwaysDeadly.owner = os.getpid()
+    storage = Storage(tmp_path / "storage")
+    with pytest.raises(
+        YogaError, match=r"workers died 3 times .* \(rows 30 to 39\) of 'a' '1' is the first of 1"
+    ):
+        storage.submit(
+            AlwaysDeadly(80), "a", "1", executor=lambda: ProcessPoolExecutor(2, get_context("fork"))
+        )
+
+
+class Forgetful(Executor):
+    """Loses every third piece of work: its future never comes."""
+
+    def __init__(self) -> None:
+        self._pool, self._count = ThreadPoolExecutor(2), 0
+
+    def submit(self, function, /, *args, **kwargs):
+        self._count += 1
+        return Future() if self._count % 3 == 0 else self._pool.submit(function, *args, **kwargs)
+
+    def shutdown(self, wait=True, *, cancel_futures=False):
+        self._pool.shutdown(wait)
+
+
+@pytest.mark.parametrize("executor", [Forgetful, Forgetful()])
+def test_futures_that_never_come_are_not_waited_for(executor, storage, monkeypatch):
+    monkeypatch.setattr("torchyoga.caching.parts.driver._LONGEST_SILENCE", 1.0)
+    monkeypatch.setattr("torchyoga.caching.parts.driver._QUIET", 0.5)
+    ref = Storage(storage.url, lease_seconds=1).submit(Plain(40), "a", "1", executor=executor)
+    assert len(ref) == 40
+
+
+class Broken(Executor):
+    def submit(self, function, /, *args, **kwargs):
+        raise BrokenExecutor("it is broken")
+
+
+def test_an_executor_that_cannot_be_made_anew_says_so(storage):
+    with pytest.raises(YogaError, match=r"workers of the Broken have died .*pass a function that makes"):
+        storage.submit(Plain(9), "a", "1", executor=Broken())
+
+
+class Rows(IterableDataset):
+    def __iter__(self):
+        return iter(range(5))
+
+
+class Locked(Plain):
+    def __init__(self) -> None:
+        super().__init__(5)
+        self.handle = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"data": Rows(), "together": True}, TypeError, "can only be read from its beginning.*shards"),
+        ({"data": (n for n in range(3)), "together": True}, TypeError, "can only be read from its beginning"),
+        ({"executor": 3}, TypeError, "executor must have a method submit"),
+        ({"executor": lambda: 3}, TypeError, "executor must return an executor, found a int"),
+        ({"executor": threads, "together": True}, ValueError, "pass one of them"),
+        ({"executor": threads, "num_workers": 2}, ValueError, "pass one of them"),
+        ({"together": True, "overwrite": True}, ValueError, "cannot overwrite"),
+        ({"data": Locked(), "executor": threads}, TypeError, r"Locked\.handle, a lock, cannot be sent"),
+        ({"executor": threads, "max_rows": 3}, ValueError, "more than max_rows=3"),
+        ({"data": yoga.shards(read_lines, [0, 4]), "together": True}, SchemaError, "pass schema="),
+    ],
+)
+def test_bad_input(arguments, error, match, storage):
+    with pytest.raises(error, match=match):
+        storage.submit(**{"data": Plain(9), "id": "a", "version": "1", **arguments})
+    assert storage.list() == []
+
+
+def test_a_version_that_is_there_is_returned_only_if_it_is_the_same(storage):
+    storage.submit(Plain(9), "a", "1", together=True)
+    assert len(storage.submit(Plain(9), "a", "1", together=True)) == 9
+    with pytest.raises(ExistsError, match="has 9 rows, not 8"):
+        storage.submit(Plain(8), "a", "1", together=True)
+    with pytest.raises(ExistsError, match="has another row"):
+        storage.submit(Plain(9, add=1), "a", "1", together=True)
+    with pytest.raises(ExistsError, match="published already"):
+        storage.submit(Plain(9), "a", "1", executor=threads)
