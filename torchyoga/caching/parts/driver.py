@@ -27,6 +27,7 @@ _FIRST_POLL, _LONGEST_POLL, _POLL_SHARE = 0.02, 2.0, 10  # seconds; and times wh
 _WINDOW, _UNKNOWN_WINDOW = 2, 1000  # parts in flight: for each worker, or if their number is unknown
 _SLOW, _FEWEST, _SHORTEST = 3.0, 3, 1.0  # medians, of so many parts, and seconds: from then on a part is slow
 _QUIET = 10.0  # seconds without a note or a sign of life, until work counts as lost on its way
+_ENDING = 10.0  # seconds to wait for work under way when a build has failed
 _MOST_DEATHS = 5  # of pools, without a part done in between
 _LONGEST_SILENCE = 180.0  # seconds without a note or a sign of life
 
@@ -51,7 +52,12 @@ def drive(
     pools = Pools(executor)
     try:
         with bar_over(plan, progress) as bar:
-            _Driver(board, plan, payload, pools, bar, lease_seconds).run()
+            driver = _Driver(board, plan, payload, pools, bar, lease_seconds)
+            try:
+                driver.run()
+            except Exception:
+                driver.stop()
+                raise
     finally:
         pools.close()
 
@@ -102,6 +108,12 @@ class _Driver:
                 _LONGEST_POLL, max(cost, 1.5 * self._poll if look.done == self._done else _FIRST_POLL)
             )
 
+    def stop(self) -> None:
+        """Leaves no work behind, as far as it ends soon: the next call may build from corrected data."""
+        for future in self._futures:
+            future.cancel()
+        wait(self._futures, timeout=_ENDING)
+
     def _take_in(self, look: Look) -> None:
         """Notes what a look has shown."""
         now = time.monotonic()
@@ -143,8 +155,9 @@ class _Driver:
         usual = _SLOW * statistics.median(self._took) if len(self._took) >= _FEWEST else 0.0
         now = time.monotonic()
         if part not in self._begun:
-            return now - self._heard > max(_QUIET, usual) * 2**times
-        return not has_others and usual > 0 and now - self._begun[part] > max(_SHORTEST, usual) * 2**times
+            return bool(now - self._heard > max(_QUIET, usual) * 2**times)
+        allowed: float = max(_SHORTEST, usual) * 2**times
+        return not has_others and usual > 0 and now - self._begun[part] > allowed
 
     @property
     def _window(self) -> int:
