@@ -141,6 +141,7 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -166,6 +167,7 @@ class Storage:
             codecs: by name of a column, how its values are encoded: `yoga.jpeg()`, `png()`, `zstd()` or
                 `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a DataRef has
                 encoded already is not encoded twice; None gives values as they were before.
+            stats: keep statistics of each column with the rows, for `DataRef.stats`.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -186,7 +188,7 @@ class Storage:
         """
         if not overwrite:
             self._store.refuse_existing(id, version)
-        options = self._options(schema, max_rows, progress, format, compression, info, codecs)
+        options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
         with self._lock(id, version):
             if not overwrite:
                 self._store.refuse_existing(id, version)
@@ -237,6 +239,7 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
@@ -259,6 +262,7 @@ class Storage:
             compression: as in `submit`.
             info: as in `submit`; one dict for all versions, copied when the function is decorated.
             codecs: as in `submit`.
+            stats: as in `submit`.
 
         Raises:
             ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
@@ -278,7 +282,7 @@ class Storage:
             Traceback (most recent call last):
             torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
-        options = self._options(schema, max_rows, progress, format, compression, info, codecs)
+        options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
         cacheable = Cacheable(self._store, self._lock, options, num_workers, stale)
 
         def decorate(function: Callable[P, object]) -> Callable[P, DataRef]:
@@ -296,6 +300,7 @@ class Storage:
         to: str | None = None,
         progress: bool | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> DataRef:
         """Writes a version in another format: the same rows, the same fingerprint.
 
@@ -312,6 +317,7 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
             codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
                 Image files that fit are kept as they are.
+            stats: as in `submit`; they are made anew.
 
         Raises:
             NotFoundError: it is not published.
@@ -331,7 +337,7 @@ class Storage:
             >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
             (True, True)
         """
-        options = self._options(None, None, progress, format, compression)
+        options = self._options(None, None, progress, format, compression, stats=stats)
         target = version if to is None else to
         with self._lock(id, target):
             if to is not None:
@@ -454,6 +460,7 @@ class Storage:
         compression: str | None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
@@ -463,4 +470,6 @@ class Storage:
             encode = partial(recoded, dict(codecs))
             schema = None if schema is None else encoded_schema(schema, check_codecs(codecs))
         kept = {} if info is None else plain(info)
-        return BuildOptions(format, compression, schema, max_rows, progress, info=kept, encode=encode)
+        return BuildOptions(
+            format, compression, schema, max_rows, progress, info=kept, encode=encode, stats=stats
+        )
