@@ -57,11 +57,13 @@ def _bins(values: Array, exponent: int, first: int) -> npt.NDArray[np.int64]:
     if values.dtype.kind == "f":
         found = np.floor(np.ldexp(values.astype(np.float64, copy=False), -exponent))
         found[(values < 0) & (found == 0)] = -1
-        return found.astype(np.int64) - first
+        numbers: npt.NDArray[np.int64] = found.astype(np.int64)
+        return numbers - first
     if values.dtype == np.uint64:
-        return ((values >> np.uint64(exponent)) - np.uint64(first)).astype(np.int64)
-    bins: npt.NDArray[np.int64] = (values.astype(np.int64, copy=False) >> min(exponent, 63)) - first
-    return bins
+        unsigned: npt.NDArray[np.uint64] = values.view(np.uint64) >> np.uint64(exponent)
+        return np.asarray(unsigned - np.uint64(first), np.int64)
+    signed: npt.NDArray[np.int64] = values.astype(np.int64, copy=False)
+    return (signed >> min(exponent, 63)) - first
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ Variances", 1979), so the last bits of a mean depend on that.
 Note 162. Of wide rows, what costs most is taken of some of the numbers.
 A build of images writes a byte in a nanosecond; a histogram needs several. Count, NaN, infinities, minimum,
 maximum and mean are of all numbers all the same. Zeros, spread and histogram are of every 16th row, once
-2**18 numbers have come, and of every fifth number there, or 11th or 17th if they are small: all channels of an
-image come. `sampled` says of how many they are.
+2**18 numbers have come, and of every fifth number there, or 11th or 17th if they are small: all channels of
+an image come. `sampled` says of how many they are.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ class Statistics:
         is_int = family in ("bool", "int", "time")
         self.moments = Moments(is_int) if is_int or family in ("float", "complex") else None
         self.lengths = Moments(is_int=True) if column.is_ragged else None
-        kinds: dict[Family, Kind] = {"text": "text", "bool": "bool", "int": "int", "float": "float"}
+        text: Kind = "str" if column.kind in ("str", "numpy.str") else "bytes"
+        kinds: dict[Family, Kind] = {"text": text, "bool": "bool", "int": "int", "float": "float"}
         is_single = is_text or (not in_list and column.shape == ())
         self.tally = Tally(kinds[family]) if is_single and family in kinds else None
 
@@ -334,8 +335,8 @@ class Statistics:
         """A value that was counted, as rows have it."""
         words = self.column.meaning.words
         if self.family == "text":
-            is_text = self.column.kind in ("str", "numpy.str")
-            return value.decode("utf-8", "surrogatepass") if is_text else value
+            assert self.tally is not None
+            return value.decode("utf-8", "surrogatepass") if self.tally.kind == "str" else value
         if self.family == "bool":
             return bool(value)
         if words is not None and 0 <= value < len(words):

@@ -2,8 +2,8 @@
 
 Note 163. Counts are right, or there are none.
 Beyond 10,000 different values, or with a text of more than 64 bytes, none are kept. Both follow from all
-values of the column, whichever come first. A manifest has the most frequent ones only: they cannot be merged with
-others, since a value that either lacks may come as often; so the result has none.
+values of the column, whichever come first. A manifest has the most frequent ones only: they cannot be merged
+with others, since a value that either lacks may come as often; so the result has none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_TEXT = 64  # bytes of a text
 MOST_TOP = 100  # values that a manifest has
 _RANGE = 2**16  # ints in such a range are counted without sorting them
 Value: TypeAlias = "int | float | bytes"
-Kind: TypeAlias = Literal["int", "float", "bool", "text"]
+Kind: TypeAlias = Literal["int", "float", "bool", "str", "bytes"]
 
 
 class Tally:
@@ -36,7 +36,7 @@ class Tally:
         distinct: how many different values there are; None if that is not known.
 
     Example:
-        >>> tally = Tally("text")
+        >>> tally = Tally("str")
         >>> tally.add_texts([b"cat", b"dog", b"cat"])
         >>> tally.top(), tally.distinct
         ([(b'cat', 2), (b'dog', 1)], 2)
@@ -66,7 +66,7 @@ class Tally:
             self.give_up()
             return
         found = Counter(texts)
-        if all(map(_is_text, found)):
+        if self.kind == "bytes" or all(map(_is_text, found)):
             self._add(found.keys(), found.values())
         else:
             self.give_up()
@@ -114,7 +114,8 @@ class Tally:
 
     def _plain(self, value: Value) -> object:
         if isinstance(value, bytes):
-            return value.decode("utf-8", "surrogatepass")
+            # Of bytes each is a character, so that any are text.
+            return value.decode("latin-1") if self.kind == "bytes" else value.decode("utf-8", "surrogatepass")
         return str(value) if value in (np.inf, -np.inf) else value
 
     @staticmethod
@@ -178,8 +179,8 @@ def _is_text(value: bytes) -> bool:
 
 
 def _value_in(value: object, kind: Kind) -> Value:
-    if kind == "text" and isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
+    if kind in ("str", "bytes") and isinstance(value, str):
+        return value.encode("latin-1") if kind == "bytes" else value.encode("utf-8", "surrogatepass")
     if kind == "float" and value in ("inf", "-inf"):
         return float(str(value))
     types: dict[Kind, tuple[type, ...]] = {"int": (int,), "bool": (int,), "float": (int, float)}
