@@ -153,9 +153,9 @@ class TableStats(Mapping[str, ColumnStats]):
         (1.5, ((0, 2), (1, 2)))
         >>> print(stats)
         4 rows
-        column  nulls  values  NaN  zeros  min  max  mean   std  lengths  most often
-        x           0       4    0      1    0    3   1.5  1.12           0.0 (1)
-        y           0       4    0      2    0    1   0.5   0.5           0 (2)
+        column  nulls  values  NaN  zeros  min  max  mean    std  lengths  most often
+        x           0       4    0      1    0    3   1.5  1.118           0 (1)
+        y           0       4    0      2    0    1   0.5    0.5           0 (2)
     """
 
     def __init__(self, columns: Mapping[str, ColumnStats], rows: int, rows_read: int) -> None:

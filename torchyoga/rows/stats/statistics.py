@@ -31,8 +31,8 @@ __all__ = ["MOST_BYTES", "Statistics", "TableStatistics"]
 
 MOST_BYTES = 4096  # of a column's statistics in a manifest
 _WIDE = 64  # numbers of a row, beyond which some are sampled; see `moments`
-_ALL_NUMBERS, _ALL_ROWS = 2**18, 64  # from where on wide rows are sampled; rows of different lengths
-_EVERY = 16  # row
+_ALL_NUMBERS, _ALL_ROWS = 2**16, 64  # from where on wide rows are sampled; rows of different lengths
+_EVERY = 64  # row
 _PRIMES = {
     1: 17,
     2: 11,
