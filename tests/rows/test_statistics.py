@@ -184,16 +184,26 @@ def test_of_wide_rows_some_are_sampled_alike_in_any_parts() -> None:
         assert "histogram of" in str(whole)
 
 
-def test_of_long_rows_of_any_length_some_are_sampled() -> None:
-    rows = [np.arange(100 + number % 7) for number in range(300)]
-    block = block_of(rows, yoga.Schema.of(rows[0], ragged=["value"]))
+def test_of_many_rows_of_any_length_some_are_sampled_alike_in_any_parts() -> None:
+    sizes = [number * number % 13 + (90 if 1300 < number < 1500 else 0) for number in range(2000)]
+    rows = [np.arange(size) for size in sizes]
+    block = block_of(rows, yoga.Schema.of(rows[1], ragged=["value"]))
     whole = in_one(block).known()["value"]
-    kept = [row for number, row in enumerate(rows) if number < 64 or number % 64 == 0]
-    assert whole.sampled == sum(map(len, kept))
-    assert whole.count == sum(map(len, rows))
+    kept = [size for number, size in enumerate(sizes) if number < 1024 or number % 64 == 0]
+    assert whole.sampled == sum(kept) < whole.count == sum(sizes)
+    assert whole.zeros == len([size for size in kept if size])
     assert whole.lengths is not None
-    assert (whole.lengths.min, whole.lengths.max, whole.lengths.total) == (100, 106, whole.count)
-    assert in_parts(block, [5, 70, 71, 200], 3).to_json() == in_one(block).to_json()
+    assert (whole.lengths.min, whole.lengths.max, whole.lengths.total) == (0, max(sizes), sum(sizes))
+    for seed, cuts in enumerate(([5, 700], [1024, 1301, 1499], [1023, 1025, 1900])):
+        assert in_parts(block, cuts, seed).to_json() == in_one(block).to_json()
+
+
+def test_lists_with_none_are_counted_alike_in_any_parts() -> None:
+    rows = [{"a": [1, 2, None if number == 1500 else 3]} for number in range(1600)]
+    block = block_of(rows, yoga.Schema.of({"a": [1]}, ragged=["a"], nullable=["a{items}"]))
+    (stats,) = in_one(block).known().values()
+    assert (stats.nulls, stats.count, stats.sampled) == (1, 4799, 4799)
+    assert in_parts(block, [1400, 1550], 0).to_json() == in_one(block).to_json()
 
 
 def test_infinities_and_nan_in_wide_rows_are_all_counted() -> None:

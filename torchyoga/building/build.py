@@ -261,10 +261,10 @@ class _Build:
         try:
             if self._record is not None and found:
                 kept = self._record.kept(found, self._asked)
+                if counted and kept.learned and kept.reader.num_rows:
+                    counted = counted_in(kept.reader)  # first: if it fails, nothing was taken over
                 files, done = self._take_over(kept), kept.reader.num_rows
                 schema = kept.reader.schema if files else None
-                if files and counted:
-                    counted = counted_in(kept.reader)
         except (
             CorruptError,
             SchemaError,

@@ -31,7 +31,7 @@ __all__ = ["MOST_BYTES", "Statistics", "TableStatistics"]
 
 MOST_BYTES = 4096  # of a column's statistics in a manifest
 _WIDE = 64  # numbers of a row, beyond which some are sampled; see `moments`
-_ALL_NUMBERS, _ALL_ROWS = 2**16, 64  # from where on wide rows are sampled; rows of different lengths
+_ALL_NUMBERS, _ALL_ROWS = 2**16, 1024  # from where on wide rows are sampled; rows of different lengths
 _EVERY = 64  # row
 _PRIMES = {
     1: 17,
@@ -120,7 +120,7 @@ class Statistics:
         elif data.offsets is None:
             self._add_fixed(data.values, start, valid)
         else:
-            self._add_ragged(data, start, valid, there is not None and there.offsets is None)
+            self._add_ragged(data, start, valid, there is not None and there.offsets is not None)
 
     def _add_texts(self, data: Data, valid: Array | None, lengths: Data | None) -> None:
         assert self.tally is not None
@@ -166,13 +166,14 @@ class Statistics:
             sample = np.concatenate([numbers[:first].reshape(-1), numbers[some, ::step].reshape(-1)])
         self._add_numbers(numbers, sample)
 
-    def _add_ragged(self, data: Data, start: int, valid: Array | None, are_rows: bool) -> None:
+    def _add_ragged(self, data: Data, start: int, valid: Array | None, of_items: bool) -> None:
         assert self.lengths is not None
         offsets = data.part("offsets")
         sizes = np.diff(offsets)
-        self.lengths.add(np.ascontiguousarray(sizes[valid] if are_rows and valid is not None else sizes))
+        kept = sizes if valid is None or of_items else sizes[valid]
+        self.lengths.add(np.ascontiguousarray(kept))
         values = _flat(data)
-        if valid is not None and not are_rows:
+        if valid is not None and of_items:
             if len(valid) != len(values):  # items are arrays, of as many numbers within a row
                 assert data.shapes is not None
                 each = np.where(data.shapes[:, 1:] < 0, 1, data.shapes[:, 1:]).prod(axis=1)
@@ -183,8 +184,8 @@ class Statistics:
             return
         numbers = self._numbers(values)
         sample = None
-        is_cut = valid is not None and not are_rows
-        if not is_cut and start + len(sizes) > _ALL_ROWS and len(values) > _WIDE * len(sizes):
+        # By their numbers alone, so that the same rows are sampled however they are cut.
+        if not of_items and start + len(sizes) > _ALL_ROWS:
             rows = np.arange(start, start + len(sizes))
             some = np.flatnonzero((rows < _ALL_ROWS) | (rows % _EVERY == 0))
             firsts = (offsets - offsets[0])[some]
