@@ -35,7 +35,7 @@ OF_A_REF |= {
     "is_random",
     "take_seeded",
 }
-OF_A_REF |= {"to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
+OF_A_REF |= {"stats", "to_arrow", "to_huggingface", "to_pandas", "to_parquet", "to_polars"}
 OF_STATES = {"load_state_dict", "receipt", "set_epoch", "state_after", "state_dict"}
 
 

@@ -146,6 +146,7 @@ class Storage:
         codecs: Mapping[str, Encoder | None] | None = None,
         executor: object | None = None,
         together: bool = False,
+        stats: bool = True,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -176,6 +177,7 @@ class Storage:
                 which is called again when workers have died. See docs/builds.md.
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
+            stats: keep statistics of each column with the rows, for `DataRef.stats`.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -196,7 +198,7 @@ class Storage:
         """
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
-        options = self._options(schema, max_rows, progress, format, compression, info, codecs)
+        options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
         many = self._many(executor, together)
         if many is not None:
             if together and overwrite:
@@ -233,6 +235,7 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> PlannedBuild:
         """Plans a build in parts, for engines that are no executors: Spark, Beam, job queues.
 
@@ -253,6 +256,7 @@ class Storage:
             compression: as in `submit`.
             info: as in `submit`.
             codecs: as in `submit`.
+            stats: as in `submit`.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -269,7 +273,7 @@ class Storage:
         """
         if not overwrite:
             self._store.refuse_existing(id, version)
-        options = self._options(schema, max_rows, None, format, compression, info, codecs)
+        options = self._options(schema, max_rows, None, format, compression, info, codecs, stats)
         count = None if parts is None else as_int("parts", parts, low=1)
         replaces = self._store.seen(id, version) if overwrite else None
         many = Many(None, self._lease_seconds, self.timeout)
@@ -319,6 +323,7 @@ class Storage:
         codecs: Mapping[str, Encoder | None] | None = None,
         executor: object | None = None,
         together: bool = False,
+        stats: bool = True,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
@@ -343,6 +348,7 @@ class Storage:
             codecs: as in `submit`.
             executor: as in `submit`.
             together: as in `submit`: processes that would wait for the builder help it.
+            stats: as in `submit`.
 
         Raises:
             ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
@@ -362,7 +368,7 @@ class Storage:
             Traceback (most recent call last):
             torchyoga.errors.ExistsError: 'powers-2' '1.0' is published already, made with another count ...
         """
-        options = self._options(schema, max_rows, progress, format, compression, info, codecs)
+        options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
         many = self._many(executor, together)
         cacheable = Cacheable(self._store, self._lock, options, num_workers, stale, many)
 
@@ -381,6 +387,7 @@ class Storage:
         to: str | None = None,
         progress: bool | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> DataRef:
         """Writes a version in another format: the same rows, the same fingerprint.
 
@@ -397,6 +404,7 @@ class Storage:
             progress: show a progress bar; by default on a terminal.
             codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
                 Image files that fit are kept as they are.
+            stats: as in `submit`; they are made anew.
 
         Raises:
             NotFoundError: it is not published.
@@ -416,7 +424,7 @@ class Storage:
             >>> len(small[0]["text"]) < 50, small.decoded()[0] == texts[0]
             (True, True)
         """
-        options = self._options(None, None, progress, format, compression)
+        options = self._options(None, None, progress, format, compression, stats=stats)
         target = version if to is None else to
         with self._lock(id, target):
             if to is not None:
@@ -547,6 +555,7 @@ class Storage:
         compression: str | None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        stats: bool = True,
     ) -> BuildOptions:
         if format is None or format == self.format:
             format, compression = self.format, compression or self.compression
@@ -556,4 +565,6 @@ class Storage:
             encode = partial(recoded, dict(codecs))
             schema = None if schema is None else encoded_schema(schema, check_codecs(codecs))
         kept = {} if info is None else plain(info)
-        return BuildOptions(format, compression, schema, max_rows, progress, info=kept, encode=encode)
+        return BuildOptions(
+            format, compression, schema, max_rows, progress, info=kept, encode=encode, stats=stats
+        )

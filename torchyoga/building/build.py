@@ -24,6 +24,7 @@ from ..process.progress import Bar, progress_bar
 from ..rows.block import Block, Rows
 from ..rows.collector import Collector
 from ..rows.schema import Schema
+from ..rows.stats.statistics import TableStatistics
 from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..versions.info import plain
@@ -32,6 +33,7 @@ from ..versions.staging import Staging
 from .output import Output
 from .record import Kept, Record
 from .sources import BlockSource, PlacedSource, RowSource, SeekableBlocks, Source
+from .statistics import counted_in
 
 __all__ = ["BuildOptions", "Written", "build", "written"]
 
@@ -62,6 +64,7 @@ class BuildOptions:
         encode: makes of a dataset one with values decoded that are encoded already, and what encodes a
             source of that; None to keep values as they are.
         before_publishing: called when all rows have been read; an exception from it ends the build.
+        stats: keep statistics of columns with the version.
     """
 
     format: str = "lmdb"
@@ -76,6 +79,7 @@ class BuildOptions:
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
     encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
     before_publishing: Callable[[], None] | None = None
+    stats: bool = True
 
 
 def build(
@@ -118,6 +122,7 @@ def build(
             files=tuple(task.files),
             info=_info(source, options.info),
             function=options.function,
+            stats=task.stats,
         )
         manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:
@@ -143,6 +148,7 @@ class Written(NamedTuple):
     token: str
     files: tuple[FileEntry, ...]
     schema: Schema | None
+    stats: Json  # to be merged with those of others
 
 
 def written(source: Source, staging: Staging, options: BuildOptions, first: int = 0) -> Written:
@@ -164,7 +170,7 @@ def written(source: Source, staging: Staging, options: BuildOptions, first: int 
         task.abort()
         raise
     task.close()
-    return Written(task.token, tuple(task.files), task.schema)
+    return Written(task.token, tuple(task.files), task.schema, task.counted)
 
 
 def _info(source: Source, given: Json) -> Json:
@@ -223,9 +229,23 @@ class _Build:
         own = self.source.schema if isinstance(self.source, BlockSource) else None
         return self._output.schema or self._collector.schema or own
 
+    @property
+    def stats(self) -> Json:
+        """Statistics of the columns for the manifest; empty if they are not wanted."""
+        assert self._output is not None
+        found = self._output.stats
+        return {} if found is None else found.published()
+
+    @property
+    def counted(self) -> Json:
+        """Statistics of the columns, to be merged with those of others; empty if they are not wanted."""
+        assert self._output is not None
+        found = self._output.stats
+        return {} if found is None else found.to_json()
+
     def run(self, first: int = 0) -> None:
         """Reads the source to its end; its first row has this number."""
-        done = self._begin() + first
+        done = self._begin(first) + first
         self._started = self._file_started = time.monotonic()  # to check what was kept is not part of a file
         source = self.source
         with progress_bar(self.options.progress, source.length, source.name, " rows", initial=done) as bar:
@@ -270,15 +290,18 @@ class _Build:
 
     # -- an interrupted build
 
-    def _begin(self) -> int:
+    def _begin(self, first: int) -> int:
         """The number of rows that an interrupted build has left; after this, there is an output."""
         files: list[FileEntry] = []
         schema: Schema | None = None
         done = 0
+        counted: TableStatistics | bool = self.options.stats
         found = self._record.load() if self._record else {}
         try:
             if self._record is not None and found:
                 kept = self._record.kept(found, self._asked)
+                if counted and kept.learned and kept.reader.num_rows:
+                    counted = counted_in(kept.reader)  # first: if it fails, nothing was taken over
                 files, done = self._take_over(kept), kept.reader.num_rows
                 schema = kept.reader.schema if files else None
         except (
@@ -298,7 +321,15 @@ class _Build:
         self._staging.keep_only(files)
         options = self.options
         self._output = Output(
-            self._staging, self.token, options.format, options.compression, self._note, files, schema
+            self._staging,
+            self.token,
+            options.format,
+            options.compression,
+            self._note,
+            files,
+            schema,
+            counted,
+            first,
         )
         return done
 

@@ -17,6 +17,7 @@ from ..formats.contract import Writer, format_named
 from ..process.task_thread import TaskThread
 from ..rows.block import Block
 from ..rows.schema import Schema
+from ..rows.stats.statistics import TableStatistics
 from ..versions.manifest import FileEntry
 from ..versions.staging import Staging
 
@@ -29,6 +30,8 @@ class Output:
     Attributes:
         files: those that are finished, and complete after `settle`.
         schema: of the rows in files; None before the first block is written.
+        stats: statistics of all rows in files, complete after `settle`; None if they are not wanted, or
+            before the first block is written.
     """
 
     def __init__(
@@ -40,11 +43,18 @@ class Output:
         finished: Callable[[Schema, list[FileEntry]], None],
         files: list[FileEntry],
         schema: Schema | None,
+        counted: TableStatistics | bool = False,
+        first_row: int = 0,
     ) -> None:
         """Files named after `token`, behind `files`, which have this schema, if there are any; `finished` is
-        called after each, on the thread."""
+        called after each, on the thread. `counted` are statistics of the rows in `files`, to which those of
+        others are added; True for new ones, False for none. `first_row` is the number that the first row has
+        in the version, of which this may be a part."""
         self.files = files
         self.schema = schema
+        self.stats = counted if isinstance(counted, TableStatistics) else None
+        self._is_counted = counted is not False
+        self._next_row = first_row + sum(file.rows for file in files)
         self._staging, self._token = staging, token
         self._format, self._compression = format, compression
         self._module = format_named(format, compression)
@@ -98,6 +108,10 @@ class Output:
                 crc = crc32(array.tobytes())
             check.add(array.nbytes, crc)
         self._rows += block.num_rows
+        if self._is_counted:
+            self.stats = self.stats or TableStatistics(schema)
+            self.stats.add(block, self._next_row)
+        self._next_row += block.num_rows
         if ends_file:
             self._finish_file()
 

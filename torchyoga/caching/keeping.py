@@ -239,7 +239,7 @@ class Keeping(ABC, Generic[T]):
                 "this DataRef was made; fetch it again"
             )
         info: Json = {place.kind.source: place.fingerprint, **self.info(made)}
-        options = BuildOptions(progress=False, info=info, function=entry)
+        options = BuildOptions(progress=False, info=info, function=entry, stats=False)
         store = place.store
         store.check_place(place.id, place.version)
         submitted(self.parts(made), store, place.id, place.version, options, replaces=seen)

@@ -32,6 +32,7 @@ from ..rows.collector import block_of
 from ..rows.pieces import check_parts, taken_runs
 from ..rows.projection import Projection
 from ..rows.schema import Schema
+from ..rows.stats.column_stats import TableStats
 from ..rows.types import Array, Collate, Json, Row
 from .pack_report import PackReport
 from .readahead import ReadAhead, Translated
@@ -112,6 +113,8 @@ WhenStale = Literal["warn", "error", "rebuild"]  # what to do about a selection 
 
 class _Views(Protocol):
     """What makes views of a DataRef. They are DataRefs themselves, so it is the room above that has them."""
+
+    def stats(self, ref: DataRef, rows: int | None, seed: int, progress: bool | None) -> TableStats: ...
 
     def where(self, ref: DataRef, names: str | Sequence[str], condition: Condition) -> RowView: ...
 
@@ -960,6 +963,33 @@ class DataRef(ABC, Generic[RowT]):
         return _views().token_batches(
             self, column_or_lengths, budget, pool, max_rows, multiple_of, long, padding, collate, seed
         )
+
+    def stats(self, rows: int | None = None, seed: int = 0, *, progress: bool | None = None) -> TableStats:
+        """Statistics of each column: counts, bounds, mean, histogram, lengths, the most frequent values.
+
+        Those of a cached version, and of some of its columns, were made when it was built: nothing is read.
+        Of a view, and of a version built without them, all rows are read once; those that are made with
+        random numbers are those of epoch 0 with seed 0. See docs/versions.md.
+
+        Args:
+            rows: read only so many, drawn at random, where rows are to be read at all; `rows_read` of the
+                result says how many were.
+            seed: of the draw; the same one draws the same rows.
+            progress: show a progress bar; by default on a terminal.
+
+        Raises:
+            CorruptError: the statistics in the manifest are damaged.
+            SchemaError: rows look different, of a DataRef that does not say what they look like.
+
+        Example:
+            >>> ref = storage.submit({"x": np.arange(5.0), "label": np.array([2, 1, 2, 2, 0])}, "few", "1")
+            >>> stats = ref.stats()
+            >>> stats["x"].mean, stats["x"].max, stats["label"].top
+            (2.0, 4.0, ((2, 3), (0, 1), (1, 1)))
+            >>> ref[:4].stats(rows=2)["x"].rows
+            2
+        """
+        return _views().stats(self, rows, seed, progress)
 
     def to_arrow(self) -> pyarrow.Table:
         """All rows as a table in memory; those of a part are `ref[:1000].to_arrow()`.

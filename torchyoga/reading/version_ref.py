@@ -138,6 +138,11 @@ class VersionColumns(DataRef):
         """What the version consists of."""
         return self._version.manifest
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of these columns in the schema of the version."""
+        return self._of.columns
+
     def lengths(self, rows: Ints) -> Ints:
         """How many elements rows of a ragged column have; its values are not read."""
         if not self.schema.is_sequence:

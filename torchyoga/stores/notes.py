@@ -14,13 +14,16 @@ import os
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from ..files.root import Root
 from .objects import Remote
 
 __all__ = ["FolderNotes", "Notes", "RemoteNotes"]
 
+_DELETIONS = 8  # at once
 _HIDDEN = ".new-"  # begins the name of a file that is being written
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
@@ -152,10 +155,10 @@ class FolderNotes(Notes):
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes notes, and folders that are then empty."""
-        folders = set()
-        for name in names:
-            self._root.unlink(name)
-            folders.add(name.rpartition("/")[0])
+        names = list(names)
+        with ThreadPoolExecutor(_DELETIONS, "torchyoga notes") as pool:
+            deque(pool.map(self._root.unlink, names), maxlen=0)
+        folders = {name.rpartition("/")[0] for name in names}
         for folder in sorted({up for below in folders for up in _upwards(below)}, reverse=True):
             self._root.rmdir(folder)
         with contextlib.suppress(OSError):

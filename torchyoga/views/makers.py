@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsIndex
 
+from ..reading.counting import stats
 from ..reading.dataref import Condition, DataRef, Long, PackCost, PackView, RowView, WhenStale
 from ..rows.schema import Schema
 from ..rows.types import Row
@@ -48,6 +49,7 @@ class Makers:
         self.kept_packing = kept_packing
         self.decoded = decoded
 
+    stats = staticmethod(stats)
     where = staticmethod(where)
     select = staticmethod(select)
     order_by = staticmethod(order_by)

@@ -79,6 +79,7 @@ def build_part(
                 seconds=round(time.monotonic() - began, 3),
                 host=here(),
                 is_random=is_random,
+                stats=found.stats,
                 found=slice.found if isinstance(slice, RowSource) else {},
             )
             if not board.is_current(plan) or not board.note(plan, part, note):

@@ -23,6 +23,7 @@ class PartNote:
         seconds: how long it took; `host`: the machine and the process.
         is_random: its first row was another one when it was read again.
         found: what the info of the version is to say besides.
+        stats: statistics of its columns, to be merged with those of others; empty if they are not wanted.
     """
 
     plan: str
@@ -34,6 +35,7 @@ class PartNote:
     host: str = ""
     is_random: bool = False
     found: Json = field(default_factory=dict)
+    stats: Json = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """Plain data."""
@@ -50,7 +52,11 @@ class PartNote:
             raise ValueError("it names no plan or no attempt")
         if not all(file.name.startswith(f"{data['attempt']}-") for file in files):
             raise ValueError("it names files of another attempt")
-        if not isinstance(data["found"], dict) or not all(isinstance(end, str) for end in ends):
+        if (
+            not isinstance(data["stats"], dict)
+            or not isinstance(data["found"], dict)
+            or not all(isinstance(end, str) for end in ends)
+        ):
             raise TypeError("what it found must be an object, and the ends text")
         return PartNote(
             plan=data["plan"],
@@ -62,6 +68,7 @@ class PartNote:
             host=str(data["host"])[:200],
             is_random=data["is_random"] is True,
             found=data["found"],
+            stats=data["stats"],
         )
 
 

@@ -6,9 +6,11 @@ import logging
 import time
 
 from ...errors import ExistsError, SchemaError
+from ...rows.types import Json
 from ...stores.contract import Versions
 from ...versions.info import plain
 from ...versions.manifest import Manifest, fingerprint_of
+from ..statistics import merged
 from .board import Board
 from .note import PartNote
 from .plan import Plan
@@ -54,6 +56,7 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
         info=_info(plan, whole),
         function=plan.function,
         lineage=plan.lineage,
+        stats=_stats(plan, whole),
     )
     with store.lock(plan.id, plan.version, timeout):
         found = store.find(plan.id, plan.version)
@@ -92,6 +95,17 @@ def _check_ranges(plan: Plan, notes: list[PartNote]) -> None:
             raise SchemaError(
                 f"{plan.named(part)} has {note.rows} rows, not {expected}; it was built by {note.host}"
             )
+
+
+def _stats(plan: Plan, notes: list[PartNote]) -> Json:
+    """Statistics of all parts together; none if a note tells no sound ones."""
+    if plan.schema is None or not any(note.stats for note in notes):
+        return {}
+    try:
+        return merged([(note.stats, note.rows) for note in notes], plan.schema)
+    except (ValueError, TypeError, KeyError) as error:
+        _log.warning("%r %r has no statistics, those of a part are damaged: %s", plan.id, plan.version, error)
+        return {}
 
 
 def _info(plan: Plan, notes: list[PartNote]) -> dict[str, object]:

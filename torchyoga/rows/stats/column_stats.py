@@ -1,0 +1,242 @@
+"""What is known of a column, for people and programs."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from .histogram import Histogram
+
+__all__ = ["Bars", "ColumnStats", "LengthStats", "TableStats", "clock"]
+
+Shown: TypeAlias = "int | float | str | Decimal | None"
+_MOST_SHOWN = 40  # characters of a value in a table
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A histogram.
+
+    Attributes:
+        counts: how many values are in each bin, 64 at most.
+        edges: where the bins begin, and where the last one ends. All are equally wide, and a value on an edge
+            is in the bin that begins there.
+    """
+
+    counts: tuple[int, ...]
+    edges: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LengthStats:
+    """How long rows of a column are: elements of arrays and lists, bytes of text in UTF-8.
+
+    Attributes:
+        count: how many rows, or texts in lists, have a length.
+        total: of all lengths.
+        min: the shortest; `max`: the longest; `mean`, `std`: the standard deviation. None without rows.
+        empty: how many have length 0.
+        histogram: of the lengths.
+    """
+
+    count: int
+    total: int
+    min: int | None
+    max: int | None
+    mean: float | None
+    std: float | None
+    empty: int
+    histogram: Bars
+
+
+@dataclass(frozen=True)
+class ColumnStats:
+    """Statistics of a column.
+
+    Attributes:
+        name: of the column.
+        rows: of the dataset.
+        nulls: rows that are None; in a list, items.
+        count: values that are not: numbers of all arrays, texts, times; NaN and infinities are among them.
+        nan: how many are not a number, or not a time; `inf`: infinite; `minus_inf`: those of them below 0.
+        zeros: how many of `sampled` values are 0.
+        min: the smallest finite value, `max`: the largest; times as ISO texts. None where there is none, as
+            for text. Of complex numbers this and all that follows is of the magnitudes.
+        mean: of all finite values; `std`: the standard deviation of those sampled, as of a population.
+        sampled: how many finite values `zeros`, `std` and `histogram` are of: all, unless rows are wide and
+            many.
+        histogram: of those; None for text.
+        lengths: of rows that differ in length, and of text; None for other columns.
+        top: up to 100 values that come most often, with their counts, or fewer if they are long; of equal
+            counts the smaller comes first. None for arrays, and where `distinct` is.
+        distinct: how many different values there are; None if they are more than 10,000, a text has more
+            than 64 bytes, or they were not counted.
+    """
+
+    name: str
+    rows: int
+    nulls: int
+    count: int
+    nan: int = 0
+    inf: int = 0
+    minus_inf: int = 0
+    zeros: int = 0
+    min: Shown = None
+    max: Shown = None
+    mean: float | None = None
+    std: float | None = None
+    sampled: int = 0
+    histogram: Bars | None = None
+    lengths: LengthStats | None = None
+    top: tuple[tuple[Any, int], ...] | None = None
+    distinct: int | None = None
+    source: tuple[Histogram, float, float, float] | None = None
+
+    def quantile(self, share: float) -> float | None:
+        """The value below which a share of the values sampled is, such as 0.5 for the median; None for text.
+
+        It is from the histogram, and wrong by the width of a bin at most: less than (max - min) / 31, or 1
+        for ints, whichever is larger. Of times it is a number of their units, such as those since 1970.
+
+        Raises:
+            ValueError: the share is not in 0..1.
+
+        Example:
+            >>> stats = yoga.from_arrays({"x": np.arange(101)}).stats()
+            >>> stats["x"].quantile(0.5)
+            50.5
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"a quantile is of a share in 0..1, found {share!r}")
+        if self.source is None or not self.source[0].total:
+            return None
+        histogram, low, high, scale = self.source
+        return histogram.quantile(share, low, high) / scale
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.rows} rows, {self.nulls} null, {self.count} values"]
+        if self.min is not None:
+            lines.append(f"  min {_short(self.min)}, max {_short(self.max)}")
+        if self.mean is not None:
+            lines.append(f"  mean {_short(self.mean)}, std {_short(self.std)}, {self.zeros} zeros")
+        if self.nan or self.inf:
+            lines.append(f"  {self.nan} NaN, {self.inf} infinite, {self.minus_inf} of them below 0")
+        if self.sampled < self.count - self.nan - self.inf and self.histogram is not None:
+            lines.append(f"  zeros, std and histogram of {self.sampled} values")
+        if self.lengths is not None:
+            found = self.lengths
+            lines.append(
+                f"  lengths {found.min} to {found.max}, mean {_short(found.mean)}, {found.empty} empty"
+            )
+        if self.top is not None:
+            shown = ", ".join(f"{_short(value)} ({count})" for value, count in self.top[:5])
+            lines.append(f"  {self.distinct} different: {shown}{', ...' if len(self.top) > 5 else ''}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self.count} values, {self.nulls} null>"
+
+
+class TableStats(Mapping[str, ColumnStats]):
+    """Statistics of the columns of a dataset, by name.
+
+    Attributes:
+        rows: of the dataset.
+        rows_read: how many of them the statistics are of; all, unless they are of a random sample.
+
+    Example:
+        >>> stats = yoga.from_arrays({"x": np.arange(4.0), "y": np.arange(4) % 2}).stats()
+        >>> stats["x"].mean, stats["y"].top
+        (1.5, ((0, 2), (1, 2)))
+        >>> print(stats)
+        4 rows
+        column  nulls  values  NaN  zeros  min  max  mean    std  lengths  most often
+        x           0       4    0      1    0    3   1.5  1.118           0 (1)
+        y           0       4    0      2    0    1   0.5    0.5           0 (2)
+    """
+
+    def __init__(self, columns: Mapping[str, ColumnStats], rows: int, rows_read: int) -> None:
+        self._columns = dict(columns)
+        self.rows = rows
+        self.rows_read = rows_read
+
+    def __getitem__(self, name: str) -> ColumnStats:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(
+                f"there are no statistics of {name!r}; there are of {', '.join(self)[:400]}"
+            ) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __str__(self) -> str:
+        titles = (
+            "column",
+            "nulls",
+            "values",
+            "NaN",
+            "zeros",
+            "min",
+            "max",
+            "mean",
+            "std",
+            "lengths",
+            "most often",
+        )
+        lines = [titles, *map(_line, self.values())]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        last = len(titles) - 1
+        shown = [
+            "  ".join(
+                cell.ljust(width) if place in (0, last) else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        if self.rows_read < self.rows:
+            return "\n".join([f"{self.rows_read} rows, drawn from {self.rows}", *shown])
+        return "\n".join([f"{self.rows} rows", *shown])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self)[:400]}: {self.rows_read} of {self.rows} rows>"
+
+
+def _line(stats: ColumnStats) -> tuple[str, ...]:
+    is_number = stats.mean is not None
+    lengths, top = stats.lengths, stats.top
+    return (
+        stats.name,
+        str(stats.nulls),
+        str(stats.count),
+        str(stats.nan) if is_number or stats.nan else "",
+        str(stats.zeros) if is_number else "",
+        *(_short(value) for value in (stats.min, stats.max, stats.mean, stats.std)),
+        "" if lengths is None or not lengths.count else f"{lengths.min}..{lengths.max}",
+        f"{_short(top[0][0])} ({top[0][1]})" if top else "",
+    )
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, (str, bytes)):
+        text = repr(value)
+        return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
+    return str(value)
+
+
+def clock(microseconds: int) -> str:
+    """A time of day as ISO text; the number itself, if it is none."""
+    if not 0 <= microseconds < 86_400_000_000:
+        return str(microseconds)
+    return (datetime.datetime.min + datetime.timedelta(microseconds=microseconds)).time().isoformat()
