@@ -54,11 +54,11 @@ class Deadly(Plain):
     def __getitem__(self, number: int) -> dict[str, object]:
         if number in self.rows and os.getpid() != self.owner:
             try:
-                os.close(os.open(self.folder / f"{number}.{os.getpid()}.once", os.O_CREAT | os.O_EXCL))
-                mark = os.open(self.folder / f"{number}.once", os.O_CREAT | os.O_EXCL)
+                mark = os.open(self.folder / f"{number}.once", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
             except FileExistsError:
                 pass
             else:
+                os.write(mark, str(os.getpid()).encode())
                 os.close(mark)
                 os.kill(os.getpid(), self.how)
         return super().__getitem__(number)

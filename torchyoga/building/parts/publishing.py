@@ -68,6 +68,7 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
                 "published it, or `clean` has removed it; fetch it, or call again"
             )
         if found is not None and plan.replaces is None:
+            board.clear()  # it can never be published
             raise ExistsError(
                 f"{plan.id!r} {plan.version!r} was published in {store.name} by another builder meanwhile; "
                 "fetch that"

@@ -91,6 +91,9 @@ def submitted_by_many(
     workers = _workers(many)
     board = Board(store, id, version, many.lease_seconds)
     plan = agreed_plan(board, Wanted(id, version, splits, options, workers, replaces=replaces))
+    if many.executor is None and store.find(id, version) is not None:  # published since the first look
+        board.clear()
+        return _the_same(fetched(store, id, version), splits, id, version)
     for _ in range(_TRIES):
         if many.executor is None:
             quiet = options.progress is None and os.environ.get("RANK", "0") != "0"
@@ -99,7 +102,12 @@ def submitted_by_many(
         else:
             payload = payload_of(Job(store, plan, data, options, many.lease_seconds))
             drive(board, plan, payload, many.executor, options.progress, many.lease_seconds)
-        found = published(store, board, plan, options, many.timeout, source.name)
+        try:
+            found = published(store, board, plan, options, many.timeout, source.name)
+        except ExistsError:
+            if many.executor is not None:
+                raise
+            return _the_same(fetched(store, id, version), splits, id, version)
         if found is not None:
             return found
     raise LostError(
