@@ -283,7 +283,7 @@ class Storage:
                 themselves are written `{{` and `}}`.
             version: which version of it; takes names of arguments, too.
             ignore: names of arguments that the rows do not depend on, such as a folder or a token.
-            stale: what to do if the function's code, or what it reaches, or its `sources`, were different when
+            stale: what to do if the function's code, what it reaches or its `sources` were different when
                 the version was made, or if the version has no record of how it was made: "warn" once, and
                 read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of the old one.
             sources: patterns of the files that it reads, such as `["raw/*.png"]`, relative to the folder of
@@ -514,7 +514,7 @@ class Storage:
             >>> ref = storage.submit([1, 2], "photos", "1.0")
             >>> storage.tag("photos", "prod", "1.0", message="reviewed").number
             1
-            >>> storage.fetch("photos", tag="prod") == ref
+            >>> storage.fetch("photos", tag="prod").fingerprint == ref.fingerprint
             True
         """
         return tagged(self._store, id, tag, version, message, self.timeout)

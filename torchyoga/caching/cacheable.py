@@ -42,8 +42,8 @@ class Cacheable:
         lock: holds the writer's lock of an id and a version, or says that it took too long to get.
         options: how to build.
         num_workers: processes that read rows by number.
-        stale: what to do if the function's code, or the files that it reads, were different when a version was
-            made.
+        stale: what to do if the function's code, or the files that it reads, were different when a version
+            was made.
         sources: patterns of those files.
         record: what the lineage of a version holds; `message`: what the user says in it.
 

@@ -1,4 +1,4 @@
-"""A function -> digests of the functions, classes and constants that its code reaches, and the packages it uses.
+"""A function -> digests of the functions, classes and constants that it reaches, and the packages it uses.
 
 Note 144. What is reached is read from the source, never from values.
 A name is looked up where its module binds it: as a function or class, whose code is followed in turn, as the
@@ -213,7 +213,7 @@ class _Walk:
                         self._add_package(alias.name)
 
     def _decorators(self, module: str) -> frozenset[str]:
-        """Names that decorators count by: a function, a class or a module. `cacheable` of a storage does not."""
+        """Names by which decorators count: of functions, classes and modules, unlike that of a storage."""
         text = self._text(module)
         bound = text.bound if text is not None else {}
         values = (ast.Assign, ast.AnnAssign, ast.AugAssign)

@@ -1,4 +1,4 @@
-"""A function's code, what it reaches and the files that it reads -> a record of them, and what differs from one."""
+"""A function's code, what it reaches and the files that it reads -> a record, and what differs from one."""
 
 from __future__ import annotations
 

@@ -9,12 +9,11 @@ being built, overwritten or removed is locked, and stays. `grace` only keeps mor
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ...errors import BusyError, CorruptError, LostError, NotFoundError
+from ...errors import CorruptError, RemoteError, YogaError
 from ...order.full import as_int
 from ...versions.names import encoded
 from ..contract import Versions
@@ -111,10 +110,14 @@ def removed_versions(
             asked.append(_is_needed(store, id, version, node, keep))
             return asked[-1]
 
-        with contextlib.suppress(BusyError, NotFoundError, LostError):  # others work on it, or removed it
+        try:
             remove(version, is_needed)
             if asked == [False]:
                 removed.append(version)
+        except RemoteError:
+            raise
+        except YogaError as error:  # others build it, or removed it; or files of the user's lie there
+            _log.info("%s: %r %r is kept: %s", store.name, id, version, error)
     return removed
 
 

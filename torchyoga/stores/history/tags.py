@@ -208,8 +208,8 @@ class _Chain:
     def read(self, number: int, written: float | None) -> TagEntry:
         """One move."""
         where = self.notes.where(_name(number))
-        text = self.notes.read(_name(number), _LARGEST)
         try:
+            text = self.notes.read(_name(number), _LARGEST)
             if text is None:
                 raise ValueError("it is missing, or too long")
             entry = TagEntry.from_bytes(text)
