@@ -51,11 +51,13 @@ class Reached:
             than the function's begin with the module and a colon.
         packages: versions of the packages of others, by name.
         source: the source of the function and of its parts, 64 KiB at most.
+        is_known: False if the function itself has no source, or its file has changed since it was imported.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     source: str = ""
+    is_known: bool = True
 
 
 def reached_by(function: Callable[..., object]) -> Reached:
@@ -78,7 +80,7 @@ def reached_by(function: Callable[..., object]) -> Reached:
     try:
         found = walk.run()
     except RecursionError:  # code nested deeper than Python can follow
-        found = Reached()
+        found = Reached(is_known=False)
     if walk.files is not None:
         if len(_known) >= _MOST_PARTS:
             _known.clear()
@@ -103,6 +105,7 @@ class _Walk:
         self._seen: set[tuple[str, _Chain]] = set()
         self._sources: list[str] = []
         self._left = MOST_SOURCE
+        self._is_known = False
         # The files that the result depends on; None if it depends on values, too.
         self.files: dict[str, object] | None = {}
 
@@ -116,7 +119,7 @@ class _Walk:
             self._wait(self._home, (outer,))  # a method may call others of its class
         while self._waiting and len(self._parts) < _MOST_PARTS and len(self._seen) < _MOST_NAMES:
             self._look_up(*self._waiting.popleft())
-        return Reached(self._parts, self._packages, "\n\n\n".join(self._sources))
+        return Reached(self._parts, self._packages, "\n\n\n".join(self._sources), self._is_known)
 
     def _text(self, module: str) -> _Text | None:
         """The text of a module; None if it has no file."""
@@ -144,6 +147,7 @@ class _Walk:
                 trees = [definition_of(value)]  # type: ignore[arg-type]
         except _NO_SOURCE:
             return
+        self._is_known = True
         self._keep("\n".join(map(ast.unparse, trees)))
         if name is not None:
             self._parts[self._named(module, name)] = _digest(trees)
@@ -167,7 +171,7 @@ class _Walk:
         part = self._named(module, name)
         if part in self._parts:
             return
-        self._parts[part] = _digest(statements)
+        self._parts[part] = _digest(statements, self._decorators(module))
         for statement in statements:
             self._keep("\n".join(lines[statement.lineno - 1 : statement.end_lineno]))
             self._follow(module, statement)
@@ -326,7 +330,7 @@ class _Names:
                 self.chains.add(chain)
         elif isinstance(node, _DEFINITIONS):
             for decorator in node.decorator_list:
-                root = next((n.id for n in ast.walk(decorator) if isinstance(n, ast.Name)), None)
+                root = _root_of(decorator)
                 if root in self._decorators or root in self.imports:
                     self._visit(decorator, scope)
             inner = scope if isinstance(node, ast.ClassDef) else scope | self._local(node)
@@ -531,17 +535,22 @@ def _is_plain(value: object) -> bool:
     return type(value) in (bool, int, float, complex, str, bytes)
 
 
-def _digest(trees: Iterable[ast.AST]) -> str:
+def _digest(trees: Iterable[ast.AST], decorators: frozenset[str] = frozenset()) -> str:
     found = hashlib.blake2b(digest_size=16)
     for tree in trees:
-        for word in words_of(_bare(tree)):
+        for word in words_of(_bare(tree, decorators)):
             found.update(word.encode(errors="backslashreplace") + b"\n")
     return found.hexdigest()
 
 
-def _bare(tree: ast.AST) -> ast.AST:
-    """A definition without its decorators, which count by what they reach."""
+def _bare(tree: ast.AST, decorators: frozenset[str]) -> ast.AST:
+    """A definition with those of its decorators that count."""
     if not isinstance(tree, _DEFINITIONS) or not tree.decorator_list:
         return tree
-    fields = dict(ast.iter_fields(tree)) | {"decorator_list": []}
-    return ast.copy_location(type(tree)(**fields), tree)
+    kept = [one for one in tree.decorator_list if _root_of(one) in decorators]
+    return ast.copy_location(type(tree)(**dict(ast.iter_fields(tree)) | {"decorator_list": kept}), tree)
+
+
+def _root_of(decorator: ast.expr) -> str | None:
+    """The first name in a decorator."""
+    return next((node.id for node in ast.walk(decorator) if isinstance(node, ast.Name)), None)

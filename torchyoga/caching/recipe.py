@@ -41,7 +41,7 @@ class Recipe:
         reached = reached_by(self.function)
         return replace(
             entry,
-            reached=_digests(entry.salt, reached.parts) if self.code is not None else None,
+            reached=_digests(entry.salt, reached.parts) if reached.is_known else None,
             packages=reached.packages,
             sources=tuple(self.files.recorded(entry.salt)),
         )
@@ -52,7 +52,7 @@ class Recipe:
         if None not in (self.code, entry.code) and self.code != entry.code:
             found.append("is written otherwise")
         reached = reached_by(self.function)
-        if self.code is not None and entry.reached is not None:
+        if reached.is_known and entry.reached is not None:
             now = _digests(entry.salt, reached.parts)
             other = sorted(
                 name for name in now.keys() | entry.reached.keys() if now.get(name) != entry.reached.get(name)
