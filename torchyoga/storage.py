@@ -496,7 +496,7 @@ class Storage:
     def tag(self, id: str, tag: str, version: str, *, message: str | None = None) -> TagEntry:
         """Makes a tag name a version from now on, and returns the entry of its history.
 
-        If several processes move a tag at the same time, each move is in its history, and the last one counts.
+        If several processes move a tag at once, each move is in its history, and the last one counts.
 
         Args:
             id: which dataset.

@@ -23,6 +23,9 @@ from torchyoga.versions.lineage import Lineage, sendable
 from torchyoga.versions.parent import Parent
 
 
+TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
+
+
 def node(version: str, *parents: tuple[str, str], created: str = "", fingerprint: str = "f") -> Node:
     made = tuple(Parent(name, found, 1, True) for name, found in parents)
     return Node(version, fingerprint, "0" * 16, created, made, 1)
@@ -121,7 +124,7 @@ def test_the_log_is_a_table(tmp_path: Path) -> None:
     storage.tag("photos", "prod", "1.0")
     log = storage.log("photos")
     lines = str(log).splitlines()
-    assert lines[0].split() == "version parents rows +rows bytes when who tags code message".split()
+    assert lines[0].split() == [*TITLES]
     assert lines[1].split()[:4] == ["1.1", "1.0", "3", "+2"]
     assert lines[1].endswith("cdcdcdcd")
     assert lines[2].split()[-4:] == ["ada", "prod", "abababab+", "first"]
@@ -194,7 +197,7 @@ def test_what_is_kept_of_four_versions(tmp_path: Path, last: int, tagged: bool, 
 
 def test_keep_is_checked() -> None:
     for wrong in ({"last": -1}, {"last": 1.5}, {"last": 0, "tagged": False}, {"versions": [""]}):
-        with pytest.raises(ValueError, match="last|version"):
+        with pytest.raises(ValueError, match=r"last|version"):
             yoga.Keep(**wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="found a text"):
         yoga.Keep(versions="1.0")

@@ -189,7 +189,8 @@ def test_what_is_reached_by_name(package: Path) -> None:
 
 
 def test_packages_of_others_count_by_version(package: Path) -> None:
-    text = "import numpy as np\nimport os\nfrom torch.nn import functional as F\ndef make(): return np.ones(F.x), os\n"
+    text = "import numpy as np\nimport os\nfrom torch.nn import functional as F\n"
+    text += "def make(): return np.ones(F.x), os\n"
     found = reached_by(written(package, {"main": text}).make)
     assert found.packages.keys() == {"numpy", "torch"}
     assert "+" not in str(version_of("torch"))

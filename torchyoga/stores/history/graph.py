@@ -100,7 +100,7 @@ def newest(store: Versions, id: str) -> Node:
     if damaged:
         version, error = next(iter(damaged.items()))
         raise CorruptError(
-            f"the newest version of {id!r} is not known, since the manifest of {version!r} is damaged: {error}"
+            f"the newest version of {id!r} is not known, since that of {version!r} cannot be read: {error}"
         ) from error
     if not nodes:
         store.manifest(id, "latest")  # its error lists what is published
