@@ -1,4 +1,4 @@
-"""The history of a dataset: the log of 1,000 versions, the newest one, one of 100 tags, a check for staleness.
+"""The history of a dataset: the log of 1,000 versions, the newest one, one of 100 tags, and staleness.
 
 Called by run.py.
 """

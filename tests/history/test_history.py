@@ -22,7 +22,6 @@ from torchyoga.stores.history.log import LogEntry
 from torchyoga.versions.lineage import Lineage, sendable
 from torchyoga.versions.parent import Parent
 
-
 TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
 
 

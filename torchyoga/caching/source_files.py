@@ -68,8 +68,10 @@ class SourceFiles:
     @staticmethod
     def of(patterns: Sequence[str | os.PathLike[str]], function: Callable[..., object]) -> SourceFiles:
         """The files of a function."""
-        module = sys.modules.get(getattr(inside_of(function), "__module__", None) or "__main__")
-        file = getattr(module, "__file__", None)
+        inside = inside_of(function)
+        module = sys.modules.get(getattr(inside, "__module__", None) or "__main__")
+        code = getattr(inside, "__code__", None)
+        file = getattr(module, "__file__", None) if code is None else code.co_filename
         is_there = isinstance(file, str) and os.path.isfile(file)
         return SourceFiles(patterns, os.path.dirname(os.path.abspath(str(file))) if is_there else os.getcwd())
 
