@@ -25,6 +25,7 @@ import decoding
 import epochs
 import frameworks
 import h5py
+import history
 import many
 import mixtures
 import numpy as np
@@ -326,9 +327,24 @@ def main() -> None:
     shown = views.measure(few) + token_windows.measure(few)
     packs = packing.measure(few)
     mixed = mixtures.measure(few)
+    past = history.measure(few)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
-    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *packs, *mixed, *lying, *encoded])
+    show(
+        [
+            performance.HEADING,
+            *engine,
+            *builds,
+            *others,
+            *far,
+            *shown,
+            *packs,
+            *mixed,
+            *past,
+            *lying,
+            *encoded,
+        ]
+    )
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -343,6 +359,7 @@ def main() -> None:
         "remote": far,
         "views": shown,
         "packs": packs,
+        "history": past,
         "mixtures": mixed,
         "tables": lying,
         "codecs": encoded,

@@ -210,6 +210,7 @@ def test_the_public_names() -> None:
     assert torchyoga.__all__ == [
         "DataLoader",
         "DataRef",
+        "Keep",
         "RaggedColumn",
         "ResumableBatchSampler",
         "ResumableSampler",

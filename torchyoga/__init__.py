@@ -29,6 +29,7 @@ from .rows.schema import Schema
 from .sampling.batch_sampler import ResumableBatchSampler
 from .sampling.sampler import ResumableSampler
 from .storage import Storage
+from .stores.history.keep import Keep
 from .tables.exports import Exports
 from .views.chosen import concat
 from .views.makers import Makers
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DataLoader",
     "DataRef",
+    "Keep",
     "RaggedColumn",
     "ResumableBatchSampler",
     "ResumableSampler",

@@ -5,21 +5,25 @@ Door: `Storage`. Never sees the network, or how rows are shuffled.
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec
+from typing import Literal, ParamSpec, overload
 
 from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
 from .caching.kept import check_kept, remove_kept
+from .caching.lineage import Record, lineage_of, lineage_of_converted, parents_of_converted
 from .caching.parts.many import Many, submitted_by_many
 from .caching.parts.planned import PlannedBuild, planned_build
+from .caching.spare import cleanable, cleaned
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
@@ -34,6 +38,10 @@ from .stores.cache import Cache, default_folder
 from .stores.checking import check
 from .stores.contract import Versions
 from .stores.copying import copied
+from .stores.history.choice import Choice, chosen
+from .stores.history.keep import Keep
+from .stores.history.log import Log, log_of
+from .stores.history.tags import TagEntry, tag_history, tagged, tags_of, untagged
 from .stores.local import Store
 from .stores.mirror import Mirror
 from .stores.objects import Remote, is_url
@@ -147,6 +155,8 @@ class Storage:
         executor: object | None = None,
         together: bool = False,
         stats: bool = True,
+        record: Record = True,
+        message: str | None = None,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -178,6 +188,10 @@ class Storage:
             together: all who call this, such as the ranks of torchrun or the tasks of a Slurm array, build
                 parts of it; whoever comes when it is published, gets it.
             stats: keep statistics of each column with the rows, for `DataRef.stats`.
+            record: keep with the version how it was made: code, commit, packages, user and time, as
+                docs/caching.md lists it. "source" for the source text and the host in a store, too, as in a
+                directory; False for nothing.
+            message: what you want to say about the version, up to 4,096 characters; `log` shows it.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -185,7 +199,7 @@ class Storage:
             LostError: others took the work over, as this process was silent; nothing was published.
             SchemaError: a row does not fit; says which row and column, what was expected and what was found.
             TypeError: rows cannot be read from `data`; or `info` is not JSON data.
-            ValueError: `info` is too long, or nests too deep.
+            ValueError: `info` is too long, or nests too deep; or `record` or `message` is out of range.
             OSError: the disk is full or cannot be written.
             RemoteError: the store cannot be reached or written; what was built is kept for the next try.
 
@@ -199,6 +213,7 @@ class Storage:
         if not overwrite and not together:
             self._store.refuse_existing(id, version)
         options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
+        options = replace(options, lineage=lineage_of(data, record, message))
         many = self._many(executor, together)
         if many is not None:
             if together and overwrite:
@@ -236,6 +251,8 @@ class Storage:
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         stats: bool = True,
+        record: Record = True,
+        message: str | None = None,
     ) -> PlannedBuild:
         """Plans a build in parts, for engines that are no executors: Spark, Beam, job queues.
 
@@ -257,6 +274,8 @@ class Storage:
             info: as in `submit`.
             codecs: as in `submit`.
             stats: as in `submit`.
+            record: as in `submit`.
+            message: as in `submit`.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -274,6 +293,7 @@ class Storage:
         if not overwrite:
             self._store.refuse_existing(id, version)
         options = self._options(schema, max_rows, None, format, compression, info, codecs, stats)
+        options = replace(options, lineage=lineage_of(data, record, message))
         count = None if parts is None else as_int("parts", parts, low=1)
         replaces = self._store.seen(id, version) if overwrite else None
         many = Many(None, self._lease_seconds, self.timeout)
@@ -282,9 +302,12 @@ class Storage:
     def fetch(
         self,
         id: str,
-        version: str,
+        version: str | None = None,
         verify: bool = True,
         *,
+        tag: str | None = None,
+        at: str | date | None = None,
+        latest: bool = False,
         download: bool = False,
         progress: bool | None = None,
     ) -> DataRef:
@@ -292,19 +315,32 @@ class Storage:
 
         Args:
             id: which dataset.
-            version: which version of it.
+            version: which version of it; or else `tag` or `latest`, exactly one of the three.
             verify: check every block against its checksum when it is first read; False for storage that
                 checks itself.
+            tag: the version that this tag names.
+            at: the version that it named then: a date, a datetime or a text such as "2026-10-01", in UTC. A
+                date means its beginning.
+            latest: True for the only version that no other one was made from.
             download: download all files of a version in a store now, rather than when they are wanted.
             progress: show a progress bar for that; by default on a terminal.
 
         Raises:
-            NotFoundError: it is not published, or not yet; says which versions are.
-            CorruptError: its manifest is damaged or its files are missing or cut.
+            NotFoundError: it is not published, or not yet; says which versions are. Or there is no such tag;
+                or the version that it names was removed, or overwritten by other rows; or there are several
+                newest versions, which it names.
+            CorruptError: its manifest, or the note of the tag, is damaged, or its files are missing or cut.
             RemoteError: the store cannot be reached.
-            ValueError: all files are to be downloaded, but the cache keeps fewer bytes.
+            TypeError: not exactly one of `version`, `tag` and `latest` is given.
+            ValueError: all files are to be downloaded, but the cache keeps fewer bytes; or `at` is no date.
+
+        Example:
+            >>> ref = storage.submit([1, 2], "fetched", "1.0")
+            >>> entry = storage.tag("fetched", "prod", "1.0")
+            >>> len(storage.fetch("fetched", tag="prod")), len(storage.fetch("fetched", latest=True))
+            (2, 2)
         """
-        return fetched(self._store, id, version, verify, download, progress)
+        return chosen(self._store, Choice(id, version, tag, at, latest), verify, download, progress)
 
     def cacheable(
         self,
@@ -313,6 +349,7 @@ class Storage:
         *,
         ignore: Collection[str] = (),
         stale: Stale = "warn",
+        sources: Sequence[str | os.PathLike[str]] = (),
         num_workers: int = 0,
         schema: Schema | None = None,
         max_rows: int | None = None,
@@ -324,6 +361,8 @@ class Storage:
         executor: object | None = None,
         together: bool = False,
         stats: bool = True,
+        record: Record = True,
+        message: str | None = None,
     ) -> Callable[[Callable[P, object]], Callable[P, DataRef]]:
         """Decorates a function that makes a dataset: it runs only once; every later call reads the cache.
 
@@ -336,8 +375,11 @@ class Storage:
                 themselves are written `{{` and `}}`.
             version: which version of it; takes names of arguments, too.
             ignore: names of arguments that the rows do not depend on, such as a folder or a token.
-            stale: what to do if the function's code was different when the version was made, or if the
-                version has no record of how it was made.
+            stale: what to do if the function's code, what it reaches or its `sources` were different when
+                the version was made, or if the version has no record of how it was made: "warn" once, and
+                read it; raise an "error"; "ignore" it; or "rebuild" the version, in place of the old one.
+            sources: patterns of the files that it reads, such as `["raw/*.png"]`, relative to the folder of
+                the function's file. Their names, sizes, times and digests are recorded.
             num_workers: as in `submit`.
             schema: as in `submit`.
             max_rows: as in `submit`.
@@ -349,6 +391,8 @@ class Storage:
             executor: as in `submit`.
             together: as in `submit`: processes that would wait for the builder help it.
             stats: as in `submit`.
+            record: as in `submit`. What is needed to see whether a version is stale is always recorded.
+            message: as in `submit`.
 
         Raises:
             ValueError: braces or `ignore` hold something that is not the name of an argument; when decorated.
@@ -356,6 +400,7 @@ class Storage:
                 or the function does not take these arguments.
             ExistsError: when called: the version was made with other arguments; or, with `stale="error"`, by
                 other code, or it has no record of how it was made.
+            FileNotFoundError: when called: a pattern of `sources` matches no file, and the version is built.
             BusyError: when called: other processes still build it after `timeout` seconds.
 
         Example:
@@ -370,7 +415,9 @@ class Storage:
         """
         options = self._options(schema, max_rows, progress, format, compression, info, codecs, stats)
         many = self._many(executor, together)
-        cacheable = Cacheable(self._store, self._lock, options, num_workers, stale, many)
+        cacheable = Cacheable(
+            self._store, self._lock, options, num_workers, stale, sources, record, message, many
+        )
 
         def decorate(function: Callable[P, object]) -> Callable[P, DataRef]:
             return cacheable.decorated(function, id, version, ignore)
@@ -388,6 +435,8 @@ class Storage:
         progress: bool | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
         stats: bool = True,
+        record: Record = True,
+        message: str | None = None,
     ) -> DataRef:
         """Writes a version in another format: the same rows, the same fingerprint.
 
@@ -405,6 +454,8 @@ class Storage:
             codecs: as in `submit`, for some columns; None for values as they were before they were encoded.
                 Image files that fit are kept as they are.
             stats: as in `submit`; they are made anew.
+            record: as in `submit`; what the version says of its function is kept.
+            message: as in `submit`.
 
         Raises:
             NotFoundError: it is not published.
@@ -425,6 +476,7 @@ class Storage:
             (True, True)
         """
         options = self._options(None, None, progress, format, compression, stats=stats)
+        lineage = lineage_of(None, record, message)
         target = version if to is None else to
         with self._lock(id, target):
             if to is not None:
@@ -432,7 +484,13 @@ class Storage:
             self._store.check_place(id, target)
             replaces = self._store.seen(id, version) if to is None else None
             whole = fetched(self._store, id, version)
-            kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
+            kept = replace(
+                options,
+                info=whole.manifest.info,
+                function=whole.manifest.function,
+                parents=parents_of_converted(whole.manifest, to, is_recoded=codecs is not None),
+                lineage=partial(lineage_of_converted, whole.manifest, lineage, record),
+            )
             if codecs is None:
                 _, source = dataset_and_source(whole)
             else:
@@ -482,28 +540,140 @@ class Storage:
         with target.lock(id, version, to.timeout):
             return copied(self._store, target, manifest, overwrite, progress)
 
-    def clean(self, grace: float = 86400.0) -> list[str]:
-        """Removes what interrupted builds and uploads have left, and files that were replaced.
+    @overload
+    def clean(
+        self,
+        grace: float = 86400.0,
+        *,
+        keep: Keep | None = None,
+        id: str | None = None,
+        dry_run: Literal[False] = False,
+    ) -> builtins.list[str]: ...
+    @overload
+    def clean(
+        self,
+        grace: float = 86400.0,
+        *,
+        keep: Keep | None = None,
+        id: str | None = None,
+        dry_run: Literal[True],
+    ) -> dict[str, int]: ...
+    def clean(
+        self,
+        grace: float = 86400.0,
+        *,
+        keep: Keep | None = None,
+        id: str | None = None,
+        dry_run: bool = False,
+    ) -> builtins.list[str] | dict[str, int]:
+        """Removes what interrupted builds and uploads have left, and files that were replaced; with `keep`
+        also versions.
 
         Args:
-            grace: seconds; younger files stay, because they may belong to a running build, or to readers that
-                have not downloaded them yet. Files in a store are dated by the store's own clock.
+            grace: seconds; younger files and versions stay, because they may belong to a running build, or to
+                readers that have not downloaded them yet. Those in a store are dated by its own clock.
+            keep: which versions of each id to keep: `yoga.Keep(last=5, tagged=True)`. All others are removed,
+                as `remove` does it; None removes none. One that is being built is never touched.
+            id: only this dataset; None for all.
+            dry_run: remove nothing.
 
         Returns:
-            The names of what was removed.
+            The names of what was removed; with `dry_run` of what would be, and the bytes of each. Files that
+            a version shares with others stay, although its bytes count.
 
         Raises:
             RemoteError: the store cannot be reached or written.
+            ValueError, TypeError: an argument is out of range.
         """
         if not isinstance(grace, (int, float)) or not grace >= 0:
             raise ValueError(f"grace must be at least 0 seconds, found {grace!r}; it cleans all versions")
-        return self._store.clean(grace)
+        if keep is not None and not isinstance(keep, Keep):
+            raise TypeError(f"keep must be a yoga.Keep, such as yoga.Keep(last=5), found {keep!r:.80}")
+        if dry_run:
+            return cleanable(self._store, grace, keep, id)
+        return cleaned(self._store, grace, keep, id)
+
+    def tag(self, id: str, tag: str, version: str, *, message: str | None = None) -> TagEntry:
+        """Makes a tag name a version from now on, and returns the entry of its history.
+
+        If several processes move a tag at once, each move is in its history, and the last one counts.
+
+        Args:
+            id: which dataset.
+            tag: any non-empty text, such as "prod".
+            version: a published version of it.
+            message: why, up to 4,096 characters.
+
+        Raises:
+            NotFoundError: the version is not published; says which ones are.
+            BusyError: others still build that version after a minute.
+            ValueError, TypeError: the tag is not a name, or the message not a text.
+            RemoteError: the store cannot be reached or written.
+
+        Example:
+            >>> ref = storage.submit([1, 2], "photos", "1.0")
+            >>> storage.tag("photos", "prod", "1.0", message="reviewed").number
+            1
+            >>> storage.fetch("photos", tag="prod").fingerprint == ref.fingerprint
+            True
+        """
+        return tagged(self._store, id, tag, version, message, self.timeout)
+
+    def untag(self, id: str, tag: str, *, message: str | None = None) -> TagEntry:
+        """Takes a tag away, so that it names no version; its history stays.
+
+        Raises:
+            NotFoundError: it names none; says which tags there are.
+            RemoteError: the store cannot be reached or written.
+
+        Example:
+            >>> ref = storage.submit([1, 2], "untagged", "1.0")
+            >>> entries = storage.tag("untagged", "prod", "1.0"), storage.untag("untagged", "prod")
+            >>> storage.tags("untagged"), [entry.version for entry in entries]
+            ({}, ['1.0', None])
+        """
+        return untagged(self._store, id, tag, message)
+
+    def tags(self, id: str) -> dict[str, str]:
+        """The version that each tag of an id names, also if that was removed since.
+
+        Raises:
+            CorruptError: the last note of a tag is damaged; names it.
+        """
+        return tags_of(self._store, id)
+
+    def tag_history(self, id: str, tag: str) -> builtins.list[TagEntry]:
+        """All moves of a tag, the first one first: which version, who, when, and why.
+
+        Raises:
+            NotFoundError: there never was such a tag.
+            CorruptError: a note is damaged or missing; names it.
+        """
+        return tag_history(self._store, id, tag)
+
+    def log(self, id: str, limit: int | None = None) -> Log:
+        """The versions of an id, the newest first; `print` it for a table.
+
+        Args:
+            id: which dataset.
+            limit: only so many of the newest ones.
+
+        Raises:
+            NotFoundError: it has no version.
+            RemoteError: the store cannot be reached.
+
+        Example:
+            >>> ref = storage.submit([1, 2, 3], "history", "1.0", message="the first one")
+            >>> [(entry.version, entry.rows, entry.message) for entry in storage.log("history")]
+            [('1.0', 3, 'the first one')]
+        """
+        return log_of(self._store, id, limit)
 
     def list(self) -> list[tuple[str, str]]:
         """All published (id, version), sorted."""
         return self._store.published()
 
-    def versions(self, id: str) -> list[str]:  # type: ignore[valid-type]  # `list` above is the method
+    def versions(self, id: str) -> builtins.list[str]:
         """The published versions of an id, sorted; empty if there are none."""
         return self._store.versions(id)
 

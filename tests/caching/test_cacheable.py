@@ -603,7 +603,9 @@ def test_a_function_whose_code_has_changed_gives_a_warning(storage: yoga.Storage
     assert "read as it is" not in str(caught.value)
     storage.remove("a", "1")
     assert list(storage.cacheable("a", "1", stale="error")(changed)(3)) == [1, 2]
-    with pytest.raises(ValueError, match="stale must be 'warn', 'error' or 'ignore', found 'fail'"):
+    with pytest.raises(
+        ValueError, match="stale must be 'warn', 'error', 'ignore' or 'rebuild', found 'fail'"
+    ):
         storage.cacheable("a", "1", stale="fail")  # type: ignore[arg-type]
 
 

@@ -29,6 +29,7 @@ from ..rows.types import Json
 from ..stores.contract import Seen, Versions
 from ..versions.info import plain
 from ..versions.manifest import FileEntry, FunctionEntry, Manifest, fingerprint_of
+from ..versions.parent import Parent
 from ..versions.staging import Staging
 from .output import Output
 from .record import Kept, Record
@@ -63,6 +64,8 @@ class BuildOptions:
             differed; if there are any, the build is not continued. None if there are no arguments.
         encode: makes of a dataset one with values decoded that are encoded already, and what encodes a
             source of that; None to keep values as they are.
+        parents: versions that this one is made from, the direct one last.
+        lineage: makes the lineage of the version, from the seconds that the build took.
         before_publishing: called when all rows have been read; an exception from it ends the build.
         stats: keep statistics of columns with the version.
     """
@@ -80,6 +83,8 @@ class BuildOptions:
     encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
     before_publishing: Callable[[], None] | None = None
     stats: bool = True
+    parents: tuple[Parent, ...] = ()
+    lineage: Callable[[float], Json] | None = None
 
 
 def build(
@@ -106,6 +111,7 @@ def build(
             f"schema= says\n{options.schema}\nbut {source.name} hold\n{source.schema}\n"
             "Leave schema out, or convert the arrays"
         )
+    started = time.monotonic()
     staging, process = store.stage(id, version, replaces), os.getpid()
     task = _Build(source, staging, options)
     try:
@@ -123,6 +129,8 @@ def build(
             info=_info(source, options.info),
             function=options.function,
             stats=task.stats,
+            parents=options.parents,
+            lineage=options.lineage(time.monotonic() - started) if options.lineage is not None else {},
         )
         manifest = store.publish(staging, manifest, options.progress)
     except BaseException as error:

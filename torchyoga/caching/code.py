@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["digest_of"]
+__all__ = ["definition_of", "digest_of", "inside_of", "lambdas_at", "words_of"]
 
 _UNSEEN = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _MOST_WRAPPERS = 100
@@ -52,16 +52,16 @@ def digest_of(function: Callable[..., object]) -> str | None:
 
 def _digest_of(function: Callable[..., object]) -> str | None:
     try:
-        inside = _inside(function)
+        inside = inside_of(function)
         is_lambda = isinstance(inside, types.FunctionType) and inside.__code__.co_name == "<lambda>"
-        words = _lambda_words(inside.__code__) if is_lambda else "\n".join(_words(_definition(inside)))
+        words = _lambda_words(inside.__code__) if is_lambda else "\n".join(words_of(definition_of(inside)))
     # `inspect` raises these where there is no source, and where the source is not that of a function.
     except (OSError, TypeError, ValueError, IndexError, SyntaxError, tokenize.TokenError, RecursionError):
         return None
     return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
 
 
-def _inside(function: Callable[..., object]) -> Callable[..., object]:
+def inside_of(function: Callable[..., object]) -> Callable[..., object]:
     """The function or class as the user wrote it, without wrappers."""
     for _ in range(_MOST_WRAPPERS):
         if isinstance(function, functools.partial):
@@ -75,7 +75,7 @@ def _inside(function: Callable[..., object]) -> Callable[..., object]:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
-def _definition(function: Callable[..., object]) -> ast.AST:
+def definition_of(function: Callable[..., object]) -> ast.AST:
     """The syntax tree of a function or class."""
     source = inspect.getsource(function)
     is_indented = source[:1].isspace()
@@ -96,15 +96,21 @@ def _lambda_words(code: types.CodeType) -> str:
     if not any(_is_same(one, code) for one in codes):
         raise ValueError("the file has changed since it was imported")
     trees = [tree for tree in trees if tree.lineno == code.co_firstlineno]
-    found = {"\n".join(_words(tree)): tree for tree in trees}
+    found = {"\n".join(words_of(tree)): tree for tree in trees}
     if len(found) > 1:
         found = {words: tree for words, tree in found.items() if _is_like(tree, code)}
     if len(found) > 1:
         trees = [tree for tree in trees if _place(tree.body) == _place_of(code)]
-        found = {"\n".join(_words(tree)): tree for tree in trees}
+        found = {"\n".join(words_of(tree)): tree for tree in trees}
     if len(found) != 1:
         raise ValueError("another lambda on the line may be this one")
     return next(iter(found))
+
+
+def lambdas_at(code: types.CodeType) -> list[ast.Lambda]:
+    """The lambdas that begin where this one does; OSError or SyntaxError without a source."""
+    lines, _ = inspect.findsource(code)
+    return [tree for tree in _lambdas("".join(lines))[0] if tree.lineno == code.co_firstlineno]
 
 
 @functools.lru_cache(maxsize=8)
@@ -177,12 +183,13 @@ def _place_of(code: types.CodeType) -> tuple[tuple[int, int], tuple[int, int]] |
     return (min(start for start, _ in known), max(end for _, end in known)) if known else None
 
 
-def _words(node: object) -> Iterator[str]:
+def words_of(node: object) -> Iterator[str]:
     """A syntax tree as text; empty fields are left out, since versions of Python differ in their fields."""
     if isinstance(node, list):
+        node = [item for item in node if not _is_comment(item)]
         yield f"[{len(node)}"
         for item in node:
-            yield from _words(item)
+            yield from words_of(item)
     elif not isinstance(node, ast.AST):
         yield f"{type(node).__name__} {hex(node) if type(node) is int else ascii(node)}"
     else:
@@ -190,13 +197,24 @@ def _words(node: object) -> Iterator[str]:
         for name in sorted(set(node._fields) - _UNSEEN):
             value: Any = getattr(node, name, None)
             if name == "body" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                value = value[ast.get_docstring(node, clean=False) is not None :]
+                value = [item for item in value if not _is_comment(item)]
             elif isinstance(node, ast.JoinedStr):
                 value = _joined(value)
+            elif isinstance(node, ast.Delete):  # formatters leave out brackets
+                value = [one for target in value for one in getattr(target, "elts", [target])]
             if isinstance(node, ast.Constant) or (value is not None and value != []):
                 yield name
-                yield from _words(value)
+                yield from words_of(value)
         yield "."
+
+
+def _is_comment(node: object) -> bool:
+    """True for a text that stands alone, as below an attribute, which does nothing."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, (str, bytes))
+    )
 
 
 def _joined(parts: list[ast.expr]) -> list[ast.expr]:

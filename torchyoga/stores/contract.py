@@ -176,13 +176,32 @@ class Versions(ABC):
         """Publishes a version with copies of its files; `held` gives a path for each. Hold the lock."""
 
     @abstractmethod
-    def remove(self, id: str, version: str, timeout: float = -1) -> None:
-        """Removes a version; NotFoundError if there is none."""
+    def remove(
+        self, id: str, version: str, timeout: float = -1, unless: Callable[[], bool] | None = None
+    ) -> None:
+        """Removes a version; NotFoundError if there is none.
+
+        `unless` is asked while the lock is held: if it returns True, nothing is removed.
+        """
 
     @abstractmethod
-    def clean(self, grace: float) -> list[str]:
+    def ages(self, id: str) -> dict[str, float]:
+        """The seconds since the manifest of each version of an id was written, by the store's clock.
+
+        Raises:
+            RemoteError: the store has no clock.
+        """
+
+    @abstractmethod
+    def clean(self, grace: float, id: str | None = None, sizes: dict[str, int] | None = None) -> list[str]:
         """Removes files that no version needs and no process has touched for `grace` seconds; returns their
-        names."""
+        names.
+
+        Args:
+            grace: in seconds.
+            id: only files of this dataset; None for all.
+            sizes: if it is given, nothing is removed; the bytes of each name are put there.
+        """
 
     @abstractmethod
     def sizes(self, manifest: Manifest) -> dict[str, int]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import CorruptError
 from ..reading.version_ref import VersionRef
+from ..versions.lineage import sendable
 from ..versions.manifest import Manifest
 from .checking import MOST_LOOKS, checked_files, latest, overwritten
 from .contract import Versions
+from .local import Store
 from .refs import ref_of
 
 __all__ = ["copied"]
@@ -32,6 +36,9 @@ def copied(
     """
     id, version = manifest.id, manifest.version
     for _ in range(MOST_LOOKS):
+        manifest = (
+            manifest if isinstance(to, Store) else replace(manifest, lineage=sendable(manifest.lineage))
+        )
         published = to.find(id, version)
         if published is not None and published.is_copy_of(manifest):
             return ref_of(to, published)

@@ -19,7 +19,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import filelock
@@ -117,10 +117,14 @@ class Store(Versions):
         names = _decoded_names(self.root / encoded("id", id))
         return sorted(version for version in names if (self.directory(id, version) / MANIFEST).is_file())
 
-    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+    def remove(
+        self, id: str, version: str, timeout: float = -1, unless: Callable[[], bool] | None = None
+    ) -> None:
         """Removes a version; readers that have it open keep it."""
         folder = _folder(id, version)
         with self.lock(id, version, timeout):
+            if unless is not None and unless():
+                return
             if not (self.root / folder / MANIFEST).is_file():
                 self.manifest(id, version)  # its error lists what is published
             self.check_place(id, version)
@@ -342,20 +346,41 @@ class Store(Versions):
                 to.unlink(part)
             raise
 
-    def clean(self, grace: float) -> list[str]:
+    def ages(self, id: str) -> dict[str, float]:
+        """The seconds since the manifest of each version was written."""
+        found = {}
+        for version in self.versions(id):
+            with contextlib.suppress(FileNotFoundError):
+                written = (self.directory(id, version) / MANIFEST).stat().st_mtime
+                found[version] = time.time() - written
+        return found
+
+    def clean(self, grace: float, id: str | None = None, sizes: dict[str, int] | None = None) -> list[str]:
         """Removes abandoned builds, and files that were left next to a version."""
-        before, removed = time.time() - grace, []
+        before, removed, only = time.time() - grace, [], id
         for id, version in self._folders(".staging"):
             name = f".staging/{_folder(id, version)}"
-            if self._is_forgotten(name, before):
+            if only in (None, id) and self._is_forgotten(name, before):
+                if sizes is not None:
+                    sizes[name] = sum(entry.nbytes for entry in self._root.scan(name))
+                    continue
                 with contextlib.suppress(YogaError), self.lock(id, version, timeout=0):
                     if self._is_forgotten(name, before):
                         Staging(self._root.at(name)).clear()
                         removed.append(name)
-        removed += self._clean_parts(before)
+        removed += self._clean_parts(before, only, sizes)
         for id, version in self._folders(""):
+            if only not in (None, id):
+                continue
             with contextlib.suppress(YogaError, PermissionError):
-                if self._is_planned(id, version) or not self._forgotten(id, version, before):
+                if self._is_planned(id, version):
+                    continue
+                forgotten = self._forgotten(id, version, before)
+                if sizes is not None:
+                    nbytes = {entry.name: entry.nbytes for entry in self._root.scan(_folder(id, version))}
+                    sizes |= {name: nbytes.get(name.rpartition("/")[2], 0) for name in forgotten}
+                    continue
+                if not forgotten:
                     continue
                 with self.lock(id, version, timeout=0):
                     forgotten = self._forgotten(id, version, before)
@@ -365,30 +390,43 @@ class Store(Versions):
                     for name in forgotten:
                         if self._root.unlink(name):
                             removed.append(name)
-        for entry in self._listed(".staging"):
-            if entry.is_folder:
-                self._root.at(f".staging/{entry.name}").remove_empty()
-        self._clean_folders(before)
-        self._clean_locks(before)
-        if any(entry.name == KEPT and entry.is_folder for entry in self._listed("")):
-            removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
+        if only is None and sizes is None:
+            for entry in self._listed(".staging"):
+                if entry.is_folder:
+                    self._root.at(f".staging/{entry.name}").remove_empty()
+            self._clean_folders(before)
+            self._clean_locks(before)
+        if only is None and any(entry.name == KEPT and entry.is_folder for entry in self._listed("")):
+            below: dict[str, int] | None = None if sizes is None else {}
+            removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace, None, below)]
+            if sizes is not None and below is not None:
+                sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
         return sorted(removed)
 
-    def _clean_parts(self, before: float) -> list[str]:
+    def _clean_parts(self, before: float, only: str | None, sizes: dict[str, int] | None) -> list[str]:
         """Removes builds by many at which nobody has been since a time; returns the names."""
         removed = []
-        for entry in self._listed(".parts"):
+        for entry in self._listed(".parts") if only is None else []:
             name = f".parts/{entry.name}"
             if entry.is_folder and is_token(entry.name) and self._is_forgotten(name, before):
+                if sizes is not None:
+                    sizes[name] = sum(file.nbytes for file in self._root.scan(name))
+                    continue
                 Staging(self._root.at(name)).clear()
                 removed.append(name)
         for id, version in self._folders(".builds"):
-            notes = self.notes(f".builds/{_folder(id, version)}")
+            if only not in (None, id):
+                continue
+            name = f".builds/{_folder(id, version)}"
+            notes = self.notes(name)
             with contextlib.suppress(YogaError, PermissionError), self.lock(id, version, timeout=0):
                 names = notes.names()
                 if all(written is None or written < before for written in names.values()):
+                    if sizes is not None:
+                        sizes[name] = 0
+                        continue
                     notes.delete(sorted(names, reverse=True))  # the plan first
-                    removed.append(f".builds/{_folder(id, version)}")
+                    removed.append(name)
         return removed
 
     def _is_planned(self, id: str, version: str) -> bool:

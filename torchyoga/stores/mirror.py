@@ -22,7 +22,7 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -33,6 +33,7 @@ from ..errors import CorruptError, ExistsError, LostError, RemoteError, YogaErro
 from ..files.checksum import crc32_of
 from ..files.root import beside
 from ..process.progress import Bar
+from ..versions.lineage import sendable
 from ..versions.location import MANIFEST, Folder
 from ..versions.manifest import LARGEST_MANIFEST, FileEntry, Manifest, is_data_file
 from ..versions.names import KEPT, decoded, encoded
@@ -259,6 +260,7 @@ class Mirror(Versions):
         """Creates the manifest."""
         id, version = manifest.id, manifest.version
         lease, folder = self._leases[id, version], self._folder(id, version)
+        manifest = replace(manifest, lineage=sendable(manifest.lineage))
         text = sealed(manifest)
         if lease.is_another_deleting():
             lease.check()
@@ -298,6 +300,7 @@ class Mirror(Versions):
         tries: int = _PUTS,
     ) -> Manifest:
         id, version = manifest.id, manifest.version
+        manifest = replace(manifest, lineage=sendable(manifest.lineage))
         sealed(manifest)
         opened, lease = opening(manifest, held), self._leases[id, version]
         build = secrets.token_hex(8) if lease.may_be_deleted else manifest.build
@@ -416,9 +419,13 @@ class Mirror(Versions):
                 with held(entry) as path:
                     self._remote.upload(path, f"{folder}/{name}")
 
-    def remove(self, id: str, version: str, timeout: float = -1) -> None:
+    def remove(
+        self, id: str, version: str, timeout: float = -1, unless: Callable[[], bool] | None = None
+    ) -> None:
         """Removes a version; copies in caches stay, and reading more raises NotFoundError."""
         with self._held(id, version, timeout, deletes=True) as lease:
+            if unless is not None and unless():
+                return
             folder = self._folder(id, version)
             seen = self.seen(id, version)
             if seen is None:
@@ -449,12 +456,26 @@ class Mirror(Versions):
             return set()
         return set() if found is None else {file.name for file in found.files}
 
-    def clean(self, grace: float) -> list[str]:
-        """Removes files that builds and uploads have left, and files that were replaced, unless a build is
-        running."""
+    def ages(self, id: str) -> dict[str, float]:
+        """The seconds since the manifest of each version was written."""
+        now, found = self._now(), {}
+        for name, one in self._remote.find(encoded("id", id)).items():
+            folder, _, file = name.rpartition("/")
+            version = decoded(folder)
+            if file == MANIFEST and version is not None and one.written is not None:
+                found[version] = now - one.written
+        return found
+
+    def _now(self) -> float:
         now = self._remote.now()
         if now is None:
             raise RemoteError(f"{self.name} does not say when files were written; remove old files by hand")
+        return now
+
+    def clean(self, grace: float, id: str | None = None, sizes: dict[str, int] | None = None) -> list[str]:
+        """Removes files that builds and uploads have left, and files that were replaced, unless a build is
+        running."""
+        now = self._now()
         before = now - grace
         folders: dict[str, dict[str, Found]] = {}
         for name, one in self._remote.find().items():
@@ -462,26 +483,49 @@ class Mirror(Versions):
             folders.setdefault(folder, {})[file] = one
         removed: list[str] = []
         silent = min(before, now - self._lease_seconds - 1)  # a holder would have given a sign of life since
-        planned = self._clean_plans(folders, before, removed)
+        planned = self._clean_plans(folders, before, id, removed, sizes)
         for folder, names in folders.items():
             if folder in planned or folder.partition("/")[0] == ".builds":
                 continue
+            is_lease = folder.partition("/")[0] == ".leases"
+            if id is not None and folder.partition("/")[0] != encoded("id", id):
+                continue
+            if sizes is not None:
+                forgotten = [] if is_lease else self._forgotten(folder, names, before)
+                sizes |= {name: names[name.rpartition("/")[2]].nbytes or 0 for name in forgotten}
+                continue
             claims = {name: one for name, one in names.items() if _OF_LEASES.fullmatch(name)}
-            if folder.partition("/")[0] == ".leases":
+            if is_lease:
                 if all(_is_before(one, silent) for one in claims.values()):
                     # The last claim stays: no other builder may get its number.
                     last = max((name for name in claims if not name.startswith("clock")), default="")
                     removed += [f"{folder}/{name}" for name in claims if name != last]
             elif self._forgotten(folder, names, before):
                 removed += self._clean_version(folder, before)
+        is_kept = id is None and any(folder.startswith(f"{KEPT}/") for folder in folders)
+        if sizes is not None:
+            if is_kept:
+                below: dict[str, int] = {}
+                self.kept.clean(grace, None, below)
+                sizes |= {f"{KEPT}/{name}": nbytes for name, nbytes in below.items()}
+            if id is None:
+                self._local.clean(grace, None, sizes)
+            return []
         self._remote.delete(name for name in removed if name.startswith(".leases/"))
+        if id is not None:
+            return sorted(removed)
         uploads = self._remote.abort_uploads(before, _is_of_version)
-        if any(folder.startswith(f"{KEPT}/") for folder in folders):
+        if is_kept:
             removed += [f"{KEPT}/{name}" for name in self.kept.clean(grace)]
         return sorted(removed + uploads + self._local.clean(grace) + self._cache.tidy())
 
     def _clean_plans(
-        self, folders: dict[str, dict[str, Found]], before: float, removed: list[str]
+        self,
+        folders: dict[str, dict[str, Found]],
+        before: float,
+        id: str | None,
+        removed: list[str],
+        sizes: dict[str, int] | None,
     ) -> set[str]:
         """Removes the notes of builds by many at which nobody has been since a time; returns the folders of
         the versions of the others, whose files no manifest names yet."""
@@ -494,11 +538,14 @@ class Mirror(Versions):
                 )
         living = set()
         for version, notes in written.items():
-            if all(_is_before(one, before) for one in notes.values()):
+            of_another = id is not None and version.partition("/")[0] != encoded("id", id)
+            if of_another or not all(_is_before(one, before) for one in notes.values()):
+                living.add(version)
+            elif sizes is not None:
+                sizes[f".builds/{version}"] = sum(one.nbytes or 0 for one in notes.values())
+            else:
                 self._remote.delete(sorted(notes, key=lambda name: not name.endswith("/plan.json")))
                 removed.append(f".builds/{version}")
-            else:
-                living.add(version)
         return living
 
     def _clean_version(self, folder: str, before: float) -> list[str]:

@@ -21,10 +21,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...errors import BusyError, CorruptError, YogaError
 from ...stores.contract import Versions
+from ...stores.notes import RemoteNotes
+from ...versions.lineage import sendable
 from ...versions.names import encoded
 from ...versions.seal import sealed, unsealed
 from .note import Failure, PartNote
@@ -74,6 +76,7 @@ class Board:
 
     def __init__(self, store: Versions, id: str, version: str, lease_seconds: float) -> None:
         self._notes = store.notes(f".builds/{encoded('id', id)}/{encoded('version', version)}")
+        self._is_remote = isinstance(self._notes, RemoteNotes)
         self._what = f"{id!r} {version!r} in {store.name}"
         self._seconds = lease_seconds
         self._seen: dict[int, tuple[float | None, float]] = {}  # by part, when its claim was written and seen
@@ -94,6 +97,8 @@ class Board:
 
     def agreed(self, plan: Plan) -> Plan:
         """This plan, or the one that another builder has made meanwhile."""
+        if self._is_remote:
+            plan = replace(plan, lineage=sendable(plan.lineage))
         for _ in range(_TRIES):
             if self._notes.create(_PLAN, sealed(plan.to_json())):
                 return plan

@@ -55,7 +55,7 @@ def publish(store: Versions, board: Board, plan: Plan, timeout: float) -> tuple[
         files=files,
         info=_info(plan, whole),
         function=plan.function,
-        lineage=plan.lineage,
+        lineage=_lineage(plan, whole),
         stats=_stats(plan, whole),
     )
     with store.lock(plan.id, plan.version, timeout):
@@ -96,6 +96,13 @@ def _check_ranges(plan: Plan, notes: list[PartNote]) -> None:
             raise SchemaError(
                 f"{plan.named(part)} has {note.rows} rows, not {expected}; it was built by {note.host}"
             )
+
+
+def _lineage(plan: Plan, notes: list[PartNote]) -> Json:
+    """The lineage of the plan, with the seconds of all builders."""
+    if not plan.lineage:
+        return {}
+    return {**plan.lineage, "seconds": round(sum(note.seconds for note in notes), 3)}
 
 
 def _stats(plan: Plan, notes: list[PartNote]) -> Json:

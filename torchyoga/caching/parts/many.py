@@ -78,7 +78,8 @@ def submitted_by_many(
     """
     source, options = prepared(data, id, version, options, num_workers)
     splits = splits_of(source)
-    if many.executor is None:
+    is_joined = many.executor is None and replaces is None
+    if is_joined:
         with suppress(NotFoundError):
             return _the_same(fetched(store, id, version), splits, id, version)
     if options.max_rows is not None and splits.of_rows and splits.count > options.max_rows:
@@ -91,7 +92,7 @@ def submitted_by_many(
     workers = _workers(many)
     board = Board(store, id, version, many.lease_seconds)
     plan = agreed_plan(board, Wanted(id, version, splits, options, workers, replaces=replaces))
-    if many.executor is None and store.find(id, version) is not None:  # published since the first look
+    if is_joined and store.find(id, version) is not None:  # published since the first look
         board.clear()
         return _the_same(fetched(store, id, version), splits, id, version)
     for _ in range(_TRIES):
@@ -105,7 +106,7 @@ def submitted_by_many(
         try:
             found = published(store, board, plan, options, many.timeout, source.name)
         except ExistsError:
-            if many.executor is not None:
+            if not is_joined:
                 raise
             return _the_same(fetched(store, id, version), splits, id, version)
         if found is not None:

@@ -16,7 +16,6 @@ from ...building.parts.plan import MOST_PARTS, Plan
 from ...building.parts.slices import Splits
 from ...building.sources import RowSource, SeekableBlocks
 from ...errors import BusyError, SchemaError
-from ...rows.types import Json
 from ...stores.contract import Seen
 
 __all__ = ["Wanted", "agreed_plan"]
@@ -40,7 +39,6 @@ class Wanted:
         workers: how many will work at once, as far as that is known.
         parts: how many parts there are to be; None to choose.
         replaces: the version that may be replaced.
-        lineage: kept with the version.
     """
 
     id: str
@@ -50,7 +48,6 @@ class Wanted:
     workers: int
     parts: int | None = None
     replaces: Seen | None = None
-    lineage: Json | None = None
 
     @property
     def signature(self) -> list[object]:
@@ -123,7 +120,7 @@ def _new(wanted: Wanted) -> Plan:
         host=here(),
         info=options.info,
         function=options.function,
-        lineage=wanted.lineage or {},
+        lineage=options.lineage(0.0) if options.lineage is not None else {},
         replaces=wanted.replaces,
     )
 

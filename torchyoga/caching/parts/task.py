@@ -62,7 +62,9 @@ def payload_of(job: Job) -> bytes:
     Raises:
         TypeError: something in the data cannot be sent; says what.
     """
-    plain = replace(job.options, differing=None, before_publishing=None, progress=False, info={})
+    plain = replace(
+        job.options, differing=None, before_publishing=None, lineage=None, progress=False, info={}
+    )
     with sent_with_options():
         try:
             return _dumped(replace(job, options=plain))

@@ -1,0 +1,352 @@
+"""What makes a version stale: edits of all that its function reaches, and of the files that it reads."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchyoga as yoga
+from torchyoga.caching.reach import reached_by, version_of
+from torchyoga.errors import ExistsError
+
+numbers = itertools.count()
+MAIN = '''
+from .helpers import scaled, Table
+from . import helpers as h, inner
+from .star import *
+import json
+LIMIT = 3
+SIZES = [1, 2,
+         3]
+NAMES = {"a": 1}
+def plain(value):
+    """Doc."""
+    return value + LIMIT
+def wrapped(function):
+    return lambda *args: function(*args)
+@wrapped
+def decorated(value):
+    return value
+class Base:
+    step = 2
+    def rows(self): return [self.step]
+class Rows(Base):
+    """Doc."""
+    def made(self):
+        return inner.deep.deepest(self.step)
+if LIMIT:
+    def chosen(): return 1
+else:
+    def chosen(): return 2
+def unused(): return 5
+def make():
+    from .local import late
+    import json as j
+    unrelated = [unused for unused in range(2)]
+    return [scaled(1), Table().get(), h.shifted(2), plain(1), SIZES, NAMES, decorated(1), Rows().made(),
+            starred(), chosen(), late(), (lambda v: v + OFFSET)(1), len(unrelated)]
+'''
+FILES = {
+    "__init__": "",
+    "main": MAIN + "OFFSET: int = 4\n",
+    "helpers": """
+from .more import FACTOR
+class Table:
+    size = 3
+    def get(self): return self.size
+def scaled(v): return v * FACTOR
+def shifted(v): return v + _by()
+def _by(): return 1
+def never(): return 0
+""",
+    "more": "FACTOR = 2 * _HALF if (_HALF := 1) else 0\nother = 3\n",
+    "star": "def starred(): return _word\n_word = 'a'\n",
+    "local": "def late(): return 7\n",
+    "inner/__init__": "from . import deep\n",
+    "inner/deep": "def deepest(v): return v + BASE\nBASE = 0\n",
+}
+EDITS = [  # file, text, another text
+    ("helpers", "v * FACTOR", "v * FACTOR + 0"),
+    ("helpers", "size = 3", "size = 4"),
+    ("helpers", "return self.size", "return -self.size"),
+    ("helpers", "v + _by()", "v - _by()"),
+    ("helpers", "return 1", "return 2"),
+    ("helpers", "class Table:", "class Table(dict):"),
+    ("helpers", "def scaled(v)", "def scaled(v, w=1)"),
+    ("more", "2 * _HALF", "3 * _HALF"),
+    ("more", ":= 1", ":= 2"),
+    ("star", "return _word", "return _word + ''"),
+    ("star", "'a'", "'b'"),
+    ("local", "return 7", "return 8"),
+    ("inner/deep", "v + BASE", "v - BASE"),
+    ("inner/deep", "BASE = 0", "BASE = 1"),
+    ("main", "LIMIT = 3", "LIMIT = 30"),
+    ("main", "LIMIT = 3", "LIMIT = 3.0"),
+    ("main", "SIZES = [1, 2", "SIZES = [1, 3"),
+    ("main", '{"a": 1}', '{"b": 1}'),
+    ("main", "value + LIMIT", "value - LIMIT"),
+    ("main", "lambda *args: function(*args)", "lambda *args: -function(*args)"),
+    ("main", "def decorated(value):\n    return value", "def decorated(value):\n    return +value"),
+    ("main", "step = 2", "step = 3"),
+    ("main", "return [self.step]", "return [self.step, 1]"),
+    ("main", "deepest(self.step)", "deepest(1)"),
+    ("main", "class Rows(Base)", "class Rows(Base, object)"),
+    ("main", "def chosen(): return 1", "def chosen(): return 3"),
+    ("main", "def chosen(): return 2", "def chosen(): return 4"),
+    ("main", "OFFSET: int = 4", "OFFSET: int = 5"),
+    ("main", "from .helpers import scaled, Table", "from .helpers import shifted as scaled, Table"),
+    ("main", "@wrapped\n", "@wrapped\n@wrapped.__call__\n"),
+]
+NO_EDITS = [
+    ("main", "def unused(): return 5", "def unused(): return 6"),
+    ("helpers", "def never(): return 0", "def never(): return 1"),
+    ("more", "other = 3", "other = 4"),
+    ("main", '    """Doc."""\n', '    """Another."""\n    # and a comment\n'),
+    ("main", "SIZES = [1, 2,\n         3]", "SIZES = [\n    1,\n    2,\n    3,\n]"),
+    ("main", "value + LIMIT", "(value + LIMIT)  # why"),
+    ("helpers", "class Table:\n", "\n\n\nclass Table:\n    # a comment\n"),
+    ("main", "class Rows(Base):", "class Rows(Base, ):"),
+]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in which packages are written."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - before:
+        if name.startswith("written_"):
+            del sys.modules[name]
+
+
+def written(folder: Path, edits: dict[str, str]) -> Any:
+    """The module `main` of a new package with these files."""
+    name = f"written_{next(numbers)}"
+    for file, text in {**FILES, **edits}.items():
+        path = folder / name / f"{file}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    importlib.invalidate_caches()
+    return importlib.import_module(f"{name}.main")
+
+
+def parts(module: Any) -> dict[str, str]:
+    top = module.__name__.partition(".")[0]
+    found = reached_by(module.make).parts
+    return {name.replace(f"{top}.", ""): digest for name, digest in found.items()}
+
+
+def edited(edit: tuple[str, str, str]) -> dict[str, str]:
+    file, old, new = edit
+    assert old in FILES[file], edit
+    return {file: FILES[file].replace(old, new)}
+
+
+def test_no_edit_is_missed_and_none_is_imagined(package: Path) -> None:
+    expected = parts(written(package, {}))
+    missed = [edit for edit in EDITS if parts(written(package, edited(edit))) == expected]
+    assert not missed
+    imagined = [edit for edit in NO_EDITS if parts(written(package, edited(edit))) != expected]
+    assert not imagined
+
+
+def test_formatting_is_no_change(package: Path) -> None:
+    """All files as `ruff format` writes them."""
+    folder = Path(written(package, {}).__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length=60", folder], check=False
+    )
+    if done.returncode:
+        pytest.skip("ruff is not installed")
+    after = {name: (folder / f"{name}.py").read_text() for name in FILES}
+    assert after != FILES
+    assert parts(written(package, after)) == parts(written(package, {}))
+
+
+def test_what_is_reached_by_name(package: Path) -> None:
+    found = parts(written(package, {}))
+    assert {
+        "LIMIT",
+        "plain",
+        "Rows",
+        "Base",
+        "helpers:scaled",
+        "more:FACTOR",
+        "inner.deep:BASE",
+        "local:late",
+    } <= {*found}
+    assert not {"unused", "helpers:never", "more:other", "json"} & {*found}
+
+
+def test_packages_of_others_count_by_version(package: Path) -> None:
+    text = "import numpy as np\nimport os\nfrom torch.nn import functional as F\n"
+    text += "def make(): return np.ones(F.x), os\n"
+    found = reached_by(written(package, {"main": text}).make)
+    assert found.packages.keys() == {"numpy", "torch"}
+    assert "+" not in str(version_of("torch"))
+
+
+def test_circles_and_broken_code_end(package: Path) -> None:
+    text = (
+        "from . import main\ndef make():\n    from .main import other as again\n    return other(), again\n"
+    )
+    text += "def other(): return make(), main.make, main.other, missing.x.y\n"
+    assert "other" in reached_by(written(package, {"main": text}).make).parts
+    assert reached_by(len).parts == {}
+    assert reached_by(lambda: parts).source.startswith("lambda")
+
+
+# -- the warning
+
+
+HELPED = "FACTOR = 2\ndef helper(): return [FACTOR]\ndef make(): return helper()\n"
+
+
+def test_a_helper_that_changed_is_named_and_shown(package: Path, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    first = written(package, {"main": HELPED})
+    assert list(storage.cacheable("a", "1")(first.make)()) == [2]
+    other = written(package, {"main": HELPED.replace("[FACTOR]", "[FACTOR, 3]")})
+    with pytest.warns(UserWarning, match=r"reaches other code: helper than when") as caught:
+        assert list(storage.cacheable("a", "1")(other.make)()) == [2]
+    assert "-def helper(): return [FACTOR]\n+def helper(): return [FACTOR, 3]" in str(caught[0].message)
+    with pytest.raises(ExistsError, match="reaches other code: helper"):
+        storage.cacheable("a", "1", stale="error")(other.make)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        storage.cacheable("a", "1", stale="ignore")(other.make)()
+        before = storage.fetch("a", "1")
+        assert list(storage.cacheable("a", "1", stale="rebuild")(other.make)()) == [2, 3]
+        assert list(before) == [2]  # which is open
+        build = storage.log("a")[0].build
+        assert list(storage.cacheable("a", "1", stale="rebuild")(other.make)()) == [2, 3]
+        assert storage.log("a")[0].build == build
+
+
+def test_a_rebuild_that_fails_keeps_the_version(package: Path, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    storage.cacheable("a", "1")(written(package, {"main": HELPED}).make)()
+    broken = written(package, {"main": HELPED.replace("[FACTOR]", "1 / 0")})
+    with pytest.raises(ZeroDivisionError):
+        storage.cacheable("a", "1", stale="rebuild")(broken.make)()
+    assert list(storage.fetch("a", "1")) == [2]
+    storage.submit([7], "a", "2")
+    with pytest.raises(ExistsError, match="does not say what made it"):
+        storage.cacheable("a", "2", stale="rebuild")(broken.make)()
+
+
+def test_without_a_record_helpers_are_still_compared(package: Path, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    storage.cacheable("a", "1", record=False)(written(package, {"main": HELPED}).make)()
+    assert storage.log("a")[0].lineage.function is None
+    other = written(package, {"main": HELPED.replace("= 2", "= 3")})
+    with pytest.warns(UserWarning, match=r"reaches other code: FACTOR than") as caught:
+        storage.cacheable("a", "1")(other.make)()
+    assert "\n" not in str(caught[0].message)
+
+
+# -- files
+
+
+def test_files_count_by_their_contents(package: Path, tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+    module = written(package, {"main": HELPED})
+    raw = Path(module.__file__).parent / "raw"
+    (raw / "deep").mkdir(parents=True)
+    for name in ("a.png", "b.png", "deep/c.png", "d.txt"):
+        (raw / name).write_text(name)
+    make = storage.cacheable("a", "1", sources=["raw/**/*.png", str(raw / "d.txt")], stale="error")(
+        module.make
+    )
+    make()
+    text = (storage.path / "a" / "1" / "manifest.json").read_text()
+    assert "png" not in text
+    assert str(tmp_path) not in text
+
+    def refused(match: str) -> None:
+        with pytest.raises(ExistsError, match=match):
+            make()
+
+    make()
+    os.utime(raw / "a.png", (1, 1))
+    make()  # the same bytes
+    (raw / "a.png").write_text("A.png")
+    refused(r"reads other files: the files 'a\.png' of 'raw/\*\*/\*\.png' have changed than")
+    (raw / "a.png").write_text("a.png")
+    make()
+    (raw / "new.png").write_text("")
+    refused(r"'new\.png' of .*; there were 3 and are 4")
+    (raw / "new.png").unlink()
+    (raw / "deep" / "c.png").unlink()
+    refused(r"there were 3 and are 2")
+    (raw / "deep" / "c.png").write_text("deep/c.png")
+    (raw / "d.txt").write_text("other")
+    refused(r"'d\.txt' of")
+    (raw / "d.txt").unlink()  # a machine without the files
+    make()
+    with pytest.raises(ExistsError, match="were not among its sources"):
+        storage.cacheable("a", "1", sources=["raw/*.png"], stale="error")(module.make)()
+    rebuilt = storage.cacheable("a", "1", sources=["raw/*.png"], stale="rebuild")(module.make)
+    build = rebuilt().manifest.build  # type: ignore[attr-defined]
+    assert rebuilt().manifest.build == build  # type: ignore[attr-defined]
+
+
+def test_wrong_sources_are_refused(tmp_path: Path) -> None:
+    storage = yoga.Storage(tmp_path / "storage")
+
+    def make() -> list[int]:
+        return [1]
+
+    with pytest.raises(FileNotFoundError, match=r"'none/\*\.png' matches no file"):
+        storage.cacheable("a", "1", sources=["none/*.png"])(make)()
+    assert storage.list() == []
+    with pytest.raises(TypeError, match="must be a list of patterns"):
+        storage.cacheable("a", "1", sources="*.png")(make)
+    with pytest.raises(ValueError, match="no URLs"):
+        storage.cacheable("a", "1", sources=["s3://b/*.png"])(make)
+    with pytest.raises(ValueError, match="different patterns"):
+        storage.cacheable("a", "1", sources=["*.png", "*.png"])(make)
+
+
+# -- git
+
+
+def test_the_commit_and_whether_it_is_dirty(package: Path, tmp_path: Path) -> None:
+    module = written(package, {"main": HELPED})
+    folder = Path(module.__file__).parent
+    lineage = reached_by.__globals__["sys"].modules["torchyoga.caching.lineage"]
+
+    def git(*words: str) -> str:
+        name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *name, *words], cwd=folder, check=True, capture_output=True, text=True
+        ).stdout
+
+    def found() -> tuple[Any, Any]:
+        lineage._commit_of.cache_clear()
+        entry = storage.submit(module.make, "a", "1", overwrite=True).manifest.lineage  # type: ignore[attr-defined]
+        return entry.get("commit"), entry.get("dirty")
+
+    storage = yoga.Storage(tmp_path / "storage")
+    try:
+        git("init", "-q")
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    assert found() == (None, None)  # before the first commit
+    git("add", "main.py")
+    git("commit", "-qm", "first")
+    commit = git("rev-parse", "HEAD").strip()
+    assert found() == (commit, False)
+    (folder / "main.py").write_text(HELPED + "\n")
+    assert found() == (commit, True)
+    assert storage.log("a")[0].code == commit[:8] + "+"

@@ -1,0 +1,258 @@
+"""Tags: chains of notes that many processes write, and what they name now and named then."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import secrets
+import threading
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+import torchyoga as yoga
+from torchyoga.errors import CorruptError, NotFoundError
+from torchyoga.stores.history import tags
+from torchyoga.stores.history.tags import TagEntry, moment, named_by
+from torchyoga.versions.manifest import digest
+
+
+@pytest.fixture(params=["directory", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> yoga.Storage:
+    where = tmp_path / "storage" if request.param == "directory" else f"memory://{secrets.token_hex(8)}"
+    return yoga.Storage(where, cache_dir=tmp_path / "cache" if request.param == "memory" else None)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> yoga.Storage:
+    found = yoga.Storage(tmp_path / "storage")
+    for version in ("1.0", "1.1"):
+        found.submit([1, 2, 3, int(version[-1])], "photos", version)
+    return found
+
+
+def note(storage: yoga.Storage, number: int, tag: str = "prod") -> Path:
+    return storage.path / ".tags" / "photos" / tag / f"{number:08d}.json"
+
+
+def test_a_tag_moves_and_its_history_stays(storage: yoga.Storage) -> None:
+    first, second = storage.submit([1], "photos", "1.0"), storage.submit([2, 3], "photos", "1.1")
+    assert storage.tags("photos") == {}
+    storage.tag("photos", "prod", "1.0", message="reviewed")
+    storage.tag("photos", "a/b ü", "1.0")
+    assert storage.fetch("photos", tag="prod").fingerprint == first.fingerprint
+    storage.tag("photos", "prod", "1.1")
+    assert storage.fetch("photos", tag="prod").fingerprint == second.fingerprint
+    assert storage.tags("photos") == {"a/b ü": "1.0", "prod": "1.1"}
+    storage.untag("photos", "prod", message="wrong")
+    assert storage.tags("photos") == {"a/b ü": "1.0"}
+    with pytest.raises(NotFoundError, match=r"no tag 'prod' .*its tags are \['a/b ü'\]"):
+        storage.fetch("photos", tag="prod")
+    with pytest.raises(NotFoundError, match="no tag 'prod'"):
+        storage.untag("photos", "prod")
+    found = storage.tag_history("photos", "prod")
+    assert [(entry.number, entry.version, entry.message) for entry in found] == [
+        (1, "1.0", "reviewed"),
+        (2, "1.1", None),
+        (3, None, "wrong"),
+    ]
+    assert found[0].fingerprint == first.fingerprint
+    assert all(entry.stored is not None and entry.when.tzinfo is not None for entry in found)
+    assert storage.list() == [("photos", "1.0"), ("photos", "1.1")]
+    assert storage.clean(0) == []
+    assert len(storage.tag_history("photos", "prod")) == 3
+
+
+def test_exactly_one_way_to_choose(local: yoga.Storage) -> None:
+    local.tag("photos", "prod", "1.0")
+    for given in ({}, {"version": "1.0", "tag": "prod"}, {"tag": "prod", "latest": True}):
+        with pytest.raises(TypeError, match=r"exactly one of version=, tag= and latest=True"):
+            local.fetch("photos", **given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="pass tag="):
+        local.fetch("photos", "1.0", at="2026-01-01")
+    with pytest.raises(TypeError, match="latest must be"):
+        local.fetch("photos", latest=1)  # type: ignore[arg-type]
+
+
+def test_bad_names_messages_and_versions_are_refused(local: yoga.Storage) -> None:
+    for name in ("", 3, "x" * 300, "\ud800"):
+        with pytest.raises(ValueError, match=r"^tag "):
+            local.tag("photos", name, "1.0")  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match=r"no version '1.2' .*\['1.0', '1.1'\]"):
+        local.tag("photos", "prod", "1.2")
+    with pytest.raises(ValueError, match="4097 characters"):
+        local.tag("photos", "prod", "1.0", message="x" * 4097)
+    with pytest.raises(TypeError, match="must be a str"):
+        local.tag("photos", "prod", "1.0", message=3)  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="no tag 'prod'"):
+        local.tag_history("photos", "prod")
+    assert not (local.path / ".tags").exists()
+    for at in ("yesterday", "2026-13-01"):
+        with pytest.raises(ValueError, match="at must be a date"):
+            moment(at)
+    with pytest.raises(TypeError, match="at must be a date"):
+        moment(3)
+
+
+def test_what_a_tag_named_then(local: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All moments against a plain list; a clock that was behind does not reorder the moves."""
+    start = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    moves = [(0, "1.0"), (10, "1.1"), (5, "1.0"), (20, None), (30, "1.1")]  # days by the clock, of each move
+    for day, version in moves:
+        monkeypatch.setattr(tags.time, "time", (start + timedelta(days=day)).timestamp)
+        if version is None:
+            local.untag("photos", "prod")
+        else:
+            local.tag("photos", "prod", version)
+    monkeypatch.undo()
+    happened = [0, 10, 10, 20, 30]
+    for day in range(-1, 33):
+        at = start + timedelta(days=day, seconds=1)
+        expected = [version for (_, version), then in zip(moves, happened, strict=True) if then <= day]
+        for asked in (at, at.replace(tzinfo=None), at.isoformat()):
+            if expected and expected[-1] is not None:
+                assert named_by(local._store, "photos", "prod", asked).version == expected[-1]
+            else:
+                with pytest.raises(NotFoundError, match="named nothing"):
+                    local.fetch("photos", tag="prod", at=asked)
+    assert (
+        local.fetch("photos", tag="prod", at=date(2020, 1, 2)).fingerprint
+        == local.fetch("photos", "1.0").fingerprint
+    )
+
+
+def test_a_removed_or_overwritten_version_is_said(storage: yoga.Storage) -> None:
+    storage.submit([1], "photos", "1.0")
+    storage.tag("photos", "prod", "1.0")
+    storage.submit([1], "photos", "1.0", overwrite=True)
+    assert list(storage.fetch("photos", tag="prod")) == [1]  # the same rows
+    storage.submit([2], "photos", "1.0", overwrite=True)
+    with pytest.raises(NotFoundError, match=r"names version '1.0' .*overwritten by other rows"):
+        storage.fetch("photos", tag="prod")
+    storage.remove("photos", "1.0")
+    with pytest.raises(NotFoundError, match=r"names version '1.0' .*has been removed"):
+        storage.fetch("photos", tag="prod")
+
+
+@pytest.mark.damages("notes of a tag are damaged and forged")
+def test_damaged_and_forged_notes(local: yoga.Storage) -> None:
+    for version in ("1.0", "1.1", "1.0"):
+        local.tag("photos", "prod", version)
+    sound = note(local, 3).read_bytes()
+    content = json.loads(sound)
+    del content["checksum"]
+    forged = []
+    for change in (
+        {"number": 2},
+        {"tag": "other"},
+        {"version": 7},
+        {"version": ""},
+        {"fingerprint": "x"},
+        {"build": None},
+        {"when": "2026"},
+        {"when": "2026-01-01T00:00:00"},
+        {"torchyoga_tag": 2},
+        {"who": ["a"]},
+    ):
+        changed = {**content, **change}
+        forged.append(json.dumps({**changed, "checksum": digest(changed)}).encode())
+    cut = [sound[:length] for length in range(0, len(sound), 7)]
+    others = [b"[" * 60_000, b"{}", b"null", b"\xff", b" " * 70_000, sound.replace(b'"1.0"', b'"1.1"')]
+    for text in forged + cut + others:
+        note(local, 3).write_bytes(text)
+        for call in (local.fetch, local.tag_history):
+            with pytest.raises(CorruptError, match=r"00000003\.json of the tag 'prod' is damaged"):
+                call("photos", tag="prod")
+        with pytest.raises(CorruptError):
+            local.tags("photos")
+    assert len(local.log("photos")) == 2  # which shows the other tags
+    local.tag("photos", "prod", "1.1")
+    assert local.fetch("photos", tag="prod").fingerprint == local.fetch("photos", "1.1").fingerprint
+    note(local, 3).write_bytes(sound)
+    note(local, 2).unlink()
+    with pytest.raises(CorruptError, match=r"00000002\.json"):
+        local.tag_history("photos", "prod")
+    note(local, 99_999_999).write_bytes(sound)  # is not read for each number before it
+    with pytest.raises(CorruptError, match=r"00000002\.json"):
+        local.tag_history("photos", "prod")
+    with pytest.raises(CorruptError, match="more than a tag can have"):
+        local.tag("photos", "prod", "1.1")
+
+
+def _tag_often(folder: str, name: str) -> None:
+    storage = yoga.Storage(folder)
+    for number in range(5):
+        storage.tag("photos", "prod", "1.0" if number % 2 else "1.1", message=f"{name} {number}")
+
+
+def test_processes_and_threads_at_once_lose_no_move(local: yoga.Storage) -> None:
+    context = multiprocessing.get_context("forkserver")
+    names = [f"process {n}" for n in range(4)]
+    workers = [context.Process(target=_tag_often, args=(str(local.path), name)) for name in names]
+    threads = [threading.Thread(target=_tag_often, args=(str(local.path), f"thread {n}")) for n in range(4)]
+    for one in [*workers, *threads]:
+        one.start()
+    for one in [*workers, *threads]:
+        one.join()
+    found = [entry.message for entry in local.tag_history("photos", "prod")]
+    every = [*names, *(f"thread {n}" for n in range(4))]
+    assert sorted(str(m) for m in found) == sorted(f"{name} {n}" for name in every for n in range(5))
+    for name in every:  # each in its own order
+        own = [message for message in found if str(message).startswith(name)]
+        assert own == sorted(own, key=str)
+
+
+def test_threads_at_once_in_a_store(tmp_path: Path) -> None:
+    url = f"memory://{secrets.token_hex(8)}"
+    storage = yoga.Storage(url, cache_dir=tmp_path / "cache")
+    storage.submit([1], "photos", "1.0")
+
+    def tag(number: int) -> None:
+        yoga.Storage(url, cache_dir=tmp_path / f"cache-{number}").untag("photos", "prod", message=str(number))
+
+    storage.tag("photos", "prod", "1.0")
+    chains = [tags._Chain(storage._store, "photos", "prod") for _ in range(8)]
+    threads = [threading.Thread(target=chain.add, args=(None, str(n))) for n, chain in enumerate(chains)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    found = storage.tag_history("photos", "prod")
+    assert [entry.number for entry in found] == list(range(1, 10))
+    assert sorted(str(entry.message) for entry in found[1:]) == [str(n) for n in range(8)]
+
+
+def _die_while_tagging(folder: str, step: int) -> None:
+    calls = iter(range(step))
+    link = os.link
+
+    def dying(*args: object, **kwargs: object) -> None:
+        if next(calls, None) is None:
+            os._exit(9)
+        link(*args, **kwargs)  # type: ignore[arg-type]
+
+    os.link = dying  # type: ignore[assignment]
+    for number in range(4):
+        yoga.Storage(folder).tag("photos", "prod", "1.0", message=str(number))
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_a_kill_leaves_a_whole_chain(local: yoga.Storage, step: int) -> None:
+    process = multiprocessing.get_context("fork").Process(
+        target=_die_while_tagging, args=(str(local.path), step)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    entry = local.tag("photos", "prod", "1.1")
+    assert entry.number == step + 1
+    assert [one.number for one in local.tag_history("photos", "prod")] == list(range(1, step + 2))
+    assert local.fetch("photos", tag="prod").fingerprint == local.fetch("photos", "1.1").fingerprint
+
+
+def test_an_entry_comes_back(local: yoga.Storage) -> None:
+    entry = local.tag("photos", "prod", "1.0", message="naïve\n")
+    assert TagEntry.from_bytes(entry.to_bytes()) == entry
+    assert "\\n" in str(entry)

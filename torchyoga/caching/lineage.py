@@ -1,0 +1,166 @@
+"""What makes a version -> what its manifest says about that: code, commit, packages, user, time and message.
+
+Note 145. Nothing that may be secret is recorded.
+No environment variable, no argument, no path and no remote of git; the source text and the host stay in
+directories of this machine, unless `record="source"` sends them to a store, too. See docs/caching.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+
+from ..rows.types import Json
+from ..stores.history.tags import check_message, user_name
+from ..versions.lineage import MOST_SOURCE
+from ..versions.manifest import Manifest
+from ..versions.parent import Parent
+from .code import digest_of, inside_of
+from .reach import Reached, reached_by
+
+__all__ = ["Record", "check_record", "lineage_of", "lineage_of_converted", "parents_of_converted"]
+
+Record: TypeAlias = bool | Literal["source"]
+_GIT_SECONDS = 2.0
+_MOST_PACKAGES = 80
+_LIBRARIES = ("torch", "numpy", "builtins", "torchyoga", "tensorflow", "keras", "datasets", "pandas")
+
+
+def check_record(record: object, message: object) -> None:
+    """Raises ValueError or TypeError unless these are `record` and `message` of a build."""
+    if not (record is True or record is False or record == "source"):
+        raise ValueError(f"record must be True, False or 'source', found {record!r:.80}")
+    check_message(message)
+    if message is not None and record is False:
+        raise ValueError("message is a part of what record=False leaves out; pass one of them")
+
+
+def lineage_of(made_by: object, record: Record, message: str | None = None) -> Callable[[float], Json]:
+    """What makes the lineage of a version, when it is published; call it with the seconds that it took.
+
+    Args:
+        made_by: the function that makes the rows, or the data that gives them.
+        record: False for an empty lineage; "source" to keep source and host behind URLs, too.
+        message: what the user says about it.
+
+    Raises:
+        ValueError, TypeError: `record` or `message` is something else.
+
+    Example:
+        >>> found = lineage_of([1, 2], record=True, message="two rows")(0.5)
+        >>> found["message"], found["seconds"], "function" in found
+        ('two rows', 0.5, False)
+    """
+    check_record(record, message)
+    return functools.partial(_lineage, _code_of(made_by), record, message)
+
+
+def lineage_of_converted(
+    manifest: Manifest, lineage: Callable[[float], Json], record: Record, seconds: float
+) -> Json:
+    """The lineage of a version in another format: made now, by the code that made the version."""
+    kept = ("function", "code", "source", "message") if record is not False else ()
+    return {**{name: manifest.lineage[name] for name in kept if name in manifest.lineage}, **lineage(seconds)}
+
+
+def parents_of_converted(manifest: Manifest, to: str | None, is_recoded: bool) -> tuple[Parent, ...]:
+    """The parents of a version in another format: those that it has, or, under a new name, itself besides."""
+    if to is None or to == manifest.version:
+        return manifest.parents
+    own = Parent(manifest.version, manifest.fingerprint, manifest.num_rows, is_prefix=not is_recoded)
+    return (*manifest.parents, own)
+
+
+def _code_of(made_by: object) -> Callable[..., object] | None:
+    """The function or class whose code makes the rows; None if that is a library's."""
+    if inspect.isroutine(made_by) or isinstance(made_by, (type, functools.partial)):
+        return made_by
+    if made_by is None:
+        return None
+    found = type(made_by)
+    return None if found.__module__.partition(".")[0] in _LIBRARIES else found
+
+
+def _lineage(
+    function: Callable[..., object] | None, record: Record, message: str | None, seconds: float
+) -> Json:
+    if record is False:
+        return {}
+    reached = Reached() if function is None else reached_by(function)
+    inside = None if function is None else inside_of(function)
+    module = getattr(inside, "__module__", None) or "__main__"
+    source = reached.source if len(reached.source.encode(errors="replace")) <= MOST_SOURCE else ""
+    found: Json = {
+        "function": None if inside is None else f"{module}.{getattr(inside, '__qualname__', '?')}"[:300],
+        "code": None if function is None else _digest(function, reached),
+        "packages": _packages(reached),
+        "user": user_name(),
+        "host": socket.gethostname()[:300],
+        "seconds": round(seconds, 3),
+        "message": message,
+        "source": source.encode(errors="backslashreplace").decode(),
+        "record": "source" if record == "source" else None,
+        **_commit_of(_folder_of(module)),
+    }
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _digest(function: Callable[..., object], reached: Reached) -> str | None:
+    code = digest_of(function)
+    if code is None:
+        return None
+    text = "\n".join([code, *(f"{name} {digest}" for name, digest in sorted(reached.parts.items()))])
+    return hashlib.blake2b(text.encode(errors="backslashreplace"), digest_size=16).hexdigest()
+
+
+def _packages(reached: Reached) -> dict[str, str]:
+    """Versions by name."""
+    own = getattr(sys.modules.get(__name__.partition(".")[0]), "__version__", None)
+    found = {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
+    found |= {"torchyoga": own} if isinstance(own, str) else {}
+    others = {name: version for name, version in sorted(reached.packages.items()) if len(name) <= 100}
+    return {**dict(list(others.items())[:_MOST_PACKAGES]), **{k: v[:100] for k, v in found.items()}}
+
+
+def _folder_of(module: str) -> str | None:
+    """The folder of the file of a module, else of the program; None if there is none."""
+    for name in (module, "__main__"):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(file, str) and os.path.isfile(file):
+            return os.path.dirname(os.path.abspath(file))
+    return None
+
+
+@functools.lru_cache(maxsize=64)  # the code that runs is that of the first look
+def _commit_of(folder: str | None) -> Json:
+    """The git commit of a folder, and whether files that it tracks have changed; empty without git."""
+    if folder is None:
+        return {}
+    command = ["git", "-c", "core.fsmonitor=false", "-C", folder, "status", "--porcelain=v2", "--branch"]
+    try:
+        done = subprocess.run(
+            [*command, "--untracked-files=no", "--ignore-submodules"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_GIT_SECONDS,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    lines = done.stdout.decode(errors="replace").splitlines()
+    commits = [line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")]
+    if len(commits) != 1 or not set(commits[0]) <= set("0123456789abcdef"):  # before the first commit
+        return {}
+    return {"commit": commits[0], "dirty": any(not line.startswith("#") for line in lines)}

@@ -1,0 +1,50 @@
+"""Versions that need not be kept, and files that nobody needs -> removed, with what is kept beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..stores.contract import Versions
+from ..stores.history.keep import Keep, removed_versions, spare_versions
+from ..versions.names import encoded
+from .kept import remove_kept
+
+__all__ = ["cleanable", "cleaned"]
+
+
+def cleaned(store: Versions, grace: float, keep: Keep | None, id: str | None) -> list[str]:
+    """Removes versions, then files, as `Storage.clean` describes it; returns their names."""
+    removed = []
+    for one in _ids(store, keep, id):
+
+        def remove(version: str, is_needed: Callable[[], bool], one: str = one) -> None:
+            store.remove(one, version, 0, is_needed)
+
+        assert keep is not None, "else there are no ids"
+        for version in removed_versions(store, one, keep, grace, remove):
+            if store.find(one, version) is None:  # else it was built again meanwhile
+                remove_kept(store, one, version, 0)
+            removed.append(_name(one, version))
+    return sorted(removed + store.clean(grace, id))
+
+
+def cleanable(store: Versions, grace: float, keep: Keep | None, id: str | None) -> dict[str, int]:
+    """The names of what `cleaned` would remove, sorted, and the bytes of each."""
+    found: dict[str, int] = {}
+    for one in _ids(store, keep, id):
+        assert keep is not None, "else there are no ids"
+        spare = spare_versions(store, one, keep, grace)
+        found |= {_name(one, version): node.nbytes for version, node in spare.items()}
+    store.clean(grace, id, found)
+    return dict(sorted(found.items()))
+
+
+def _ids(store: Versions, keep: Keep | None, id: str | None) -> list[str]:
+    """The ids whose versions may be removed."""
+    if keep is None:
+        return []
+    return sorted({one for one, _ in store.published()}) if id is None else [id]
+
+
+def _name(id: str, version: str) -> str:
+    return f"{encoded('id', id)}/{encoded('version', version)}"

@@ -1,0 +1,187 @@
+"""The manifests and tags of an id -> a table of what happened, the newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from ...order.full import as_int
+from ...versions.lineage import Lineage, escaped
+from ...versions.manifest import Manifest
+from ..contract import Versions
+from .graph import Node, in_time
+from .manifests import of_all
+from .tags import moves_of
+
+__all__ = ["Log", "LogEntry", "log_of"]
+
+_TITLES = ("version", "parents", "rows", "+rows", "bytes", "when", "who", "tags", "code", "message")
+_RIGHT = {"rows", "+rows", "bytes"}
+_MOST_SHOWN = 60  # characters of a cell
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One version.
+
+    Attributes:
+        version: its name.
+        parents: the versions that it was made from, the direct one last.
+        rows: how many it has; None if its manifest is damaged. `added`: how many more than its parent; None
+            if it has none.
+        nbytes: bytes of its files.
+        created: when, in UTC.
+        fingerprint: of its rows; `build`: of its files.
+        tags: that name it, sorted.
+        lineage: how it was made, as far as it says.
+        problem: why its manifest cannot be read; None if it can.
+    """
+
+    version: str
+    parents: tuple[str, ...] = ()
+    rows: int | None = None
+    added: int | None = None
+    nbytes: int | None = None
+    created: str = ""
+    fingerprint: str | None = None
+    build: str | None = None
+    tags: tuple[str, ...] = ()
+    lineage: Lineage = field(default_factory=Lineage)
+    problem: str | None = None
+
+    @property
+    def who(self) -> str | None:
+        """The user name."""
+        return self.lineage.user
+
+    @property
+    def message(self) -> str | None:
+        """What the user said about it."""
+        return self.lineage.message
+
+    @property
+    def code(self) -> str | None:
+        """The beginning of the git commit, with a "+" if files had changed since."""
+        if self.lineage.commit is None:
+            return None
+        return self.lineage.commit[:8] + ("+" if self.lineage.dirty else "")
+
+    def cells(self) -> tuple[str, ...]:
+        """What a row of the table shows."""
+        message = self.message or "" if self.problem is None else f"damaged: {self.problem}"
+        found = (
+            self.version,
+            ", ".join(self.parents),
+            "" if self.rows is None else f"{self.rows:,}",
+            "" if self.added is None else f"{self.added:+,}",
+            "" if self.nbytes is None else _size(self.nbytes),
+            self.created.replace("T", " ").removesuffix("Z"),
+            self.who or "",
+            ", ".join(self.tags),
+            self.code or "",
+            message,
+        )
+        return tuple(map(_cell, found))
+
+
+class Log(Sequence[LogEntry]):
+    """The versions of an id, the newest first; `print` shows a table.
+
+    Args:
+        id: which dataset.
+        entries: its versions.
+        left_out: how many older ones there are.
+
+    Example:
+        >>> ref = storage.submit([1, 2, 3], "logged", "1.0", message="the first one")
+        >>> log = storage.log("logged")
+        >>> len(log), log[0].version, log[0].rows, log[0].message
+        (1, '1.0', 3, 'the first one')
+    """
+
+    def __init__(self, id: str, entries: Sequence[LogEntry], left_out: int = 0) -> None:
+        self.id = id
+        self._entries = tuple(entries)
+        self.left_out = left_out
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> LogEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LogEntry, ...]: ...
+    def __getitem__(self, index: int | slice) -> LogEntry | tuple[LogEntry, ...]:
+        return self._entries[index]
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        return iter(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Log):
+            return NotImplemented
+        return (self.id, self._entries, self.left_out) == (other.id, other._entries, other.left_out)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.left_out, tuple(entry.build for entry in self)))
+
+    def __repr__(self) -> str:
+        return f"Log({self.id!r}, {len(self)} versions)"
+
+    def __str__(self) -> str:
+        rows = [entry.cells() for entry in self]
+        shown = [n for n, title in enumerate(_TITLES) if n == 0 or any(row[n] for row in rows)]
+        widths = {n: max(len(_TITLES[n]), *(len(row[n]) for row in rows), 0) for n in shown}
+        lines = [
+            "  ".join(
+                row[n].rjust(widths[n]) if _TITLES[n] in _RIGHT else row[n].ljust(widths[n]) for n in shown
+            ).rstrip()
+            for row in [_TITLES, *rows]
+        ]
+        return "\n".join([*lines, *([f"and {self.left_out} older versions"] if self.left_out else [])])
+
+
+def _size(nbytes: int) -> str:
+    size, unit = float(nbytes), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def _cell(text: str) -> str:
+    text = escaped(text[: 2 * _MOST_SHOWN])
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def log_of(store: Versions, id: str, limit: int | None = None) -> Log:
+    """The log of an id, as `Storage.log` describes it."""
+    most = None if limit is None else as_int("limit", limit, low=0)
+
+    def summary(manifest: Manifest) -> tuple[Node, LogEntry]:
+        parents, rows = manifest.parents, manifest.num_rows
+        return Node.of(manifest), LogEntry(
+            version=manifest.version,
+            parents=tuple(parent.version for parent in parents),
+            rows=rows,
+            added=rows - parents[-1].rows if parents else None,
+            nbytes=manifest.nbytes,
+            created=manifest.created,
+            fingerprint=manifest.fingerprint,
+            build=manifest.build,
+            tags=tuple(tags.get((manifest.version, manifest.fingerprint), ())),
+            lineage=Lineage.of(manifest.lineage),
+        )
+
+    tags: dict[tuple[str | None, str | None], list[str]] = {}
+    for tag, entry in moves_of(store, id, []).items():
+        tags.setdefault((entry.version, entry.fingerprint), []).append(tag)
+    found, damaged = of_all(store, id, summary)
+    if not found and not damaged:
+        store.manifest(id, "latest")  # its error lists what is published
+    order = in_time({version: node for version, (node, _) in found.items()})
+    entries = [found[version][1] for version in reversed(order)]
+    entries += [LogEntry(version, problem=str(error)) for version, error in sorted(damaged.items())]
+    kept = entries if most is None else entries[:most]
+    return Log(id, kept, len(entries) - len(kept))

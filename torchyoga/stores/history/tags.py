@@ -1,0 +1,407 @@
+"""Names for versions that can be moved: each move is a note of its own, and none is ever written again.
+
+Note 140. A tag is a chain of notes.
+<root>/.tags/<id>/<tag>/00000001.json is the first, and the last one says what the tag names now. A move
+creates the next number; if another process has just created it, the one after that. So there is no lock
+around a tag, two moves at once are both in the history, and what was there before can always be seen and
+named again.
+
+Note 141. When a move happened.
+Its note says it by the clock of the machine that wrote it, its file by the store's. The earlier of both
+counts: a copied file is younger than its note, and a clock may be ahead. No move was before the one with the
+number before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import re
+import secrets
+import time
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timezone
+
+from ...errors import CorruptError, NotFoundError
+from ...rows.types import Json
+from ...versions.manifest import Manifest, digest, is_token
+from ...versions.names import decoded, encoded
+from ..contract import Versions, nearest, some
+from ..notes import Notes
+from .manifests import each
+
+__all__ = [
+    "MOST_MESSAGE",
+    "TagEntry",
+    "check_message",
+    "gone",
+    "moment",
+    "moves_of",
+    "named_by",
+    "tag_history",
+    "tagged",
+    "tags_of",
+    "untagged",
+    "user_name",
+]
+
+MOST_MESSAGE = 4096  # characters of a message
+_FOLDER = ".tags"
+_LARGEST = 64 * 2**10  # bytes of a note
+_NAME = re.compile(r"([0-9]{8})\.json")
+_MOST = 10**8 - 1  # notes of a tag
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+_PATIENCE = 60.0  # seconds to wait for a builder or a remover of the version
+
+
+@dataclass(frozen=True)
+class TagEntry:
+    """One move of a tag.
+
+    Attributes:
+        id: of the versions; `tag`: the name.
+        number: 1 for the first move.
+        version: that it names from then on; None if it was taken away.
+        fingerprint: of that version's rows; `build`: of its files.
+        who: the user name.
+        when: in UTC, by the clock of that machine; `stored`: by the store's clock, None where it has none.
+        message: what the user said about it.
+
+    Example:
+        >>> ref = storage.submit([1, 2], "tagged", "1.0")
+        >>> entry = storage.tag("tagged", "prod", "1.0", message="the first one")
+        >>> entry.number, entry.version, entry.message
+        (1, '1.0', 'the first one')
+    """
+
+    id: str
+    tag: str
+    number: int
+    version: str | None
+    fingerprint: str | None
+    build: str | None
+    who: str | None
+    when: datetime
+    stored: datetime | None = None
+    message: str | None = None
+
+    def to_bytes(self) -> bytes:
+        """The text of its note, which no other writer would write."""
+        content = {
+            "torchyoga_tag": 1,
+            "id": self.id,
+            "tag": self.tag,
+            "number": self.number,
+            "version": self.version,
+            "fingerprint": self.fingerprint,
+            "build": self.build,
+            "who": self.who,
+            "when": self.when.isoformat(),
+            "message": self.message,
+            "salt": secrets.token_hex(8),
+        }
+        return json.dumps({**content, "checksum": digest(content)}, indent=1, sort_keys=True).encode()
+
+    @staticmethod
+    def from_bytes(text: bytes) -> TagEntry:
+        """The move that a note describes; ValueError, TypeError or KeyError if it is not one."""
+        content = json.loads(text.decode())
+        if not isinstance(content, dict) or type(content.get("torchyoga_tag")) is not int:
+            raise ValueError("it is not a note of a tag")
+        if content["torchyoga_tag"] != 1:
+            raise ValueError("it is of a later format; update torchyoga")
+        if content.pop("checksum", None) != digest(content):
+            raise ValueError("its checksum does not match its content")
+        return _entry(content)
+
+    def __str__(self) -> str:
+        what = f"-> {self.version!r}" if self.version is not None else "taken away"
+        return f"{self.tag!r} {what}, {self.when:%Y-%m-%d %H:%M} by {self.who!r}: {self.message!r}"
+
+
+def _entry(content: Json) -> TagEntry:
+    texts = {key: content[key] for key in ("id", "tag", "when")}
+    optional = {key: content[key] for key in ("version", "fingerprint", "build", "who", "message")}
+    if not all(isinstance(text, str) and text for text in texts.values()):
+        raise TypeError("id, tag and when must be text")
+    if not all(text is None or isinstance(text, str) for text in optional.values()):
+        raise TypeError("version, fingerprint, build, who and message must be text or null")
+    number, version = content["number"], optional["version"]
+    if type(number) is not int or not 1 <= number <= _MOST:
+        raise ValueError(f"not the number of a note: {number!r:.40}")
+    if version is not None:
+        encoded("version", version)
+        if not _DIGEST.fullmatch(optional["fingerprint"] or "") or not is_token(optional["build"]):
+            raise ValueError("its fingerprint or its build is not one")
+    when = datetime.fromisoformat(texts.pop("when"))
+    if when.tzinfo is None:
+        raise ValueError("its time has no time zone")
+    return TagEntry(number=number, when=when.astimezone(timezone.utc), **texts, **optional)
+
+
+def check_message(message: object) -> str | None:
+    """A message that may be kept; TypeError or ValueError if it may not."""
+    if message is None:
+        return None
+    if not isinstance(message, str):
+        raise TypeError(f"message must be a str, found a {type(message).__name__}")
+    if len(message) > MOST_MESSAGE:
+        raise ValueError(f"message has {len(message)} characters, {MOST_MESSAGE} are allowed; shorten it")
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise ValueError("message is not valid text; leave out the lone surrogates") from None
+    return message
+
+
+def user_name() -> str | None:
+    """The name of the user; None if the system does not say it."""
+    try:
+        found = getpass.getuser()[:100]
+        found.encode()
+    except (OSError, KeyError, ImportError, UnicodeEncodeError):
+        return None
+    return found or None
+
+
+def moment(at: object) -> datetime:
+    """A moment that a user has named, in UTC: a date means its first moment, one without a zone is in UTC.
+
+    Raises:
+        TypeError, ValueError: it is not a date, a datetime or a text of one.
+
+    Example:
+        >>> str(moment("2026-10-01")), str(moment("2026-10-01T12:00+02:00"))
+        ('2026-10-01 00:00:00+00:00', '2026-10-01 10:00:00+00:00')
+    """
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at.strip().replace("Z", "+00:00"))
+        except ValueError:
+            raise ValueError(
+                f"at must be a date such as '2026-10-01' or '2026-10-01T12:00', found {at!r:.80}"
+            ) from None
+    elif isinstance(at, date) and not isinstance(at, datetime):
+        at = datetime(at.year, at.month, at.day)
+    if not isinstance(at, datetime):
+        raise TypeError(f"at must be a date, a datetime or a text of one, found a {type(at).__name__}")
+    if at.tzinfo is None:
+        return at.replace(tzinfo=timezone.utc)
+    try:
+        return at.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"at is out of range in UTC: {at}") from None
+
+
+class _Chain:
+    """The notes of one tag."""
+
+    def __init__(self, store: Versions, id: str, tag: str) -> None:
+        self.store, self.id, self.tag = store, id, tag
+        self.notes = store.notes(f"{_FOLDER}/{encoded('id', id)}/{encoded('tag', tag)}")
+
+    def numbers(self) -> dict[int, float | None]:
+        """The numbers of the notes, and when each was written."""
+        return _numbers(self.notes.names())
+
+    def read(self, number: int, written: float | None) -> TagEntry:
+        """One move."""
+        where = self.notes.where(_name(number))
+        try:
+            text = self.notes.read(_name(number), _LARGEST)
+            if text is None:
+                raise ValueError("it is missing, or too long")
+            entry = TagEntry.from_bytes(text)
+            if (entry.id, entry.tag, entry.number) != (self.id, self.tag, number):
+                raise ValueError(f"it is of {entry.id!r:.80} {entry.tag!r:.80}, number {entry.number}")
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise CorruptError(
+                f"the note {where} of the tag {self.tag!r} is damaged: {error}. Tag a version again to name "
+                "one from now on; for its history, put the note back from a copy"
+            ) from error
+        with contextlib.suppress(OverflowError, OSError, ValueError, TypeError):
+            return replace(entry, stored=datetime.fromtimestamp(written, timezone.utc))  # type: ignore[arg-type]
+        return entry
+
+    def last(self) -> TagEntry | None:
+        """The last move; None if there was none."""
+        numbers = self.numbers()
+        return self.read(number := max(numbers), numbers[number]) if numbers else None
+
+    def all(self) -> list[TagEntry]:
+        """All moves, the first one first."""
+        numbers = self.numbers()
+        # A listing may miss one that is written meanwhile, but none may be missing for good.
+        for number in range(1, max(numbers, default=0)):
+            if number not in numbers:
+                self.read(number, None)
+                numbers[number] = None
+        wanted = sorted(numbers)
+        return [*each(self.store, wanted, lambda number: self.read(number, numbers[number]))]
+
+    def add(self, manifest: Manifest | None, message: str | None) -> TagEntry:
+        """Writes the next move."""
+        entry = TagEntry(
+            id=self.id,
+            tag=self.tag,
+            number=max(self.numbers(), default=0) + 1,
+            version=manifest.version if manifest else None,
+            fingerprint=manifest.fingerprint if manifest else None,
+            build=manifest.build if manifest else None,
+            who=user_name(),
+            when=datetime.fromtimestamp(round(time.time(), 3), timezone.utc),
+            message=message,
+        )
+        while entry.number <= _MOST:
+            if self.notes.create(_name(entry.number), entry.to_bytes()):
+                return entry
+            entry = replace(entry, number=entry.number + 1)
+        raise CorruptError(
+            f"{self.notes.where('')} has notes up to {_MOST}, more than a tag can have; move it away"
+        )
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}.json"
+
+
+def _numbers(names: dict[str, float | None]) -> dict[int, float | None]:
+    found = {int(match[1]): written for name, written in names.items() if (match := _NAME.fullmatch(name))}
+    found.pop(0, None)
+    return found
+
+
+def tagged(store: Versions, id: str, tag: str, version: str, message: str | None, timeout: float) -> TagEntry:
+    """Makes a tag name a version from now on, as `Storage.tag` describes it."""
+    check_message(message)
+    chain = _Chain(store, id, tag)
+    store.manifest(id, version)  # its error lists what is published
+    # While it is held, `clean` does not remove the version.
+    with store.lock(id, version, min(timeout, _PATIENCE)):
+        return chain.add(store.manifest(id, version), message)
+
+
+def untagged(store: Versions, id: str, tag: str, message: str | None) -> TagEntry:
+    """Takes a tag away, as `Storage.untag` describes it."""
+    check_message(message)
+    chain = _Chain(store, id, tag)
+    try:
+        last = chain.last()
+    except CorruptError:
+        return chain.add(None, message)
+    if last is None or last.version is None:
+        raise _no_tag(store, id, tag)
+    return chain.add(None, message)
+
+
+def moves_of(store: Versions, id: str, damaged: list[str] | None = None) -> dict[str, TagEntry]:
+    """The last move of each tag of an id that names a version, by tag.
+
+    Args:
+        store: the versions.
+        id: which dataset.
+        damaged: tags whose last note is damaged are put here; None to raise the error.
+
+    Raises:
+        CorruptError: the last note of a tag is damaged.
+    """
+    notes: Notes = store.notes(f"{_FOLDER}/{encoded('id', id)}")
+    chains: dict[str, dict[str, float | None]] = {}
+    for name, written in notes.names().items():
+        folder, _, file = name.partition("/")
+        if (tag := decoded(folder)) is not None and _NAME.fullmatch(file):
+            chains.setdefault(tag, {})[file] = written
+
+    def last(tag: str) -> TagEntry | None:
+        numbers = _numbers(chains[tag])
+        if not numbers:
+            return None
+        try:
+            return _Chain(store, id, tag).read(number := max(numbers), numbers[number])
+        except CorruptError:
+            if damaged is None:
+                raise
+            damaged.append(tag)
+            return None
+
+    names = sorted(chains)
+    entries = zip(names, each(store, names, last), strict=True)
+    return {tag: entry for tag, entry in entries if entry is not None and entry.version is not None}
+
+
+def tags_of(store: Versions, id: str) -> dict[str, str]:
+    """The version that each tag of an id names.
+
+    Raises:
+        CorruptError: the last note of a tag is damaged.
+    """
+    return {tag: str(entry.version) for tag, entry in moves_of(store, id).items()}
+
+
+def tag_history(store: Versions, id: str, tag: str) -> list[TagEntry]:
+    """All moves of a tag, the first one first.
+
+    Raises:
+        NotFoundError: there never was such a tag.
+        CorruptError: a note is damaged or missing.
+    """
+    found = _Chain(store, id, tag).all()
+    if not found:
+        raise _no_tag(store, id, tag)
+    return found
+
+
+def named_by(store: Versions, id: str, tag: str, at: object = None) -> TagEntry:
+    """The move that says which version a tag names now, or named at a moment.
+
+    Raises:
+        NotFoundError: it names none.
+        CorruptError: a note is damaged.
+    """
+    chain = _Chain(store, id, tag)
+    if at is None:
+        entry = chain.last()
+        if entry is None or entry.version is None:
+            raise _no_tag(store, id, tag)
+        return entry
+    asked, found, time = moment(at), None, None
+    every = chain.all()
+    if not every:
+        raise _no_tag(store, id, tag)
+    for entry in every:
+        own = entry.when if entry.stored is None else min(entry.when, entry.stored)
+        time = own if time is None else max(time, own)
+        if time <= asked:
+            found = entry
+    if found is None:
+        raise NotFoundError(
+            f"the tag {tag!r} of {id!r} named nothing yet at {asked.isoformat()}: it was made by "
+            f"{every[0].when.isoformat()}; ask for a later moment"
+        )
+    if found.version is None:
+        raise NotFoundError(
+            f"the tag {tag!r} of {id!r} named nothing at {asked.isoformat()}, since it was taken away at "
+            f"{found.when.isoformat()}; tag_history shows when it named what"
+        )
+    return found
+
+
+def gone(entry: TagEntry, what: str) -> NotFoundError:
+    """The error of a tag whose version was removed, or overwritten by other rows."""
+    return NotFoundError(
+        f"the tag {entry.tag!r} of {entry.id!r} names version {entry.version!r} since "
+        f"{entry.when:%Y-%m-%d %H:%M} UTC, which has been {what} since then; tag another version, or fetch "
+        "one by version="
+    )
+
+
+def _no_tag(store: Versions, id: str, tag: str) -> NotFoundError:
+    tags = moves_of(store, id, [])
+    if tags:
+        what = f"its tags are {some(nearest(tag, tags))}"
+    elif similar := store.ids_like(id):
+        what = "it has no tags" if id in similar else f"it has no tags; the storage holds {some(similar)}"
+    else:
+        what = "the storage holds nothing"
+    return NotFoundError(f"{id!r} has no tag {tag!r} in {store.name}: {what}. Make it with storage.tag")

@@ -1,0 +1,111 @@
+"""What a manifest says about how its version was made; what is forged or too long counts as not said.
+
+Note 142. Lineage is read by its reader, not by the manifest.
+A version whose lineage is of a later torchyoga, or forged, has the same rows as any other, and opens. Whoever
+shows it takes the entries that are of the right kind and size, and writes control characters as escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..rows.types import Json
+
+__all__ = ["MOST_SOURCE", "Lineage", "escaped", "sendable"]
+
+MOST_SOURCE = 64 * 2**10  # bytes of a source text
+_MOST_TEXT = {"function": 300, "user": 100, "host": 300, "message": 4096, "record": 20}
+_MOST_PACKAGES, _MOST_NAME = 100, 100
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_CODE = re.compile(r"[0-9a-f]{32}")
+
+
+def escaped(text: str) -> str:
+    """A text that shows nothing else than itself: control and other unprintable characters as escapes.
+
+    Example:
+        >>> print(escaped("one" + chr(27) + "[31m two" + chr(10)))
+        one\\x1b[31m two\\n
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """How a version was made, as far as its manifest says it.
+
+    Attributes:
+        function: the name of the function or class that made the rows, with its module.
+        code: a digest of its source, and of what that reaches.
+        source: that source.
+        commit: of the git repository; `dirty`: files that it tracks had changed.
+        packages: versions of Python, of torchyoga and of the packages that the code uses, by name.
+        user: the user name; `host`: of the machine.
+        seconds: that the build took.
+        message: what the user said about it.
+        record: "source" if the user wants the source and the host in stores, too.
+    """
+
+    function: str | None = None
+    code: str | None = None
+    source: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    user: str | None = None
+    host: str | None = None
+    seconds: float | None = None
+    message: str | None = None
+    record: str | None = None
+
+    @staticmethod
+    def of(data: Json) -> Lineage:
+        """What an entry `lineage` of a manifest says; whatever it holds.
+
+        Example:
+            >>> Lineage.of({"user": "ada", "commit": 7, "message": "x" * 10**6})
+            ... # doctest: +ELLIPSIS
+            Lineage(function=None, ..., commit=None, ..., user='ada', ..., message=None, record=None)
+        """
+        texts = {name: _text(data.get(name), most) for name, most in _MOST_TEXT.items()}
+        commit, code = _text(data.get("commit"), 64), _text(data.get("code"), 32)
+        source, seconds = _text(data.get("source"), MOST_SOURCE), data.get("seconds")
+        packages = data.get("packages")
+        named = packages.items() if isinstance(packages, dict) and len(packages) <= _MOST_PACKAGES else ()
+        return Lineage(
+            commit=commit if commit and _COMMIT.fullmatch(commit) else None,
+            code=code if code and _CODE.fullmatch(code) else None,
+            source=source if source and len(source.encode()) <= MOST_SOURCE else None,
+            dirty=data["dirty"] if type(data.get("dirty")) is bool else None,
+            packages={
+                name: version
+                for name, version in named
+                if len(name) <= _MOST_NAME and _text(version, _MOST_NAME) is not None
+            },
+            seconds=_seconds(seconds),
+            **texts,
+        )
+
+
+def sendable(data: Json) -> Json:
+    """The lineage of a version as it may be sent to a store: without source and host, unless the user wants
+    them there.
+
+    Example:
+        >>> sendable({"user": "ada", "host": "lab-7"})
+        {'user': 'ada'}
+    """
+    private = () if data.get("record") == "source" else ("source", "host")
+    return {name: value for name, value in data.items() if name not in private}
+
+
+def _seconds(value: object) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 2**53 else None  # type: ignore[operator, arg-type]
+
+
+def _text(value: object, most: int) -> str | None:
+    return value if isinstance(value, str) and len(value) <= most else None
