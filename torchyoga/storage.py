@@ -17,6 +17,7 @@ from typing import ParamSpec
 from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
+from .caching.comparing.kept_hashes import submitted_with_hashes
 from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
 from .caching.submission import submitted
@@ -26,6 +27,7 @@ from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
 from .reading.dataref import DataRef
+from .reading.version_ref import VersionRef
 from .rows.schema import Schema
 from .stores.address import directory_of
 from .stores.cache import Cache, default_folder
@@ -141,6 +143,7 @@ class Storage:
         compression: str | None = None,
         info: Mapping[str, object] | None = None,
         codecs: Mapping[str, Encoder | None] | None = None,
+        row_hashes: bool = False,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -166,6 +169,8 @@ class Storage:
             codecs: by name of a column, how its values are encoded: `yoga.jpeg()`, `png()`, `zstd()` or
                 `flac(...)`. They are kept as bytes; `DataRef.decoded` gives them back. What a DataRef has
                 encoded already is not encoded twice; None gives values as they were before.
+            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff` and `overlap`,
+                which else make them when they are first wanted.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -193,7 +198,12 @@ class Storage:
             self._store.check_place(id, version)  # before anything is built in vain
             # Before anything is built, since another process may publish during a long build.
             replaces = self._store.seen(id, version) if overwrite else None
-            return submitted(data, self._store, id, version, options, num_workers, replaces)
+
+
+            def built(options: BuildOptions) -> VersionRef:
+                return submitted(data, self._store, id, version, options, num_workers, replaces)
+
+            return submitted_with_hashes(built, options) if row_hashes else built(options)
 
     def fetch(
         self,

@@ -61,6 +61,8 @@ class BuildOptions:
             differed; if there are any, the build is not continued. None if there are no arguments.
         encode: makes of a dataset one with values decoded that are encoded already, and what encodes a
             source of that; None to keep values as they are.
+        each_block: called with each block of rows, as they are stored, while it is written; those that an
+            interrupted build has left are not among them.
         before_publishing: called when all rows have been read; an exception from it ends the build.
     """
 
@@ -75,6 +77,7 @@ class BuildOptions:
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
     encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
+    each_block: Callable[[Block], None] | None = None
     before_publishing: Callable[[], None] | None = None
 
 
@@ -371,6 +374,8 @@ class _Build:
         self._file_bytes += block.nbytes
         ends_file = self._file_bytes >= self.options.file_bytes or self._file_is_old()
         self._output.write(block, ends_file)
+        if self.options.each_block is not None:  # while the thread writes it
+            self.options.each_block(block)
         if ends_file:
             self._file_bytes, self._file_started = 0, time.monotonic()
 
