@@ -220,6 +220,7 @@ def test_the_public_names() -> None:
         "audio",
         "codecs",
         "concat",
+        "diff",
         "errors",
         "flac",
         "flat_map",
@@ -237,6 +238,7 @@ def test_the_public_names() -> None:
         "jagged",
         "jpeg",
         "mix",
+        "overlap",
         "padded",
         "png",
         "prove",
@@ -248,6 +250,7 @@ def test_the_public_names() -> None:
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)
     assert set(errors.__all__) == {
+        "AuditError",
         "BusyError",
         "CorruptError",
         "ExistsError",
@@ -266,6 +269,7 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
         errors.NotFoundError: (KeyError, FileNotFoundError),
         errors.ExistsError: (FileExistsError,),
         errors.CorruptError: (ValueError,),
+        errors.AuditError: (ValueError,),
         errors.StateError: (ValueError,),
         errors.BusyError: (TimeoutError,),
         errors.LostError: (RuntimeError,),

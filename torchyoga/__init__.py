@@ -9,6 +9,8 @@ from .adapters.flat_map import flat_map
 from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
 from .adapters.webdataset import webdataset
+from .caching.comparing.diff import diff
+from .caching.comparing.overlap import overlap
 from .caching.kept import kept_where
 from .caching.kept_packs import kept_packing
 from .coding.decoded import decoded
@@ -54,6 +56,7 @@ __all__ = [
     "audio",
     "codecs",
     "concat",
+    "diff",
     "errors",
     "flac",
     "flat_map",
@@ -71,6 +74,7 @@ __all__ = [
     "jagged",
     "jpeg",
     "mix",
+    "overlap",
     "padded",
     "png",
     "prove",

@@ -17,6 +17,7 @@ from typing import ParamSpec
 from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
+from .caching.comparing.audit import Audit, audited
 from .caching.comparing.kept_hashes import submitted_with_hashes
 from .caching.kept import check_kept, remove_kept
 from .caching.staleness import Stale
@@ -198,7 +199,6 @@ class Storage:
             self._store.check_place(id, version)  # before anything is built in vain
             # Before anything is built, since another process may publish during a long build.
             replaces = self._store.seen(id, version) if overwrite else None
-
 
             def built(options: BuildOptions) -> VersionRef:
                 return submitted(data, self._store, id, version, options, num_workers, replaces)
@@ -450,6 +450,57 @@ class Storage:
         """
         check(self._store, id, version)
         check_kept(self._store, id, version)
+
+    def audit(
+        self,
+        id: str,
+        version: str,
+        source: object,
+        rows: int = 300,
+        tolerance: float | Mapping[str, float] | None = None,
+        seed: int | None = None,
+        *,
+        codecs: Mapping[str, Encoder | None] | None = None,
+    ) -> Audit:
+        """Makes random rows of a version anew, and the first and the last, and compares them with those kept.
+
+        Of a source whose rows cannot be read by number, such as an iterable, the first rows are compared: as
+        many as `rows`. Random generators are as before after it.
+
+        Args:
+            id: which dataset.
+            version: which version of it.
+            source: what it was made of, or what should give the same rows: anything that `submit` takes, or a
+                function that returns it; of one that `cacheable` decorates, `lambda: f.__wrapped__(...)`.
+            rows: how many are drawn.
+            tolerance: by how much floats may differ, as those of another machine may; for all columns of
+                floats, or by name. By default the bits of all values are compared.
+            seed: draws the same rows each time; by default others.
+            codecs: as the version was submitted with: rows are encoded anew, and the bytes compared. Without
+                it, values of encoded columns are compared as they are kept, or else decoded, which equals the
+                source only if the codec loses nothing.
+
+        Raises:
+            AuditError: a row or the number of rows differs; names the first row, the column, and what was
+                expected and found. Says so if rows of the source differ each time they are read.
+            NotFoundError: it is not published.
+            CorruptError: it is damaged.
+            ValueError: the source is the version itself; or an argument is out of range.
+            TypeError: rows cannot be read from the source.
+
+        Example:
+            >>> squares = [{"n": n, "square": n * n} for n in range(1000)]
+            >>> ref = storage.submit(squares, "squares", "1.0")
+            >>> print(storage.audit("squares", "1.0", squares, rows=298, seed=1))  # doctest: +ELLIPSIS
+            300 of 1,000 rows are as the source gives them; if 1.00% or more were wrong, one would ...
+            >>> squares[999] = {"n": 999, "square": 0}
+            >>> storage.audit("squares", "1.0", squares)  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+            torchyoga.errors.AuditError: row 999 of 'squares' '1.0' is not what list gives now: ...
+        """
+        ref = fetched(self._store, id, version)
+        encode = partial(recoded, dict(codecs)) if codecs else None
+        return audited(ref, source, as_int("rows", rows, low=0), tolerance, seed, encode)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

@@ -28,7 +28,8 @@ def differing(one: Block, other: Block, tolerances: Mapping[str, float] | None =
 
     Example:
         >>> from torchyoga.rows.collector import block_of
-        >>> one, other = block_of([{"x": 1, "y": "a"}] * 2), block_of([{"x": 1, "y": "a"}, {"x": 1, "y": "b"}])
+        >>> one = block_of([{"x": 1, "y": "a"}, {"x": 1, "y": "a"}])
+        >>> other = block_of([{"x": 1, "y": "a"}, {"x": 1, "y": "b"}])
         >>> differing(one, other).tolist()
         [[False, False], [False, True]]
     """

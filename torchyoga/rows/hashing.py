@@ -100,7 +100,7 @@ def row_hashes(block: Block) -> Hashes:
 
 
 def exact_hashes(block: Block) -> Hashes:
-    """(N, 2) what `row_hashes` gives, by BLAKE2b: nobody can make two rows of one hash; several times slower."""
+    """(N, 2) what `row_hashes` gives, but by BLAKE2b: nobody can make two rows of one hash; slower."""
     return _hashes(block, _blake)
 
 
@@ -126,7 +126,9 @@ def _hashes(block: Block, digest: Digest) -> Hashes:
 @lru_cache(maxsize=256)
 def _seed(columns: tuple[Column, ...]) -> int:
     text = json.dumps([HASH, _looks(columns)])
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
 def _message(column: Column, data: Data, num_rows: int, digest: Digest) -> list[Array]:

@@ -77,8 +77,8 @@ class RowBlocks:
             if ref.schema is not None:
                 raise
             raise SchemaError(
-                f"of {len(rows)} rows from {rows[0]} on, {error}. This DataRef does not say what its rows look "
-                "like, and a few of them show something else: submit it first, or pass schema= to map"
+                f"of {len(rows)} rows from {rows[0]} on, {error}. This DataRef does not say what its rows "
+                "look like, and some of them show something else: submit it first, or pass schema= to map"
             ) from None
         return found if of is None else of.block(found)
 

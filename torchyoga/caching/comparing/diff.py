@@ -79,7 +79,9 @@ class Diff:
         if self.schema:
             lines += str(self.schema).split("\n")
         if not self.are_rows_compared:
-            lines.append("rows were not compared, since their columns differ; pass key= to compare what both have")
+            lines.append(
+                "rows were not compared, since their columns differ; pass key= to compare what both have"
+            )
         elif not self.schema.is_comparable:
             lines.append(f"compared: {', '.join(self.columns)}")
         return "\n".join(lines)
@@ -88,7 +90,9 @@ class Diff:
         return f"<Diff: {str(self).splitlines()[0]}>"
 
 
-def diff(old: DataRef, new: DataRef, key: str | Sequence[str] | None = None, *, confirm: bool = False) -> Diff:
+def diff(
+    old: DataRef, new: DataRef, key: str | Sequence[str] | None = None, *, confirm: bool = False
+) -> Diff:
     """Which rows of a dataset were added, removed and changed since another one.
 
     The order of rows does not count, how often a row occurs does: of a row that the old one has three times

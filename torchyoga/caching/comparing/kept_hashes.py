@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...building.build import BuildOptions
 from ...building.sources import BlockSource
-from ...errors import CorruptError, NotFoundError, YogaError
+from ...errors import CorruptError, NotFoundError
 from ...reading.version_ref import VersionRef
 from ...rows.block import Block, Rows
 from ...rows.data import Data

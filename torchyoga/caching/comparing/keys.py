@@ -1,4 +1,4 @@
-"""Keys of rows that two datasets do not have in common files, and of those that they do: is one twice there?"""
+"""Keys of the rows of two datasets, of which some lie in common files -> an error if one is there twice."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def repeated(side: Side, rows: Ints, count: int) -> ValueError:
     more = f" and {count - len(texts):,} more" if count > len(texts) else ""
     named = ", ".join(map(repr, side.keys))
     return ValueError(
-        f"the key {named} must be another one in each row, but {', '.join(texts)}{more} occur several times in "
-        f"{side.ref!r:.200}; name more columns in key=, or leave it out to compare whole rows"
+        f"the key {named} must be another one in each row, but {', '.join(texts)}{more} occur several times "
+        f"in {side.ref!r:.200}; name more columns in key=, or leave it out to compare whole rows"
     )
 
 

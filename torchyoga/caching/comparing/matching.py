@@ -72,7 +72,7 @@ def grouped(old: Hashes, new: Hashes) -> Groups:
 
 
 def _sorted(hashes: Hashes) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Places (N,) with equal hashes side by side, in ascending order among themselves; which begin a group."""
+    """Places (N,) with equal hashes side by side, ascending among themselves; and which begin a group."""
     count = len(hashes)
     if count < 2:
         return np.arange(count), np.ones(count, np.bool_)
