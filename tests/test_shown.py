@@ -82,6 +82,18 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
         *("shuffle", "total_size"),
     }
     assert shown(yoga.Storage(tmp_path)) == {
-        *("cacheable", "check", "clean", "compression", "convert", "copy", "fetch", "format", "list", "path"),
+        *(
+            "audit",
+            "cacheable",
+            "check",
+            "clean",
+            "compression",
+            "convert",
+            "copy",
+            "fetch",
+            "format",
+            "list",
+            "path",
+        ),
         *("remove", "submit", "timeout", "url", "versions"),
     }

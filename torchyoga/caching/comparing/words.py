@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +56,7 @@ class Side:
         kept = self._kept()
         if kept is None:
             for first, block in RowBlocks(self.ref, self.schema, self.of).within(self.ranges):
-                yield self.of_block(np.arange(first, first + block.num_rows), block)
+                yield self._of_block(np.arange(first, first + block.num_rows), block)
         elif self.keys:
             for first, keys in self.key_blocks(self.ranges):
                 stop = first + keys.num_rows
@@ -73,12 +73,11 @@ class Side:
         # All are made only if all are wanted.
         return (hashes_of if self.num_rows == len(self.ref) else kept_hashes)(self.ref)
 
-    def of_block(self, rows: Ints, block: Block, digest: Callable[[Block], Hashes] = row_hashes) -> Hashes:
-        """The words of rows, which a block holds."""
+    def _of_block(self, rows: Ints, block: Block) -> Hashes:
         if not self.keys:
-            return _words(digest(block), rows)
+            return _words(row_hashes(block), rows)
         keys = Projection.of(block.schema, self.keys).block(block)
-        return _words(digest(keys), rows, digest(block))
+        return _words(row_hashes(keys), rows, row_hashes(block))
 
     def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
         """The columns of the key of some rows: the first row of each block, and the block."""
