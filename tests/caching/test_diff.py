@@ -216,7 +216,7 @@ def test_files_in_common_are_not_read(
     assert (d.removed.tolist(), d.added.tolist(), d.unchanged, len(d.changed)) == ([30, 31], [31], 31, 0)
     for again, side in (([42, 3], "new"), ([42, 44, 3, 4, 5, 6, 7], "new"), ([3], "old")):
         other = with_files_of(storage, "a", "1", rows_of(again), str(4 + next(NUMBERS)))
-        with pytest.raises(ValueError, match=r"the key 'id' must be .*\{'id': 3\}.* occur several times"):
+        with pytest.raises(ValueError, match=r"the key 'id' must be .*\{'id': \d\}.* occur several times"):
             yoga.diff(*((old, other) if side == "new" else (other, old)), key="id")
         assert yoga.diff(old, other).unchanged == 30 + (42 in again)
 

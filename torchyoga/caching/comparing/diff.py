@@ -234,15 +234,12 @@ class _Task:
         added, removed, equal = [_NONE], [_NONE], 0
         for old, new in self._parts():
             found = matched(grouped(old[:, :2], new[:, :2]), len(old))
+            if self._confirm and self._unequal(_rows(old[found.old]), _rows(new[found.new])).any():
+                # Some rows of one hash differ, so it does not say which are equal.
+                found = matched(grouped(_exact(self._old, old), _exact(self._new, new)), len(old))
             removed.append(_rows(old[found.removed]))
             added.append(_rows(new[found.added]))
             equal += len(found.old)
-            if self._confirm:
-                mine, theirs = self._unequal(_rows(old[found.old]), _rows(new[found.new]))
-                again = self._matched_exactly(mine, theirs)
-                equal += len(again[0]) - len(mine)
-                removed.append(mine[~np.isin(mine, again[0])])
-                added.append(theirs[~np.isin(theirs, again[1])])
         return _Found(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
 
     def by_key(self, common: Sequence[tuple[int, int]]) -> _Found:
@@ -255,11 +252,11 @@ class _Task:
             found = matched(groups, len(old))
             mine, theirs = old[found.old], new[found.new]
             differs = (mine[:, 3:] != theirs[:, 3:]).any(axis=1)
-            pairs = [_pairs(_rows(mine[differs]), _rows(theirs[differs]))]
             if self._confirm:
-                pairs.append(_pairs(*self._unequal(_rows(mine[~differs]), _rows(theirs[~differs]))))
-            changed += pairs
-            equal += len(mine) - sum(map(len, pairs))
+                left = np.flatnonzero(~differs)
+                differs[left] = self._unequal(_rows(mine[left]), _rows(theirs[left]))
+            changed.append(_pairs(_rows(mine[differs]), _rows(theirs[differs])))
+            equal += len(mine) - len(changed[-1])
             removed.append(_rows(old[found.removed]))
             added.append(_rows(new[found.added]))
         every = np.concatenate(changed)
@@ -276,31 +273,22 @@ class _Task:
                 places = groups.order[first[several[:NAMED]]] - (0 if words is old else len(old))
                 raise repeated(side, _rows(words[places]), len(several))
 
-    def _unequal(self, old: Ints, new: Ints) -> tuple[Ints, Ints]:
-        """Those of some pairs of rows whose bytes differ, although their hashes agree."""
-        mine, theirs = [_NONE], [_NONE]
+    def _unequal(self, old: Ints, new: Ints) -> npt.NDArray[np.bool_]:
+        """(K,) whether the bytes of pairs of rows differ, although their hashes agree."""
+        found = np.zeros(len(old), np.bool_)
         order = np.argsort(old)
-        old, new = old[order], new[order]
         for start in range(0, len(old), _CONFIRMED):
-            one, other = old[start : start + _CONFIRMED], new[start : start + _CONFIRMED]
-            differs = differing(self._old.block(one), self._new.block(other)).any(axis=1)
-            mine.append(one[differs])
-            theirs.append(other[differs])
-        return np.concatenate(mine), np.concatenate(theirs)
+            some = order[start : start + _CONFIRMED]
+            found[some] = differing(self._old.block(old[some]), self._new.block(new[some])).any(axis=1)
+        return found
 
-    def _matched_exactly(self, old: Ints, new: Ints) -> tuple[Ints, Ints]:
-        """Rows whose hashes agree, and that were paired with another one of that hash: paired anew."""
-        if not len(old):
-            return old, new
-        old, new = np.sort(old), np.sort(new)
-        hashes = [
-            np.concatenate(
-                [exact_hashes(side.block(rows[n : n + _CONFIRMED])) for n in range(0, len(rows), _CONFIRMED)]
-            )
-            for side, rows in ((self._old, old), (self._new, new))
-        ]
-        found = matched(grouped(hashes[0], hashes[1]), len(old))
-        return old[found.old], new[found.new]
+
+def _exact(side: Side, words: Hashes) -> Hashes:
+    """(N, 2) hashes of some rows that nobody can make agree."""
+    rows = _rows(words)
+    starts = range(0, len(rows), _CONFIRMED)
+    found = [exact_hashes(side.block(rows[start : start + _CONFIRMED])) for start in starts]
+    return np.concatenate(found) if found else words[:, :2]
 
 
 def _rows(words: Hashes) -> Ints:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...rows.block import Block, Rows
-from ...rows.hashing import Hashes, row_hashes
+from ...rows.hashing import Hashes, exact_hashes, row_hashes
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from .blocks import Ranges, RowBlocks
@@ -77,7 +77,8 @@ class Side:
         if not self.keys:
             return _words(row_hashes(block), rows)
         keys = Projection.of(block.schema, self.keys).block(block)
-        return _words(row_hashes(keys), rows, row_hashes(block))
+        # Where contents are confirmed, keys are certain, too.
+        return _words((exact_hashes if self.anew else row_hashes)(keys), rows, row_hashes(block))
 
     def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
         """The columns of the key of some rows: the first row of each block, and the block."""
