@@ -93,7 +93,7 @@ def audited(
     given = _tolerances(ref.schema, tolerance)
     with generators_put_back():  # a source may draw random numbers
         source = _source(ref, data, encode)
-        task = _Task(ref, source, given)
+        task = _Task(ref, source, given, encode is not None)
         if source.length is not None and source.length != len(ref):
             raise AuditError(
                 f"{source.name} has {source.length:,} rows, but {task.what} has {len(ref):,}. {_ADVICE}"
@@ -153,6 +153,10 @@ def _is_itself(dataset: object, ref: VersionRef) -> bool:
     )
 
 
+def _has_codecs(schema: Schema | None) -> bool:
+    return schema is not None and any(column.meaning.codec for column in schema.columns)
+
+
 def _is_seekable(source: Source) -> bool:
     if isinstance(source, SeekableBlocks):
         return True
@@ -162,22 +166,21 @@ def _is_seekable(source: Source) -> bool:
 class _Task:
     """The comparison of a version with a source."""
 
-    def __init__(self, ref: VersionRef, source: Source, tolerances: Mapping[str, float]) -> None:
+    def __init__(
+        self, ref: VersionRef, source: Source, tolerances: Mapping[str, float], is_encoded: bool
+    ) -> None:
         self._version = ref
         self._rows = RowBlocks(ref, ref.schema)
         self._source = source
         self._tolerances = tolerances
-        self._is_decided = False  # whether values are compared as they are kept, or decoded
+        # Whether values are compared as they are kept, or decoded; what is encoded anew is as it is kept.
+        self._is_decided = is_encoded
+        self._may_be_encoded = not is_encoded and _has_codecs(ref.schema)
 
     @property
     def what(self) -> str:
         """The version, for messages."""
         return f"{self._version.manifest.id!r} {self._version.manifest.version!r}"
-
-    @property
-    def _is_encoded(self) -> bool:
-        schema = self._version.schema
-        return schema is not None and any(column.meaning.codec for column in schema.columns)
 
     def drawn(self, numbers: list[int], rows: int) -> Audit:
         """These rows of a source that can be read by number; `rows` of them were drawn."""
@@ -254,7 +257,7 @@ class _Task:
         try:
             compare()
         except AuditError:
-            if self._is_decided or not self._is_encoded:
+            if self._is_decided or not self._may_be_encoded:
                 raise
             decoded = self._version.decoded()
             self._rows = RowBlocks(decoded, decoded.schema)
@@ -286,7 +289,7 @@ class _Task:
         )
 
     def _advice_on_codecs(self) -> str:
-        return ". If it was submitted with codecs=, pass the same ones" if self._is_encoded else ""
+        return ". If it was submitted with codecs=, pass the same ones" if self._may_be_encoded else ""
 
     def _refuse_random(self, number: int) -> None:
         """Raises AuditError if a row of the source differs each time it is read."""
