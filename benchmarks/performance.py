@@ -450,6 +450,7 @@ def write_page(found: dict[str, Any]) -> None:
         "views": as_table([HEADING, *found["views"]]),
         "mixtures": as_table([HEADING, *found["mixtures"]]),
         "packs": as_table([HEADING, *found["packs"]]),
+        "differing": as_table([HEADING, *found["differing"]]),
         "tables": as_table([HEADING, *found["tables"]]),
         "codecs": as_table([HEADING, *found["codecs"]]),
     }

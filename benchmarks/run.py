@@ -22,6 +22,7 @@ from typing import Any
 
 import building
 import decoding
+import differing
 import epochs
 import frameworks
 import h5py
@@ -325,10 +326,25 @@ def main() -> None:
     far = remote.measure(few)
     shown = views.measure(few) + token_windows.measure(few)
     packs = packing.measure(few)
+    apart = differing.measure(few)
     mixed = mixtures.measure(few)
     lying = tables.measure(few) + parquet.measure(few)
     encoded = decoding.measure(repetitions)
-    show([performance.HEADING, *engine, *builds, *others, *far, *shown, *packs, *mixed, *lying, *encoded])
+    show(
+        [
+            performance.HEADING,
+            *engine,
+            *builds,
+            *others,
+            *far,
+            *shown,
+            *packs,
+            *apart,
+            *mixed,
+            *lying,
+            *encoded,
+        ]
+    )
     show(table)
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
@@ -343,6 +359,7 @@ def main() -> None:
         "remote": far,
         "views": shown,
         "packs": packs,
+        "differing": apart,
         "mixtures": mixed,
         "tables": lying,
         "codecs": encoded,

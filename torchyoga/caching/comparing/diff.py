@@ -234,11 +234,11 @@ class _Task:
         added, removed, equal = [_NONE], [_NONE], 0
         for old, new in self._parts():
             found = matched(grouped(old[:, :2], new[:, :2]), len(old))
-            if self._confirm and self._unequal(_rows(old[found.old]), _rows(new[found.new])).any():
+            if self._confirm and self._unequal(_rows(old)[found.old], _rows(new)[found.new]).any():
                 # Some rows of one hash differ, so it does not say which are equal.
                 found = matched(grouped(_exact(self._old, old), _exact(self._new, new)), len(old))
-            removed.append(_rows(old[found.removed]))
-            added.append(_rows(new[found.added]))
+            removed.append(_rows(old)[found.removed])
+            added.append(_rows(new)[found.added])
             equal += len(found.old)
         return _Found(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
 
@@ -250,15 +250,15 @@ class _Task:
             groups = grouped(old[:, :2], new[:, :2])
             self._refuse_twice(groups, old, new)
             found = matched(groups, len(old))
-            mine, theirs = old[found.old], new[found.new]
-            differs = (mine[:, 3:] != theirs[:, 3:]).any(axis=1)
+            differs = (old[found.old, 3] != new[found.new, 3]) | (old[found.old, 4] != new[found.new, 4])
+            mine, theirs = _rows(old)[found.old], _rows(new)[found.new]
             if self._confirm:
                 left = np.flatnonzero(~differs)
-                differs[left] = self._unequal(_rows(mine[left]), _rows(theirs[left]))
-            changed.append(_pairs(_rows(mine[differs]), _rows(theirs[differs])))
+                differs[left] = self._unequal(mine[left], theirs[left])
+            changed.append(np.stack([mine[differs], theirs[differs]], axis=1))
             equal += len(mine) - len(changed[-1])
-            removed.append(_rows(old[found.removed]))
-            added.append(_rows(new[found.added]))
+            removed.append(_rows(old)[found.removed])
+            added.append(_rows(new)[found.added])
         every = np.concatenate(changed)
         return _Found(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
 
@@ -293,7 +293,8 @@ def _exact(side: Side, words: Hashes) -> Hashes:
 
 def _rows(words: Hashes) -> Ints:
     """The numbers of rows, of their words."""
-    return words[:, 2].astype(np.int64)
+    found: Ints = words[:, 2].view(np.int64)
+    return found
 
 
 def _ascending(rows: Sequence[Ints]) -> Ints:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ...rows.block import Block
-from ...rows.hashing import Hashes, row_hashes
+from ...rows.hashing import Hashes, key_words
 from .blocks import Ranges
 from .matching import grouped
 from .spool import PART_ROWS, Parts
@@ -18,6 +17,8 @@ __all__ = ["NAMED", "refuse_shared_keys", "repeated"]
 
 Ints = npt.NDArray[np.int64]
 NAMED = 3  # keys in a message
+_SEEN_BITS = 26  # of a key, by which most that are not there are told
+_SEEN_SHIFT = np.uint64(64 - _SEEN_BITS)
 
 
 def repeated(side: Side, rows: Ints, count: int) -> ValueError:
@@ -51,17 +52,21 @@ def refuse_shared_keys(old: Side, new: Side, common: Ranges) -> None:
     if old.num_rows + new.num_rows <= PART_ROWS:
         held = [list(_tokens(side, side.ranges)) for side in sides]
         few = np.concatenate([tokens for found in held for _, tokens in found])
-        known = np.sort(few[:, 0])
+        seen = np.zeros(2**_SEEN_BITS, np.bool_)
+        seen[few[:, 0] >> _SEEN_SHIFT] = True
+        near: list[Hashes] = []
         for _, tokens in _tokens(new, common):
-            place = np.searchsorted(known, tokens[:, 0])
-            is_near = known[np.minimum(place, len(known) - 1)] == tokens[:, 0]
-            if is_near.any():
-                _refuse(sides, held, tokens[is_near])
+            near.append(tokens[seen[tokens[:, 0] >> _SEEN_SHIFT]])
+            if sum(map(len, near)) >= PART_ROWS:
+                _refuse(sides, held, np.concatenate(near))
+                near = []
+        if near:
+            _refuse(sides, held, np.concatenate(near))
         return
     num_rows = sum(side.num_rows for side in sides) + sum(stop - start for start, stop in common)
     dealt = [Parts(3, num_rows) for _ in range(3)]
     for parts, side, ranges in zip(dealt, [*sides, new], [old.ranges, new.ranges, common], strict=True):
-        for rows, tokens in _tokens(side, ranges, row_hashes):  # values themselves have few first bits
+        for rows, tokens in _tokens(side, ranges):
             parts.append(np.concatenate([tokens, rows[:, None].astype(np.uint64)], axis=1))
     for first, second, shared in zip(*dealt, strict=True):
         found = [[(words[:, 2].astype(np.int64), words[:, :2])] for words in (first, second)]
@@ -88,22 +93,7 @@ def _refuse(sides: Sequence[Side], held: Sequence[Sequence[tuple[Ints, Hashes]]]
             raise repeated(side, rows[places], len(both))
 
 
-def _tokens(
-    side: Side, ranges: Ranges, of: Callable[[Block], Hashes] | None = None
-) -> Iterator[tuple[Ints, Hashes]]:
+def _tokens(side: Side, ranges: Ranges) -> Iterator[tuple[Ints, Hashes]]:
     """Numbers of rows (N,), and for each two words (N, 2) that are the same for the same key only."""
-    of = of or _token
     for first, block in side.key_blocks(ranges):
-        yield np.arange(first, first + block.num_rows), of(block)
-
-
-def _token(block: Block) -> Hashes:
-    if len(block.data) == 1 and block.schema.columns[0].row_bytes <= 8 and block.data[0].offsets is None:
-        # The value itself: a hash would take ten times as long.
-        column, values = block.schema.columns[0], block.data[0].values
-        found = np.zeros((block.num_rows, 16), np.uint8)
-        if column.row_bytes:
-            raw = np.ascontiguousarray(values, column.storage).reshape(-1).view(np.uint8)
-            found[:, : column.row_bytes] = raw.reshape(block.num_rows, -1)
-        return found.view("<u8")
-    return row_hashes(block)
+        yield np.arange(first, first + block.num_rows), key_words(block)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...reading.dataref import DataRef
 from ...reading.version_ref import VersionRef
 from ...rows.block import Block, Rows
-from ...rows.hashing import Hashes, exact_hashes, row_hashes
+from ...rows.hashing import Hashes, key_words, row_hashes
 from ...rows.projection import Projection
 from ...rows.schema import Schema
 from .blocks import Ranges, RowBlocks
@@ -51,7 +51,8 @@ class Side:
     def words(self) -> Iterator[Hashes]:
         """(N, 3) two words of the hash of each row, and its number.
 
-        With keys (N, 5): two words of the hash of the key, the number, and two of the hash of the row.
+        With keys (N, 5): two words of the key, as `key_words` gives them, the number, and two of the hash of
+        the row.
         """
         kept = self._kept()
         if kept is None:
@@ -60,7 +61,7 @@ class Side:
         elif self.keys:
             for first, keys in self.key_blocks(self.ranges):
                 stop = first + keys.num_rows
-                yield _words(row_hashes(keys), np.arange(first, stop), kept.read(first, stop))
+                yield _words(key_words(keys), np.arange(first, stop), kept.read(first, stop))
         else:
             for start, stop in self.ranges:
                 for first in range(start, stop, _STEP):
@@ -78,7 +79,7 @@ class Side:
             return _words(row_hashes(block), rows)
         keys = Projection.of(block.schema, self.keys).block(block)
         # Where contents are confirmed, keys are certain, too.
-        return _words((exact_hashes if self.anew else row_hashes)(keys), rows, row_hashes(block))
+        return _words(key_words(keys, self.anew), rows, row_hashes(block))
 
     def key_blocks(self, ranges: Ranges) -> Iterator[tuple[int, Block]]:
         """The columns of the key of some rows: the first row of each block, and the block."""
