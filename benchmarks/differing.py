@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import ratio
 
 import torchyoga as yoga
 from torchyoga.building.build import BuildOptions
@@ -65,21 +66,23 @@ def builds(folder: Path, repetitions: int) -> list[list[str]]:
     table = []
     for name, data in sources.items():
         seconds: dict[bool, list[float]] = {False: [], True: []}
+        busy: dict[bool, list[float]] = {False: [], True: []}  # of all processors
         for number in range(2 * repetitions + 1):
             for hashes in (number % 2 == 0, number % 2 == 1):
                 storage = yoga.Storage(folder / "builds")
                 os.sync()
-                started = time.perf_counter()
+                started, used = time.perf_counter(), time.process_time()
                 storage.submit(data, "a", "1", progress=False, row_hashes=hashes)
                 if number:
                     seconds[hashes].append(time.perf_counter() - started)
+                    busy[hashes].append(time.process_time() - used)
                 shutil.rmtree(folder / "builds")
-        plain, hashed = (statistics.median(seconds[flag]) for flag in (False, True))
-        share = 1 - plain / hashed
-        rate = (
-            f"{len(data if not isinstance(data, dict) else next(iter(data.values()))) / hashed:,.0f} rows/s"
-        )
-        table.append(["row hashes at build", name, rate, f"{share:.0%} of the build", most(share, _SHARE)])
+        length = len(data if not isinstance(data, dict) else next(iter(data.values())))
+        share = max(0.0, 1 - ratio(seconds[False], seconds[True]))
+        own = (statistics.median(busy[True]) - statistics.median(busy[False])) / length * 1e9
+        rate = f"{length / statistics.median(seconds[True]):,.0f} rows/s"
+        shown = f"{share:.0%} of the build, {own:.0f} ns a row of processors"
+        table.append(["row hashes at build", name, rate, shown, most(share, _SHARE)])
     return table
 
 

@@ -35,6 +35,7 @@ Digest: TypeAlias = Callable[[bytes | memoryview, int], bytes]
 
 HASH = "xxh3-128 of columns by name, 1"  # another definition has another name
 _INLINE = 1024  # bytes of a row of a column that are part of the message as they are
+_CACHE_BYTES = 2**18
 _SHORT = 2048  # bytes of a value, on average
 _TEXTS = {"str": "text", "numpy.str": "text", "bytes": "bytes", "numpy.bytes": "bytes"}
 _ARRAYS = {"ndarray", "tensor", "scalar", "int", "float", "bool", "complex"}
@@ -149,8 +150,14 @@ def _hashes(block: Block, digest: Digest) -> Hashes:
     if not parts:
         empty = np.frombuffer(digest(b"", seed), "<u8")
         return np.tile(empty, (block.num_rows, 1))
-    whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-    return _digests(whole, seed, digest).view("<u8")
+    if len(parts) == 1:
+        return _digests(parts[0], seed, digest).view("<u8")
+    step = max(1, _CACHE_BYTES // sum(part.shape[1] for part in parts))
+    found = np.empty((block.num_rows, 16), np.uint8)
+    for start in range(0, block.num_rows, step):  # messages are made in memory that is in the cache
+        some = np.concatenate([part[start : start + step] for part in parts], axis=1)
+        found[start : start + step] = _digests(some, seed, digest)
+    return found.view("<u8")
 
 
 @lru_cache(maxsize=256)
