@@ -48,7 +48,7 @@ def fixed(values: Any) -> yoga.DataRef:
     return yoga.from_arrays({"x": np.array(values, np.int64)})
 
 
-def check_content(d: yoga.Diff, old: list[Any], new: list[Any]) -> None:
+def check_content(d: diffs.Diff, old: list[Any], new: list[Any]) -> None:
     """Against Python's own multisets; the rows named are the last ones of their like."""
     before, after = Counter(old), Counter(new)
     assert Counter(old[n] for n in d.removed.tolist()) == before - after
@@ -60,7 +60,7 @@ def check_content(d: yoga.Diff, old: list[Any], new: list[Any]) -> None:
     assert d.same == (before == after)
 
 
-def check_keyed(d: yoga.Diff, old: dict[Any, Any], new: dict[Any, Any]) -> None:
+def check_keyed(d: diffs.Diff, old: dict[Any, Any], new: dict[Any, Any]) -> None:
     first, second = list(old), list(new)
     assert [first[n] for n in d.removed.tolist()] == [key for key in old if key not in new]
     assert [second[n] for n in d.added.tolist()] == [key for key in new if key not in old]

@@ -81,18 +81,19 @@ class _Kept:
 
 def kept_hashes(ref: VersionRef) -> HashReader | None:
     """The hashes that are kept beside a version; None if there are none."""
-    with contextlib.suppress(ValueError):  # it does not lie in a store
-        return _Keeping(ref, is_asked=False).found()
-    return None
+    keeping = _keeping(ref)
+    return None if keeping is None else keeping.found()
 
 
 def hashes_of(ref: VersionRef) -> HashReader:
     """The hashes of a version as they are kept; else computed, and kept where that is worth its while and the
     store can be written."""
+    keeping = _keeping(ref)
+    if keeping is None:
+        return _computed(ref, 0, len(ref))
     if len(ref) >= WORTH_ROWS or ref.manifest.nbytes >= WORTH_BYTES:
-        with contextlib.suppress(ValueError):  # it does not lie in a store
-            return _Keeping(ref, is_asked=False).read_or_made()
-    return kept_hashes(ref) or _computed(ref, 0, len(ref))
+        return keeping.read_or_made()
+    return keeping.found() or keeping.make()
 
 
 def submitted_with_hashes(submit: Callable[[BuildOptions], VersionRef], options: BuildOptions) -> VersionRef:
@@ -198,6 +199,13 @@ class _Source(BlockSource):
         for start in range(0, self.length, step):
             found = self._made.read(start, min(start + step, self.length))
             yield Block(_SCHEMA, len(found), (Data(found),))
+
+
+def _keeping(ref: VersionRef) -> _Keeping | None:
+    """What keeps hashes beside a version; None if it does not lie in a store."""
+    with contextlib.suppress(ValueError):
+        return _Keeping(ref, is_asked=False)
+    return None
 
 
 def _computed(ref: VersionRef, start: int, stop: int) -> Spool:
