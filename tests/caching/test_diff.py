@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import torchyoga as yoga
 from torchyoga.caching.comparing import diff as diffs
 from torchyoga.caching.comparing import kept_hashes, keys, matching, spool
+from torchyoga.caching.comparing.in_common import apart
 from torchyoga.errors import CorruptError, NotFoundError, SchemaError
 from torchyoga.rows import hashing
 from torchyoga.rows.block import Block
@@ -418,6 +419,13 @@ def test_forged_hashes_are_made_anew(
     storage.check("a", "1")
 
 
+def test_hashes_of_another_definition_are_made_anew_in_a_store_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = yoga.Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
+    test_forged_hashes_are_made_anew(storage, other_definition, monkeypatch)
+
+
 @pytest.mark.damages("kept hashes are forged")
 def test_one_forged_hash_is_found_by_check_and_told_apart_by_confirm(storage: yoga.Storage) -> None:
     old = storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
@@ -444,7 +452,7 @@ def test_damaged_hashes_are_not_used(storage: yoga.Storage, monkeypatch: pytest.
 
 def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> None:
     class Breaks:
-        limit = 40
+        limit = 80
 
         def __len__(self) -> int:
             return 100
@@ -452,7 +460,7 @@ def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> N
         def __getitem__(self, number: int) -> Any:
             if number >= self.limit:
                 raise OSError("away")
-            return {"id": number, "x": number % 4}
+            return {"id": number, "x": np.full(2**14, number % 4)}
 
     data = Breaks()
     with pytest.raises(OSError, match="away"):
@@ -461,7 +469,7 @@ def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> N
     ref = storage.submit(data, "a", "1", progress=False, row_hashes=True)
     assert kept_of(storage) == ["row hashes"]
     storage.check("a", "1")
-    assert yoga.diff(ref, storage.submit(rows_of(range(100)), "a", "2", progress=False)).same
+    assert yoga.diff(ref, storage.submit(data, "a", "2", progress=False)).same
 
 
 def test_hashes_of_encoded_values_are_of_what_is_stored(storage: yoga.Storage) -> None:
@@ -506,6 +514,39 @@ def test_contents_that_agree_are_confirmed_by_bytes(monkeypatch: pytest.MonkeyPa
     assert yoga.diff(old, new, key="id").unchanged == 5
     d = yoga.diff(old, new, key="id", confirm=True)
     assert (d.changed.tolist(), d.unchanged) == ([[2, 2]], 4)
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_both_words_of_a_hash_count(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashes(block: Block) -> Any:
+        found = row_hashes(block)
+        found[:, word] = 7
+        return found
+
+    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", hashes)
+    old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
+    new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
+    assert yoga.diff(old, new, key="id").changed.tolist() == [[2, 2]]
+    assert yoga.diff(old, new).added.tolist() == [2]
+
+
+def test_rows_of_one_fingerprint_are_confirmed_by_bytes(storage: yoga.Storage) -> None:
+    # CRC-32 is linear: a multiple of its polynomial changes nothing.
+    multiple = (0xEDB88320 << 1) | 1
+    old = storage.submit({"x": np.array([0, 5])}, "a", "1", progress=False)
+    new = storage.submit({"x": np.array([multiple, 5])}, "a", "2", progress=False)
+    assert old.fingerprint == new.fingerprint
+    assert yoga.diff(old, new).unchanged == 2
+    d = yoga.diff(old, new, confirm=True)
+    assert (d.added.tolist(), d.removed.tolist(), d.unchanged) == ([0], [0], 1)
+
+
+def test_only_files_of_one_build_are_in_common(storage: yoga.Storage) -> None:
+    rows = {"x": np.arange(9)}
+    one, other = (storage.submit(rows, "a", version, progress=False) for version in "12")
+    assert apart(one, other) == ([(0, 9)], [(0, 9)], [])
+    assert apart(one, storage.fetch("a", "1")) == ([], [], [(0, 9)])
+    assert apart(one, other[1:]) == ([(0, 9)], [(0, 8)], [])
 
 
 # -- arithmetic

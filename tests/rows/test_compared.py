@@ -48,10 +48,19 @@ def test_floats_within_a_tolerance(dtype: torch.dtype, ragged: list[str]) -> Non
         return [{"x": torch.tensor([value, 1.0], dtype=dtype)} for value in values]
 
     schema = Schema.of(rows(0.0)[0], ragged=ragged)
-    one = block_of(rows(1.0, 1.0, math.nan, math.inf, math.inf, 0.0, 1.0), schema)
-    other = block_of(rows(1.25, 1.5, math.nan, math.inf, -math.inf, -0.0, math.nan), schema)
-    assert differing(one, other, {"x": 0.25})[:, 0].tolist() == [False, True, False, False, True, False, True]
-    assert differing(one, other)[:, 0].tolist() == [True, True, False, False, True, True, True]
+    one = block_of(rows(1.0, 1.0, math.nan, math.inf, math.inf, 0.0, 1.0, math.nan), schema)
+    other = block_of(rows(1.25, 1.5, math.nan, math.inf, -math.inf, -0.0, math.nan, 1.0), schema)
+    assert differing(one, other, {"x": 0.25})[:, 0].tolist() == [
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert differing(one, other)[:, 0].tolist() == [True, True, False, False, True, True, True, True]
 
 
 def test_columns_are_found_by_name() -> None:

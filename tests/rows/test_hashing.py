@@ -21,7 +21,7 @@ import torchyoga as yoga
 from torchyoga.rows.block import Block, Rows, joined
 from torchyoga.rows.collector import block_of
 from torchyoga.rows.data import Data
-from torchyoga.rows.hashing import alike, exact_hashes, row_hashes
+from torchyoga.rows.hashing import alike, exact_hashes, key_words, row_hashes
 from torchyoga.rows.schema import Schema
 
 MIXED = Schema.of(
@@ -165,3 +165,20 @@ def test_what_may_be_none_is_not_like_what_may_not() -> None:
     one, other = Schema.of({"x": 1, "y": 2}), Schema.of({"x": 1, "y": 2}, nullable=["y"])
     assert alike(one, other) == ["x"]
     assert alike(one, Schema.of({"y": 2, "x": 1.0})) == ["y"]
+
+
+def test_containers_inside_values_count() -> None:
+    one, other = (Schema.of({"x": held}, nullable=["x"]) for held in ({0: 1}, (1,)))
+    assert [column.name for column in one.columns] == [column.name for column in other.columns]
+    assert alike(one, other) == []
+
+
+@given(st.lists(st.sampled_from([0, 1, 2**31, -1, 255]), min_size=1, max_size=6), st.sampled_from("bhiq"))
+def test_words_of_keys_are_the_same_for_the_same_key_only(numbers: list[int], code: str) -> None:
+    values = np.array(numbers, np.int64).astype(code)
+    for rows in ([{"id": value} for value in values], [{"id": str(value)} for value in values]):
+        found = list(map(tuple, key_words(block_of(rows)).tolist()))
+        assert key_words(block_of(rows), certain=True).shape == (len(rows), 2)
+        for i, j in itertools.combinations(range(len(rows)), 2):
+            assert (found[i] == found[j]) == (values[i] == values[j])
+            assert (found[i][0] == found[j][0]) == (found[i][1] == found[j][1]) == (values[i] == values[j])
