@@ -101,7 +101,7 @@ def diff(
     version, see `submit(row_hashes=True)`; else they are computed and, of a whole large version, kept if the
     store can be written. At most 2 million rows are in memory at once, about 300 MB, unless one row occurs
     more often; the hashes of others, 24 or 40 bytes a row, are in a temporary file. The numbers of rows that
-    differ come in addition.
+    differ come in addition, 8 bytes each, up to four times for a moment.
 
     Args:
         old: any DataRef; rows of one that is random are those of epoch 0 with seed 0.
