@@ -451,6 +451,7 @@ def write_page(found: dict[str, Any]) -> None:
         "mixtures": as_table([HEADING, *found["mixtures"]]),
         "packs": as_table([HEADING, *found["packs"]]),
         "history": as_table([HEADING, *found["history"]]),
+        "differing": as_table([HEADING, *found["differing"]]),
         "tables": as_table([HEADING, *found["tables"]]),
         "codecs": as_table([HEADING, *found["codecs"]]),
     }

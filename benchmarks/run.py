@@ -22,6 +22,7 @@ from typing import Any
 
 import building
 import decoding
+import differing
 import epochs
 import frameworks
 import h5py
@@ -326,6 +327,7 @@ def main() -> None:
     far = remote.measure(few)
     shown = views.measure(few) + token_windows.measure(few)
     packs = packing.measure(few)
+    apart = differing.measure(few)
     mixed = mixtures.measure(few)
     past = history.measure(few)
     lying = tables.measure(few) + parquet.measure(few)
@@ -339,8 +341,9 @@ def main() -> None:
             *far,
             *shown,
             *packs,
-            *mixed,
             *past,
+            *apart,
+            *mixed,
             *lying,
             *encoded,
         ]
@@ -360,6 +363,7 @@ def main() -> None:
         "views": shown,
         "packs": packs,
         "history": past,
+        "differing": apart,
         "mixtures": mixed,
         "tables": lying,
         "codecs": encoded,

@@ -221,6 +221,7 @@ def test_the_public_names() -> None:
         "audio",
         "codecs",
         "concat",
+        "diff",
         "errors",
         "flac",
         "flat_map",
@@ -238,6 +239,7 @@ def test_the_public_names() -> None:
         "jagged",
         "jpeg",
         "mix",
+        "overlap",
         "padded",
         "png",
         "prove",
@@ -249,6 +251,7 @@ def test_the_public_names() -> None:
     ]
     assert all(hasattr(torchyoga, name) for name in torchyoga.__all__)
     assert set(errors.__all__) == {
+        "AuditError",
         "BusyError",
         "CorruptError",
         "ExistsError",
@@ -267,6 +270,7 @@ def test_errors_have_one_root_and_a_builtin_parent() -> None:
         errors.NotFoundError: (KeyError, FileNotFoundError),
         errors.ExistsError: (FileExistsError,),
         errors.CorruptError: (ValueError,),
+        errors.AuditError: (ValueError,),
         errors.StateError: (ValueError,),
         errors.BusyError: (TimeoutError,),
         errors.LostError: (RuntimeError,),

@@ -83,6 +83,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
     }
     assert shown(yoga.Storage(tmp_path)) == {
         *(
+            "audit",
             "cacheable",
             "check",
             "clean",
@@ -94,6 +95,7 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
             "list",
             "log",
             "path",
+            "plan",
         ),
         *("remove", "submit", "tag", "tag_history", "tags", "timeout", "untag", "url", "versions"),
     }

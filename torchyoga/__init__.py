@@ -10,6 +10,8 @@ from .adapters.image_folder import image_folder
 from .adapters.pickled import from_lmdb
 from .adapters.shards import shards
 from .adapters.webdataset import webdataset
+from .caching.comparing.diff import diff
+from .caching.comparing.overlap import overlap
 from .caching.kept import kept_where
 from .caching.kept_packs import kept_packing
 from .caching.parts.ray import ray_executor
@@ -58,6 +60,7 @@ __all__ = [
     "audio",
     "codecs",
     "concat",
+    "diff",
     "errors",
     "flac",
     "flat_map",
@@ -75,6 +78,7 @@ __all__ = [
     "jagged",
     "jpeg",
     "mix",
+    "overlap",
     "padded",
     "png",
     "prove",

@@ -19,6 +19,8 @@ from typing import Literal, ParamSpec, overload
 from .adapters.sources import dataset_and_source
 from .building.build import BuildOptions, build
 from .caching.cacheable import Cacheable
+from .caching.comparing.audit import Audit, audited
+from .caching.comparing.kept_hashes import submitted_with_hashes, with_hashes
 from .caching.kept import check_kept, remove_kept
 from .caching.lineage import Record, lineage_of, lineage_of_converted, parents_of_converted
 from .caching.parts.many import Many, submitted_by_many
@@ -32,6 +34,7 @@ from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
 from .reading.dataref import DataRef
+from .reading.version_ref import VersionRef
 from .rows.schema import Schema
 from .stores.address import directory_of
 from .stores.cache import Cache, default_folder
@@ -157,6 +160,7 @@ class Storage:
         stats: bool = True,
         record: Record = True,
         message: str | None = None,
+        row_hashes: bool = False,
     ) -> DataRef:
         """Reads `data` once, stores it, and returns it as a DataRef.
 
@@ -192,6 +196,8 @@ class Storage:
                 docs/caching.md lists it. "source" for the source text and the host in a store, too, as in a
                 directory; False for nothing.
             message: what you want to say about the version, up to 4,096 characters; `log` shows it.
+            row_hashes: keep a hash of each row beside the version, 16 bytes a row, for `diff` and `overlap`,
+                which else make them when they are first wanted.
 
         Raises:
             ExistsError: that version is published and `overwrite` is False.
@@ -227,14 +233,19 @@ class Storage:
                     "one of them"
                 )
             replaces = self._store.seen(id, version) if overwrite else None
-            return submitted_by_many(data, self._store, id, version, options, many, num_workers, replaces)
+            ref = submitted_by_many(data, self._store, id, version, options, many, num_workers, replaces)
+            return with_hashes(ref) if row_hashes else ref
         with self._lock(id, version):
             if not overwrite:
                 self._store.refuse_existing(id, version)
             self._store.check_place(id, version)  # before anything is built in vain
             # Before anything is built, since another process may publish during a long build.
             replaces = self._store.seen(id, version) if overwrite else None
-            return submitted(data, self._store, id, version, options, num_workers, replaces)
+
+            def built(options: BuildOptions) -> VersionRef:
+                return submitted(data, self._store, id, version, options, num_workers, replaces)
+
+            return submitted_with_hashes(built, options) if row_hashes else built(options)
 
     def plan(
         self,
@@ -703,6 +714,57 @@ class Storage:
         """
         check(self._store, id, version)
         check_kept(self._store, id, version)
+
+    def audit(
+        self,
+        id: str,
+        version: str,
+        source: object,
+        rows: int = 300,
+        tolerance: float | Mapping[str, float] | None = None,
+        seed: int | None = None,
+        *,
+        codecs: Mapping[str, Encoder | None] | None = None,
+    ) -> Audit:
+        """Makes random rows of a version anew, and the first and the last, and compares them with those kept.
+
+        Of a source whose rows cannot be read by number, such as an iterable, the first rows are compared: as
+        many as `rows`. Random generators are as before after it.
+
+        Args:
+            id: which dataset.
+            version: which version of it.
+            source: what it was made of, or what should give the same rows: anything that `submit` takes, or a
+                function that returns it; of one that `cacheable` decorates, `lambda: f.__wrapped__(...)`.
+            rows: how many are drawn.
+            tolerance: by how much floats may differ, as those of another machine may; for all columns of
+                floats, or by name. By default the bits of all values are compared.
+            seed: draws the same rows each time; by default others.
+            codecs: as the version was submitted with: rows are encoded anew, and the bytes compared. Without
+                it, values of encoded columns are compared as they are kept, or else decoded, which equals the
+                source only if the codec loses nothing.
+
+        Raises:
+            AuditError: a row or the number of rows differs; names the first row, the column, and what was
+                expected and found. Says so if rows of the source differ each time they are read.
+            NotFoundError: it is not published.
+            CorruptError: it is damaged.
+            ValueError: the source is the version itself; or an argument is out of range.
+            TypeError: rows cannot be read from the source.
+
+        Example:
+            >>> squares = [{"n": n, "square": n * n} for n in range(1000)]
+            >>> ref = storage.submit(squares, "squares", "1.0")
+            >>> print(storage.audit("squares", "1.0", squares, rows=298, seed=1))  # doctest: +ELLIPSIS
+            300 of 1,000 rows are as the source gives them; if 1.00% or more were wrong, one would ...
+            >>> squares[999] = {"n": 999, "square": 0}
+            >>> storage.audit("squares", "1.0", squares)  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+            torchyoga.errors.AuditError: row 999 of 'squares' '1.0' is not what list gives now: ...
+        """
+        ref = fetched(self._store, id, version)
+        encode = partial(recoded, dict(codecs)) if codecs else None
+        return audited(ref, source, as_int("rows", rows, low=0), tolerance, seed, encode)
 
     def _lock(self, id: str, version: str) -> AbstractContextManager[None]:
         """Holds the writer's lock of a version."""

@@ -66,6 +66,8 @@ class BuildOptions:
             source of that; None to keep values as they are.
         parents: versions that this one is made from, the direct one last.
         lineage: makes the lineage of the version, from the seconds that the build took.
+        each_block: called with each block of rows, as they are stored, while it is written; those that an
+            interrupted build has left are not among them.
         before_publishing: called when all rows have been read; an exception from it ends the build.
         stats: keep statistics of columns with the version.
     """
@@ -81,6 +83,7 @@ class BuildOptions:
     function: FunctionEntry | None = None
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
     encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
+    each_block: Callable[[Block], None] | None = None
     before_publishing: Callable[[], None] | None = None
     stats: bool = True
     parents: tuple[Parent, ...] = ()
@@ -441,6 +444,8 @@ class _Build:
         self._file_bytes += block.nbytes
         ends_file = self._file_bytes >= self.options.file_bytes or self._file_is_old()
         self._output.write(block, ends_file)
+        if self.options.each_block is not None:  # while the thread writes it
+            self.options.each_block(block)
         if ends_file:
             self._file_bytes, self._file_started = 0, time.monotonic()
 

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ..building.build import BuildOptions
+from ..building.sources import BlockSource
 from ..errors import BusyError, CorruptError, ExistsError, NotFoundError, YogaError
 from ..process.warned import warn_user
 from ..reading.dataref import DataRef, WhenStale
@@ -185,8 +186,8 @@ class Keeping(ABC, Generic[T]):
         """What is kept; CorruptError if it is damaged, NotFoundError if it was replaced meanwhile."""
 
     @abstractmethod
-    def parts(self, made: T) -> Mapping[str, Array]:
-        """The columns that it is kept as, all of one length."""
+    def parts(self, made: T) -> Mapping[str, Array] | BlockSource:
+        """The columns that it is kept as, all of one length; or what gives them, many rows at once."""
 
     @abstractmethod
     def info(self, made: T) -> Json:
@@ -224,12 +225,15 @@ class Keeping(ABC, Generic[T]):
             except (OSError, YogaError) as error:
                 problem = error
         if problem is not None:
-            kind = self.place.kind
-            warn_user(
-                f"{self.place.what} could not be kept, so the next call {kind.acts} again: "
-                f"{type(problem).__name__}: {problem}"
-            )
+            self.warn(problem)
         return made
+
+    def warn(self, problem: Exception) -> None:
+        """Says that what was made could not be kept."""
+        warn_user(
+            f"{self.place.what} could not be kept, so the next call {self.place.kind.acts} again: "
+            f"{type(problem).__name__}: {problem}"
+        )
 
     def _keep(self, made: T, entry: FunctionEntry | None, seen: Seen | None) -> None:
         place = self.place

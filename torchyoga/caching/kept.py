@@ -15,6 +15,7 @@ from ..versions.names import kept_id
 from ..views.selected import SelectedRef
 from ..views.selection import Selection
 from ..views.where import base_of, selected, where
+from .comparing.kept_hashes import HASHES, check_hashes
 from .keeping import Keeping, Kind, columns_of
 from .kept_packs import PACKS, loaded_packing
 
@@ -102,7 +103,10 @@ def check_kept(store: Versions, id: str, version: str) -> None:
             try:
                 check(kept, of, name)
                 manifest = kept.manifest(of, name)
-                if PACKS.source in manifest.info:
+                if HASHES.source in manifest.info:
+                    noun, call = HASHES.noun, HASHES.call
+                    check_hashes(store, id, version, manifest)
+                elif PACKS.source in manifest.info:
                     noun, call = PACKS.noun, PACKS.call
                     loaded_packing(kept, manifest)
                 else:

@@ -1,0 +1,585 @@
+"""What differs between two datasets: multisets of rows against Python's own, keys, files, hashes that lie."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchyoga as yoga
+from torchyoga.caching.comparing import diff as diffs
+from torchyoga.caching.comparing import kept_hashes, keys, matching, spool
+from torchyoga.caching.comparing.in_common import apart
+from torchyoga.errors import CorruptError, NotFoundError, SchemaError
+from torchyoga.rows import hashing
+from torchyoga.rows.block import Block
+from torchyoga.rows.collector import block_of
+from torchyoga.rows.hashing import row_hashes
+from torchyoga.rows.schema import Schema
+
+NUMBERS = itertools.count()
+NUMBER_ROWS = Schema.of({"x": 0})
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> yoga.Storage:
+    return yoga.Storage(tmp_path / "storage")
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Parts of four rows, in a file from the first bytes on."""
+    for room in (spool, keys):
+        monkeypatch.setattr(room, "PART_ROWS", 4)
+    monkeypatch.setattr(spool, "MEMORY_BYTES", 64)
+    monkeypatch.setattr(kept_hashes, "_STEP", 3)
+    return
+
+
+def fixed(values: Any) -> yoga.DataRef:
+    return yoga.from_arrays({"x": np.array(values, np.int64)})
+
+
+def check_content(d: diffs.Diff, old: list[Any], new: list[Any]) -> None:
+    """Against Python's own multisets; the rows named are the last ones of their like."""
+    before, after = Counter(old), Counter(new)
+    assert Counter(old[n] for n in d.removed.tolist()) == before - after
+    assert Counter(new[n] for n in d.added.tolist()) == after - before
+    assert d.unchanged == sum((before & after).values())
+    for found, whole, other in ((d.removed.tolist(), old, after), (d.added.tolist(), new, before)):
+        assert found == [n for n, row in enumerate(whole) if whole[: n + 1].count(row) > other[row]]
+    assert len(d.changed) == 0
+    assert d.same == (before == after)
+
+
+def check_keyed(d: diffs.Diff, old: dict[Any, Any], new: dict[Any, Any]) -> None:
+    first, second = list(old), list(new)
+    assert [first[n] for n in d.removed.tolist()] == [key for key in old if key not in new]
+    assert [second[n] for n in d.added.tolist()] == [key for key in new if key not in old]
+    changed = [(first.index(k), second.index(k)) for k in old if k in new and old[k] != new[k]]
+    assert d.changed.tolist() == [list(pair) for pair in changed]
+    assert d.unchanged == sum(key in new and new[key] == old[key] for key in old)
+
+
+def test_all_small_multisets() -> None:
+    every = [rows for count in range(4) for rows in itertools.product(range(3), repeat=count)]
+    for old, new in itertools.product(every, every):
+        check_content(yoga.diff(fixed(old), fixed(new)), list(old), list(new))
+
+
+def test_all_small_sets_by_key() -> None:
+    every = [
+        dict(zip(order, values, strict=True))
+        for count in range(3)
+        for order in itertools.permutations(range(3), count)
+        for values in itertools.product(range(2), repeat=count)
+    ]
+    for old, new in itertools.product(every, every):
+        refs = [
+            yoga.from_arrays({"id": np.array([*found], np.int64), "x": np.array([*found.values()], np.int64)})
+            for found in (old, new)
+        ]
+        check_keyed(yoga.diff(*refs, key="id"), old, new)
+
+
+TEXTS = st.sampled_from(["", "a", "b", "ab"])
+ROWS = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 30),
+        "text": st.none() | TEXTS,
+        "ids": st.lists(st.integers(0, 1), max_size=2),
+        "box": st.sampled_from([None, {"at": (0, 1), "tags": []}, {"at": (0, 1), "tags": ["a", ""]}]),
+    }
+)
+SCHEMA = Schema.of(
+    {"id": 1, "text": "a", "ids": [1], "box": {"at": (1, 2), "tags": ["a"]}},
+    ragged=["ids", "box/tags"],
+    nullable=["text", "box"],
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(ROWS, max_size=12), st.lists(ROWS, max_size=12), st.booleans(), st.sampled_from(["lmdb", "hdf5"])
+)
+@pytest.mark.usefixtures("small_parts")
+def test_rows_of_all_kinds_in_both_formats(
+    tmp_path_factory: pytest.TempPathFactory, old: list[Any], new: list[Any], kept: bool, format: str
+) -> None:
+    storage = yoga.Storage(tmp_path_factory.mktemp("s") / "s")
+    new = [*new, *old[::2]]
+    name = str(next(NUMBERS))
+    refs = [
+        storage.submit(rows, name, version, schema=SCHEMA, progress=False, format=form, row_hashes=kept)
+        for rows, version, form in ((old, "1", "lmdb"), (new, "2", format))
+    ]
+    check_content(yoga.diff(*refs), list(map(repr, old)), list(map(repr, new)))
+    check_content(yoga.diff(*refs, confirm=True), list(map(repr, old)), list(map(repr, new)))
+    by_id = [{row["id"]: repr(row) for row in rows} for rows in (old, new)]
+    if all(len(found) == len(rows) for found, rows in zip(by_id, (old, new), strict=True)):
+        for confirm in (False, True):
+            check_keyed(yoga.diff(*refs, key="id", confirm=confirm), *by_id)
+    else:
+        with pytest.raises(ValueError, match="the key 'id' must be another one in each row"):
+            yoga.diff(*refs, key=["id"])
+    if old:
+        storage.check(name, "1")
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_views_and_rows_without_a_schema(storage: yoga.Storage) -> None:
+    ref = storage.submit({"x": np.arange(20), "y": np.arange(20) % 3}, "a", "1", progress=False)
+    assert yoga.diff(ref, ref.select(range(19, -1, -1))).same
+    assert yoga.diff(ref[:10], ref[5:]).removed.tolist() == list(range(5))
+    assert yoga.diff(ref["x"], ref["y"]).added.tolist() == list(range(3, 20))
+    assert yoga.diff(ref.columns(["x"]), ref.columns(["x"])).unchanged == 20
+    d = yoga.diff(ref, ref.map(lambda row: {"x": row["x"], "y": row["y"] + (row["x"] == 7)}), key="x")
+    assert d.changed.tolist() == [[7, 7]]
+    assert yoga.diff(ref.map(lambda row: row), ref.map(lambda row: row)).same
+    odd = ref.map(lambda row: {"x": row["x"]} if row["x"] else {"x": "zero"})
+    with pytest.raises(SchemaError):
+        yoga.diff(odd, ref)
+    packed = ref.columns(["x"]).repeat(2)
+    assert yoga.diff(ref.columns(["x"]), packed).added.tolist() == list(range(20, 40))
+
+
+def test_versions_of_one_fingerprint_are_not_read(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = storage.submit({"x": np.arange(9)}, "a", "1", progress=False)
+    new = storage.convert("a", "1", format="hdf5", to="2", progress=False)
+
+    def refuse(block: Block) -> Any:
+        raise AssertionError("rows are read")
+
+    for room in (kept_hashes, diffs, hashing):
+        monkeypatch.setattr(room, "row_hashes", refuse, raising=False)
+    d = yoga.diff(old, new)
+    assert d.same
+    assert d.unchanged == 9
+    with pytest.raises(KeyError, match="there is no column 'id'"):
+        yoga.diff(old, new, key="id")
+
+
+def with_files_of(storage: yoga.Storage, id: str, old: str, more: list[Any], version: str) -> yoga.DataRef:
+    """A version that begins with the files of another one, by links, as an append has it."""
+    from dataclasses import replace
+
+    from torchyoga.reading.version_ref import VersionRef
+    from torchyoga.versions.manifest import fingerprint_of
+
+    first = storage.fetch(id, old)
+    second = storage.submit(more, id, version, progress=False, schema=first.schema)
+    assert isinstance(first, VersionRef)
+    assert isinstance(second, VersionRef)
+    for file in first.manifest.files:
+        target = Path(second.location.name, file.name)
+        target.hardlink_to(Path(first.location.name, file.name))
+    files = (*first.manifest.files, *second.manifest.files)
+    manifest = replace(second.manifest, files=files, fingerprint=fingerprint_of(first.schema, files))
+    return VersionRef(second.location, manifest)
+
+
+def rows_of(numbers: Any) -> list[Any]:
+    return [{"id": int(n), "x": int(n) % 4} for n in numbers]
+
+
+@pytest.mark.damages("files of one version lie in the folder of another")
+@pytest.mark.parametrize("parts", [4, 2**21])
+def test_files_in_common_are_not_read(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    for room in (spool, keys):
+        monkeypatch.setattr(room, "PART_ROWS", parts)
+    storage.submit(rows_of(range(30)), "a", "1", progress=False)
+    old = with_files_of(storage, "a", "1", rows_of([40, 41, 42]), "2")
+    new = with_files_of(storage, "a", "1", rows_of([42, 43]), "3")
+    read: list[int] = []
+
+    def noted(block: Block) -> Any:
+        read.append(block.num_rows)
+        return row_hashes(block)
+
+    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", noted)
+    d = yoga.diff(old, new)
+    assert sum(read) == 5
+    assert (d.removed.tolist(), d.added.tolist(), d.unchanged) == ([30, 31], [31], 31)
+    d = yoga.diff(old, new, key="id")
+    assert (d.removed.tolist(), d.added.tolist(), d.unchanged, len(d.changed)) == ([30, 31], [31], 31, 0)
+    for again, side in (([42, 3], "new"), ([42, 44, 3, 4, 5, 6, 7], "new"), ([3], "old")):
+        other = with_files_of(storage, "a", "1", rows_of(again), str(4 + next(NUMBERS)))
+        with pytest.raises(ValueError, match=r"the key 'id' must be .*\{'id': \d\}.* occur several times"):
+            yoga.diff(*((old, other) if side == "new" else (other, old)), key="id")
+        assert yoga.diff(old, other).unchanged == 30 + (42 in again)
+
+
+def test_keys_must_differ(storage: yoga.Storage) -> None:
+    old = yoga.from_arrays({"id": np.array([1, 2, 2, 3, 3, 4, 4, 5, 5]), "x": np.arange(9)})
+    new = yoga.from_arrays({"id": np.arange(9), "x": np.arange(9)})
+    with pytest.raises(
+        ValueError, match=r"\{'id': np.int64\(2\)\}, .* and 1 more occur several times in <DataRef"
+    ):
+        yoga.diff(old, new, key="id")
+    with pytest.raises(ValueError, match="occur several times"):
+        yoga.diff(new, old, key="id")
+    assert yoga.diff(old, new, key=["id", "x"]).unchanged == 2
+    with pytest.raises(KeyError, match="there is no column 'ids'; there are 'id', 'x'"):
+        yoga.diff(old, new, key="ids")
+    with pytest.raises(ValueError, match="key names no column"):
+        yoga.diff(old, new, key=[])
+    with pytest.raises(TypeError, match="diff compares DataRefs, found a list"):
+        yoga.diff([1], new)  # type: ignore[arg-type]
+
+
+def test_other_columns() -> None:
+    old = yoga.from_arrays({"id": np.arange(4), "x": np.arange(4), "y": np.arange(4)})
+    new = yoga.from_arrays({"id": np.arange(1, 5), "x": np.array([1, 9, 3, 4]), "z": np.zeros((4, 2))})
+    d = yoga.diff(old, new)
+    assert not d.are_rows_compared
+    assert not d.same
+    assert str(d).splitlines() == [
+        "4 rows -> 4 rows",
+        "removed: y: scalar <i8 [scalar]",
+        "added: z: ndarray <f8 [2]",
+        "rows were not compared, since their columns differ; pass key= to compare what both have",
+    ]
+    d = yoga.diff(old, new, key="id")
+    assert (d.added.tolist(), d.removed.tolist(), d.changed.tolist()) == ([3], [0], [[2, 1]])
+    assert d.columns == ("id", "x")
+    assert str(d).splitlines()[0] == "4 rows -> 4 rows: 1 added, 1 removed, 1 changed, 2 unchanged"
+    assert str(d).splitlines()[-1] == "compared: id, x"
+    assert (d.schema.added, d.schema.removed, d.schema.changed) == (("z",), ("y",), ())
+    with pytest.raises(SchemaError, match=r"the key is id: .* in the old dataset and id: .* in the new one"):
+        yoga.diff(old, yoga.from_arrays({"id": np.arange(4.0), "x": np.arange(4)}), key="id")
+    with pytest.raises(KeyError):
+        yoga.diff(old, new, key="y")
+
+
+def test_types_and_orders_that_hold_the_same(storage: yoga.Storage) -> None:
+    old = storage.submit([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], "a", "1", progress=False)
+    new = storage.submit(
+        [{"b": "y", "a": np.int64(2)}, {"b": "x", "a": np.int64(1)}], "a", "2", progress=False
+    )
+    d = yoga.diff(old, new)
+    assert d.unchanged == 2
+    assert not d.same
+    assert str(d.schema).splitlines() == [
+        "other type: a: int <i8 [scalar] -> scalar <i8 [scalar]",
+        "the rows nest otherwise, or have their keys in another order",
+    ]
+    assert yoga.diff(old, new, key="a", confirm=True).unchanged == 2
+
+
+def test_none_is_not_zero_where_only_one_version_has_none(storage: yoga.Storage) -> None:
+    old = storage.submit([{"id": 1, "x": 0}, {"id": 2, "x": 5}], "a", "1", progress=False)
+    new = storage.submit([{"id": 1, "x": None}, {"id": 2, "x": 5}], "a", "2", progress=False)
+    d = yoga.diff(old, new, key="id")
+    assert d.columns == ("id",)
+    assert d.schema.changed == ("x",)
+
+
+def test_versions_without_rows(storage: yoga.Storage) -> None:
+    empty = storage.submit([], "a", "0", progress=False)
+    ref = storage.submit([1, 2], "a", "1", progress=False)
+    assert yoga.diff(empty, ref).added.tolist() == [0, 1]
+    assert yoga.diff(ref, empty, key="value").removed.tolist() == [0, 1]
+    assert yoga.diff(empty, empty).same
+    assert str(yoga.diff(empty, empty)) == "0 rows -> 0 rows: 0 added, 0 removed, 0 unchanged"
+
+
+def test_an_overwritten_version_is_said(storage: yoga.Storage) -> None:
+    old = storage.submit(rows_of(range(5)), "a", "1", progress=False)
+    new = storage.submit(rows_of(range(6)), "a", "2", progress=False)
+    closed = type(old)(old.location, old.manifest)  # type: ignore[attr-defined]
+    storage.submit(rows_of(range(7)), "a", "1", overwrite=True, progress=False)
+    with pytest.raises(NotFoundError, match="overwritten"):
+        yoga.diff(closed, new)
+    assert yoga.diff(old, new).added.tolist() == [5]  # it is open, and stays as it is
+
+
+# -- hashes that are kept
+
+
+def kept_of(storage: yoga.Storage, id: str = "a", version: str = "1") -> list[str]:
+    return storage._store.kept.versions(f"{id}/{version}")
+
+
+@pytest.mark.parametrize("place", ["directory", "memory"])
+def test_hashes_are_kept_and_read(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if place == "memory":
+        storage = yoga.Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
+    else:
+        storage = yoga.Storage(tmp_path / "s")
+    old = storage.submit(rows_of(range(20)), "a", "1", progress=False, row_hashes=True)
+    assert kept_of(storage) == ["row hashes"]
+    new = storage.submit(rows_of(range(3, 23)), "a", "2", progress=False)
+    monkeypatch.setattr(kept_hashes, "WORTH_ROWS", 10)
+    d = yoga.diff(old, new)
+    assert (d.added.tolist(), d.removed.tolist()) == ([17, 18, 19], [0, 1, 2])
+    assert kept_of(storage, "a", "2") == ["row hashes"]
+
+    def refuse(block: Block) -> Any:
+        raise AssertionError("rows are read")
+
+    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", refuse)
+    monkeypatch.setattr(kept_hashes, "_computed", refuse)
+    assert yoga.diff(old, new).unchanged == 17
+    storage.check("a", "1")
+    storage.remove("a", "1")
+    assert kept_of(storage) == []
+
+
+def test_few_rows_are_hashed_anew_and_nothing_is_kept(storage: yoga.Storage) -> None:
+    refs = [storage.submit(rows_of(range(n)), "a", str(n), progress=False) for n in (1, 2)]
+    assert yoga.diff(*refs).added.tolist() == [1]
+    assert kept_of(storage) == []
+
+
+def test_a_store_that_cannot_be_written_is_read(
+    storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [storage.submit(rows_of(range(n)), "a", str(n), progress=False) for n in (1, 2)]
+    monkeypatch.setattr(kept_hashes, "WORTH_ROWS", 0)
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("torchyoga.caching.keeping.submitted", refuse)
+    assert yoga.diff(*refs).added.tolist() == [1]
+    with pytest.warns(UserWarning, match="the row hashes 'row' of 'a' '3' could not be kept"):
+        storage.submit(rows_of(range(3)), "a", "3", progress=False, row_hashes=True)
+    assert len(storage.fetch("a", "3")) == 3
+
+
+def forge(storage: yoga.Storage, change: Any) -> None:
+    """Hashes other than those of the rows, in a version that is sound in itself."""
+    found = storage._store.kept
+    manifest = found.manifest("a/1", "row hashes")
+    from torchyoga.building.build import BuildOptions
+    from torchyoga.caching.submission import submitted
+    from torchyoga.stores.refs import ref_of
+
+    words = np.array(ref_of(found, manifest)["hash"])
+    info = dict(manifest.info)
+    data = {"hash": change(words, info)}
+    with found.lock("a/1", "row hashes"):
+        seen = found.seen("a/1", "row hashes")
+        submitted(data, found, "a/1", "row hashes", BuildOptions(progress=False, info=info), replaces=seen)
+
+
+def all_wrong(words: Any, info: Any) -> Any:
+    return words + np.uint64(1)
+
+
+def one_wrong(words: Any, info: Any) -> Any:
+    words[50] += np.uint64(1)
+    return words
+
+
+def too_few(words: Any, info: Any) -> Any:
+    return words[:-1]
+
+
+def other_columns(words: Any, info: Any) -> Any:
+    return words[:, 0].copy()
+
+
+def other_definition(words: Any, info: Any) -> Any:
+    info["hash"] = "another"
+    return words + np.uint64(1)
+
+
+def of_other_rows(words: Any, info: Any) -> Any:
+    info["hashed_from"] = "0" * 32
+    return words + np.uint64(1)
+
+
+@pytest.mark.damages("kept hashes are forged")
+@pytest.mark.parametrize("change", [all_wrong, too_few, other_columns, other_definition, of_other_rows])
+def test_forged_hashes_are_made_anew(
+    storage: yoga.Storage, change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_hashes, "WORTH_ROWS", 10)
+    old = storage.submit(rows_of(range(100)), "a", "1", progress=False, row_hashes=True)
+    new = storage.submit(rows_of(range(101)), "a", "2", progress=False)
+    forge(storage, change)
+    if change in (all_wrong, too_few, other_columns):
+        with pytest.raises(CorruptError, match="the row hashes 'row hashes' of 'a' '1' is damaged"):
+            storage.check("a", "1")
+    assert yoga.diff(old, new).unchanged == 100
+    storage.check("a", "1")
+
+
+def test_hashes_of_another_definition_are_made_anew_in_a_store_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = yoga.Storage(f"memory://{secrets.token_hex(4)}", cache_dir=tmp_path / "cache")
+    test_forged_hashes_are_made_anew(storage, other_definition, monkeypatch)
+
+
+@pytest.mark.damages("kept hashes are forged")
+def test_one_forged_hash_is_found_by_check_and_told_apart_by_confirm(storage: yoga.Storage) -> None:
+    old = storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
+    new = storage.submit(rows_of(range(4001)), "a", "2", progress=False)
+    forge(storage, one_wrong)
+    with pytest.raises(CorruptError, match="the hash of row 50 is not that of its values"):
+        storage.check("a", "1")
+    assert yoga.diff(old, new, confirm=True).unchanged == 4000
+
+
+@pytest.mark.damages("a file of the kept hashes is cut")
+def test_damaged_hashes_are_not_used(storage: yoga.Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_hashes, "_LOOKS", 0)
+    old = storage.submit(rows_of(range(4000)), "a", "1", progress=False, row_hashes=True)
+    new = storage.submit(rows_of(range(4001)), "a", "2", progress=False)
+    (path,) = storage.path.glob(".views/*/row hashes/*.mdb")
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(row_hashes(block_of(rows_of([2000]))).tobytes())] ^= 1
+    path.write_bytes(bytes(whole))
+    assert yoga.diff(old, new).unchanged == 4000
+    with pytest.raises(CorruptError, match="is damaged"):
+        storage.check("a", "1")
+
+
+def test_a_build_that_was_interrupted_has_all_hashes(storage: yoga.Storage) -> None:
+    class Breaks:
+        limit = 80
+
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, number: int) -> Any:
+            if number >= self.limit:
+                raise OSError("away")
+            return {"id": number, "x": np.full(2**14, number % 4)}
+
+    data = Breaks()
+    with pytest.raises(OSError, match="away"):
+        storage.submit(data, "a", "1", progress=False)
+    data.limit = 100
+    ref = storage.submit(data, "a", "1", progress=False, row_hashes=True)
+    assert kept_of(storage) == ["row hashes"]
+    storage.check("a", "1")
+    assert yoga.diff(ref, storage.submit(data, "a", "2", progress=False)).same
+
+
+def test_hashes_of_encoded_values_are_of_what_is_stored(storage: yoga.Storage) -> None:
+    texts = [{"text": f"line {n} " * 5} for n in range(20)]
+    old = storage.submit(texts, "a", "1", progress=False, row_hashes=True, codecs={"text": yoga.zstd()})
+    storage.check("a", "1")
+    new = storage.submit(texts[1:], "a", "2", progress=False, codecs={"text": yoga.zstd()})
+    assert yoga.diff(old, new).removed.tolist() == [0]
+    assert yoga.diff(old.decoded(), new.decoded()).removed.tolist() == [0]
+
+
+# -- hashes that agree
+
+
+def weak(block: Block) -> Any:
+    found = np.zeros((block.num_rows, 2), np.uint64)
+    found[:, 1] = block.data[0].values.astype(np.uint64) % np.uint64(3)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hashes_that_agree_are_confirmed_by_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", weak)
+    monkeypatch.setattr(diffs, "_CONFIRMED", 3)
+    rng = np.random.default_rng(seed)
+    old, new = (rng.integers(0, 8, rng.integers(0, 12)).tolist() for _ in range(2))
+    d = yoga.diff(fixed(old), fixed(new), confirm=True)
+    before, after = Counter(old), Counter(new)
+    assert Counter(old[n] for n in d.removed.tolist()) == before - after
+    assert Counter(new[n] for n in d.added.tolist()) == after - before
+    assert d.unchanged == sum((before & after).values())
+    assert sorted(d.removed.tolist()) == d.removed.tolist()
+
+
+def test_contents_that_agree_are_confirmed_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashes(block: Block) -> Any:
+        return row_hashes(block) if len(block.data) == 1 else np.zeros((block.num_rows, 2), np.uint64)
+
+    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", hashes)
+    old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
+    new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
+    assert yoga.diff(old, new, key="id").unchanged == 5
+    d = yoga.diff(old, new, key="id", confirm=True)
+    assert (d.changed.tolist(), d.unchanged) == ([[2, 2]], 4)
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_both_words_of_a_hash_count(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashes(block: Block) -> Any:
+        found = row_hashes(block)
+        found[:, word] = 7
+        return found
+
+    monkeypatch.setattr("torchyoga.caching.comparing.words.row_hashes", hashes)
+    old = yoga.from_arrays({"id": np.arange(5), "x": np.arange(5)})
+    new = yoga.from_arrays({"id": np.arange(5), "x": np.array([0, 1, 9, 3, 4])})
+    assert yoga.diff(old, new, key="id").changed.tolist() == [[2, 2]]
+    assert yoga.diff(old, new).added.tolist() == [2]
+
+
+def test_rows_of_one_fingerprint_are_confirmed_by_bytes(storage: yoga.Storage) -> None:
+    # CRC-32 is linear: a multiple of its polynomial changes nothing.
+    multiple = (0xEDB88320 << 1) | 1
+    old = storage.submit({"x": np.array([0, 5])}, "a", "1", progress=False)
+    new = storage.submit({"x": np.array([multiple, 5])}, "a", "2", progress=False)
+    assert old.fingerprint == new.fingerprint
+    assert yoga.diff(old, new).unchanged == 2
+    d = yoga.diff(old, new, confirm=True)
+    assert (d.added.tolist(), d.removed.tolist(), d.unchanged) == ([0], [0], 1)
+
+
+def test_only_files_of_one_build_are_in_common(storage: yoga.Storage) -> None:
+    rows = {"x": np.arange(9)}
+    one, other = (storage.submit(rows, "a", version, progress=False) for version in "12")
+    assert apart(one, other) == ([(0, 9)], [(0, 9)], [])
+    assert apart(one, storage.fetch("a", "1")) == ([], [], [(0, 9)])
+    assert apart(one, other[1:]) == ([(0, 9)], [(0, 8)], [])
+
+
+# -- arithmetic
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 1, 2**63]), st.sampled_from([0, 1, 5, 2**63, 2**63 + 1])), max_size=20
+    ),
+    st.integers(0, 20),
+)
+def test_groups_of_hashes_whose_first_bits_agree(words: list[tuple[int, int]], cut: int) -> None:
+    hashes = np.array(words, np.uint64).reshape(-1, 2)
+    order, starts, olds = matching.grouped(hashes[:cut], hashes[cut:])
+    assert sorted(order.tolist()) == list(range(len(words)))
+    groups = [order[a:b].tolist() for a, b in itertools.pairwise(starts.tolist())]
+    assert all(group == sorted(group) for group in groups)
+    assert sorted(map(tuple, groups)) == sorted(
+        tuple(n for n, found in enumerate(words) if found == word) for word in set(words)
+    )
+    assert olds.tolist() == [sum(n < cut for n in group) for group in groups]
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_parts_hold_each_row_once() -> None:
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 2**64, (100, 3), np.uint64)
+    parts = spool.Parts(3, 200)
+    assert len(parts) == 64
+    for start in range(0, 100, 7):
+        parts.append(words[start : start + 7])
+    found = list(parts)
+    assert sorted(map(tuple, np.concatenate(found).tolist())) == sorted(map(tuple, words.tolist()))
+    for part in found:
+        assert len({int(word) >> 58 for word in part[:, 0]}) <= 1
+    assert json.dumps(len(found)) == "64"

@@ -1,0 +1,184 @@
+"""Hashes of rows: the same for the same row only, wherever and however it lies."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+from kinds import KINDS
+
+import torchyoga as yoga
+from torchyoga.rows.block import Block, Rows, joined
+from torchyoga.rows.collector import block_of
+from torchyoga.rows.data import Data
+from torchyoga.rows.hashing import alike, exact_hashes, key_words, row_hashes
+from torchyoga.rows.schema import Schema
+
+MIXED = Schema.of(
+    {"id": 1, "text": "a", "tokens": np.arange(2), "ids": [1, 2], "box": {"at": (1.0, 2.0)}, "names": ["a"]},
+    ragged=["tokens", "ids", "names"],
+    nullable=["text", "id", "box"],
+)
+VALUES = st.fixed_dictionaries(
+    {
+        "id": st.sampled_from([None, 0, 1]),
+        "text": st.sampled_from([None, "", "a", "\0", "a\0"]),
+        "tokens": st.lists(st.integers(0, 1), max_size=2).map(lambda found: np.array(found, np.int64)),
+        "ids": st.lists(st.integers(0, 1), max_size=2),
+        "box": st.sampled_from([None, {"at": (0.0, 0.0)}, {"at": (-0.0, 0.0)}, {"at": (float("nan"), 1.0)}]),
+        "names": st.lists(st.sampled_from(["", "a", "aa"]), max_size=2),
+    }
+)
+
+
+def hashes(rows: list[Any], schema: Schema | None = None) -> list[tuple[int, ...]]:
+    return [tuple(found) for found in row_hashes(block_of(rows, schema)).tolist()]
+
+
+def told(value: Any) -> Any:
+    """A value as something that is equal for equal bits only."""
+    if isinstance(value, dict):
+        return tuple((key, told(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, *map(told, value)
+    if isinstance(value, float):
+        return struct.pack("d", value)
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    return type(value).__name__, value
+
+
+@given(st.lists(VALUES, min_size=1, max_size=8), st.integers(0, 8))
+def test_rows_have_one_hash_if_they_are_equal_and_only_then(rows: list[Any], cut: int) -> None:
+    found = hashes(rows, MIXED)
+    for (one, mine), (other, theirs) in itertools.combinations(zip(rows, found, strict=True), 2):
+        assert (told(one) == told(other)) == (mine == theirs)
+    whole = block_of(rows, MIXED)
+    cut = min(cut, len(rows))
+    parts = [part for part in (whole.slice(0, cut), whole.slice(cut, len(rows))) if part.num_rows]
+    assert np.concatenate([row_hashes(part) for part in parts]).tolist() == row_hashes(whole).tolist()
+    assert row_hashes(joined(parts)).tolist() == row_hashes(whole).tolist()
+    exact = exact_hashes(whole).tolist()
+    for i, j in itertools.combinations(range(len(rows)), 2):
+        assert (exact[i] == exact[j]) == (found[i] == found[j])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("format", ["lmdb", "hdf5"])
+def test_formats_files_and_blocks_do_not_count(kind: str, format: str, tmp_path: Path) -> None:
+    expected = row_hashes(block_of(KINDS[kind]))
+    assert expected.shape == (len(KINDS[kind]), 2)
+    ref = yoga.Storage(tmp_path / "s", format).submit(KINDS[kind], "a", "1", progress=False)
+    for rows in (np.arange(len(ref)), np.arange(len(ref))[::-1].copy()):
+        taken = ref.take(rows)
+        assert isinstance(taken, Rows)
+        assert row_hashes(taken.block).tolist() == expected[rows].tolist()
+    alone = [
+        hash for row in KINDS[kind] for hash in row_hashes(block_of([row], block_of(KINDS[kind]).schema))
+    ]
+    assert np.array(alone).tolist() == expected.tolist()
+
+
+def test_types_that_hold_the_same_values_are_alike() -> None:
+    same = [{"x": 1}, {"x": np.int64(1)}, {"x": np.array(1)}, {"x": torch.tensor(1)}]
+    assert len({hashes([row])[0] for row in same}) == 1
+    others = [
+        {"x": 1.0},
+        {"x": np.int32(1)},
+        {"x": np.array([1])},
+        {"x": True},
+        {"y": 1},
+        {"x": 1, "y": None},
+    ]
+    others += [
+        {"x": "a"},
+        {"x": b"a"},
+        {"x": torch.tensor(1.0, dtype=torch.bfloat16)},
+        {"x": np.uint16(16256)},
+    ]
+    others += [{}, {"x": None}, 1, (1,)]
+    assert len({hashes([row])[0] for row in [*same, *others]}) == len(others) + 1
+
+
+def test_the_order_of_keys_does_not_count() -> None:
+    assert hashes([{"a": 1, "b": "x"}]) == hashes([{"b": "x", "a": 1}])
+    assert hashes([{"a": 1, "b": 2}]) != hashes([{"a": 2, "b": 1}])
+
+
+def test_shapes_and_neighbours_count() -> None:
+    schema = Schema.of({"x": np.zeros((1, 2)), "y": np.zeros(1)}, ragged=["x", "y"])
+    rows = [
+        {"x": np.zeros(shape), "y": np.zeros(size)}
+        for shape, size in [
+            ((1, 2), 0),
+            ((2, 1), 0),
+            ((2,), 0),
+            ((0, 2), 2),
+            ((0, 1), 2),
+            ((0,), 2),
+            ((1, 1), 1),
+        ]
+    ]
+    assert len(set(hashes(rows, schema))) == len(rows)
+
+
+def test_long_values_and_columns_without_bytes() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (3, 2000), np.uint8)
+    rows = [{"image": images[i], "none": np.zeros((0, 3)), "label": i} for i in (0, 1, 0)]
+    rows[2]["label"] = 0
+    found = hashes(rows)
+    assert found[0] == found[2] != found[1]
+    assert len(set(hashes([{"a": ()}] * 3))) == 1
+    empty = block_of(rows).slice(0, 0)
+    assert row_hashes(empty).shape == (0, 2)
+
+
+def test_the_definition_does_not_change() -> None:
+    # Hashes that are kept beside versions were made by it.
+    assert hashes([{"x": 1, "y": "a"}]) == [(2705526978036731703, 4459339884331438552)]
+    looks = [["x", ["array", "<i8", [], 0, {}]], ["y", ["text", "|u1", None, 1, {}]]]
+    text = json.dumps(["xxh3-128 of columns by name, 1", looks])
+    seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    message = struct.pack("<qq", 1, 1) + xxhash.xxh3_128_digest(b"a")
+    expected = struct.unpack("<QQ", xxhash.xxh3_128_digest(message, seed))
+    assert hashes([{"y": "a", "x": 1}]) == [expected]
+
+
+def test_arrays_of_another_byte_order_are_hashed_as_they_would_be_stored() -> None:
+    block = block_of([{"x": np.arange(3)}, {"x": np.arange(3, 6)}])
+    swapped = Block(block.schema, 2, (Data(block.data[0].values.astype(">i8")),))
+    assert row_hashes(swapped).tolist() == row_hashes(block).tolist()
+
+
+def test_what_may_be_none_is_not_like_what_may_not() -> None:
+    one, other = Schema.of({"x": 1, "y": 2}), Schema.of({"x": 1, "y": 2}, nullable=["y"])
+    assert alike(one, other) == ["x"]
+    assert alike(one, Schema.of({"y": 2, "x": 1.0})) == ["y"]
+
+
+def test_containers_inside_values_count() -> None:
+    one, other = (Schema.of({"x": held}, nullable=["x"]) for held in ({0: 1}, (1,)))
+    assert [column.name for column in one.columns] == [column.name for column in other.columns]
+    assert alike(one, other) == []
+
+
+@given(st.lists(st.sampled_from([0, 1, 2**31, -1, 255]), min_size=1, max_size=6), st.sampled_from("bhiq"))
+def test_words_of_keys_are_the_same_for_the_same_key_only(numbers: list[int], code: str) -> None:
+    values = np.array(numbers, np.int64).astype(code)
+    for rows in ([{"id": value} for value in values], [{"id": str(value)} for value in values]):
+        found = list(map(tuple, key_words(block_of(rows)).tolist()))
+        assert key_words(block_of(rows), certain=True).shape == (len(rows), 2)
+        for i, j in itertools.combinations(range(len(rows)), 2):
+            assert (found[i] == found[j]) == (values[i] == values[j])
+            assert (found[i][0] == found[j][0]) == (found[i][1] == found[j][1]) == (values[i] == values[j])

@@ -1,0 +1,301 @@
+"""Two datasets -> which rows were added, removed and changed: `diff`.
+
+Note 153. Files that both versions have are not read.
+Their rows are the same ones on both sides, so they cancel, however often a row occurs. With a key, only the
+columns of the key are read of them, since a row of another file could have a key that is in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import SchemaError
+from ...reading.dataref import DataRef
+from ...rows.compared import differing
+from ...rows.hashing import Hashes, alike, exact_hashes, values_of
+from ...rows.projection import Projection
+from ...rows.schema import Schema
+from .blocks import known_schema
+from .in_common import apart, are_same_rows
+from .keys import NAMED, refuse_shared_keys, repeated
+from .matching import Groups, grouped, matched
+from .schemas import SchemaDiff, schema_diff
+from .spool import Parts
+from .words import Side
+
+__all__ = ["Diff", "diff"]
+
+Ints = npt.NDArray[np.int64]
+_CONFIRMED = 2**13  # pairs of rows whose bytes are compared at once
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """What differs between two datasets: what `yoga.diff` gives.
+
+    Attributes:
+        added: (A,) numbers of rows of the new one that the old one does not have, ascending.
+        removed: (R,) numbers of rows of the old one that the new one does not have.
+        changed: (K, 2) numbers of a row of the old and one of the new with the same key and other content, in
+            order of the old ones; empty without a key.
+        unchanged: how many rows both have.
+        schema: what differs in columns; printed, a line for each.
+        key: the names of the columns of the key.
+        columns: the names of the values that were compared; empty if no rows were.
+        lengths: rows of the old and of the new one.
+        are_rows_compared: False if the columns differ and there is no key: then all that is known is
+            `schema`.
+    """
+
+    added: Ints
+    removed: Ints
+    changed: Ints
+    unchanged: int
+    schema: SchemaDiff
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    lengths: tuple[int, int]
+    are_rows_compared: bool = True
+
+    @property
+    def same(self) -> bool:
+        """True if both have the same columns, and the same rows as often, in any order."""
+        differs = len(self.added) or len(self.removed) or len(self.changed) or self.schema
+        return self.are_rows_compared and not differs
+
+    def __str__(self) -> str:
+        old, new = self.lengths
+        lines = [f"{old:,} rows -> {new:,} rows"]
+        if self.are_rows_compared:
+            changed = f", {len(self.changed):,} changed" if self.key else ""
+            lines[0] += f": {len(self.added):,} added, {len(self.removed):,} removed{changed}, "
+            lines[0] += f"{self.unchanged:,} unchanged"
+        if self.schema:
+            lines += str(self.schema).split("\n")
+        if not self.are_rows_compared:
+            lines.append(
+                "rows were not compared, since their columns differ; pass key= to compare what both have"
+            )
+        elif not self.schema.is_comparable:
+            lines.append(f"compared: {', '.join(self.columns)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Diff: {str(self).splitlines()[0]}>"
+
+
+def diff(
+    old: DataRef, new: DataRef, key: str | Sequence[str] | None = None, *, confirm: bool = False
+) -> Diff:
+    """Which rows of a dataset were added, removed and changed since another one.
+
+    The order of rows does not count, how often a row occurs does: of a row that the old one has three times
+    and the new one twice, one is removed, the last. Versions of one fingerprint are not read, nor are files
+    that both versions have. Otherwise rows are compared by hashes of 128 bits: as they are kept beside a
+    version, see `submit(row_hashes=True)`; else they are computed and, of a whole large version, kept if the
+    store can be written. At most 2 million rows are in memory at once, about 300 MB, unless one row occurs
+    more often; the hashes of others, 24 or 40 bytes a row, are in a temporary file. The numbers of rows that
+    differ come in addition, 8 bytes each, up to four times for a moment.
+
+    Args:
+        old: any DataRef; rows of one that is random are those of epoch 0 with seed 0.
+        new: another one.
+        key: the column, or columns, that say which rows belong together, such as an id; each key may occur
+            once in each dataset. If the columns of the datasets differ, those that both have are compared.
+            Without a key, rows are compared as wholes, and only if the columns are the same.
+        confirm: compute all hashes anew, do not trust fingerprints, and compare the bytes of rows whose
+            hashes agree.
+
+    Raises:
+        KeyError: a dataset has no column of the key.
+        ValueError: a key occurs twice; names some.
+        SchemaError: a column of the key is of another type in the other dataset; or rows of a DataRef without
+            a schema are not alike.
+        NotFoundError: a version was overwritten before it was read.
+        OSError: the disk for temporary files is full.
+
+    Example:
+        >>> old = yoga.from_arrays({"id": np.array([1, 2, 3]), "age": np.array([30, 40, 50])})
+        >>> new = yoga.from_arrays({"id": np.array([3, 2, 4]), "age": np.array([50, 41, 60])})
+        >>> d = yoga.diff(old, new, key="id")
+        >>> d.added, d.removed, d.changed
+        (array([2]), array([0]), array([[1, 1]]))
+        >>> print(d)
+        3 rows -> 3 rows: 1 added, 1 removed, 1 changed, 1 unchanged
+        >>> yoga.diff(old, new).added
+        array([1, 2])
+    """
+    for ref in (old, new):
+        if not isinstance(ref, DataRef):
+            raise TypeError(f"diff compares DataRefs, found a {type(ref).__name__}; fetch or submit it first")
+    keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
+    if key is not None and not keys:
+        raise ValueError("key names no column; name one or more, or leave it out")
+    first = known_schema(old, new.schema)
+    second = known_schema(new, first)
+    schema = schema_diff(first, second)
+    names = _compared(first, second, keys)
+    lengths = len(old), len(new)
+    same = tuple(names)
+    if not confirm and are_same_rows(old, new):
+        return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), len(new), schema, keys, same, lengths)
+    if not schema.is_comparable and not keys:
+        return Diff(_NONE, _NONE, _pairs(_NONE, _NONE), 0, schema, keys, (), lengths, False)
+    rest_of_old, rest_of_new, common = apart(old, new)
+    is_whole = schema.is_comparable
+    task = _Task(
+        Side(old, first, None if is_whole else _projected(first, names), keys, rest_of_old, confirm),
+        Side(new, second, None if is_whole else _projected(second, names), keys, rest_of_new, confirm),
+        confirm,
+    )
+    found = task.by_key(common) if keys else task.by_content()
+    unchanged = found.equal + sum(stop - start for start, stop in common)
+    return Diff(found.added, found.removed, found.changed, unchanged, schema, keys, same, lengths)
+
+
+def _compared(old: Schema | None, new: Schema | None, keys: Sequence[str]) -> list[str]:
+    """The names of the values that are compared.
+
+    Raises:
+        KeyError: a dataset has no column of the key.
+        SchemaError: a column of the key is of another type in the other dataset.
+    """
+    for schema in (old, new):
+        if schema is not None and keys:
+            Projection.of(schema, keys)
+    if old is None or new is None:
+        one = old or new
+        return [] if one is None else sorted(values_of(one))
+    cut = [Projection.of(schema, keys).schema for schema in (old, new)] if keys else [old, old]
+    if alike(*cut) != sorted(values_of(cut[0])):
+        texts = [str(schema).replace("\n", "; ") for schema in cut]
+        raise SchemaError(
+            f"the key is {texts[0]} in the old dataset and {texts[1]} in the new one, so no keys are equal; "
+            "convert one of them, or choose another key"
+        )
+    return alike(old, new)
+
+
+def _projected(schema: Schema | None, names: Sequence[str]) -> Projection | None:
+    return None if schema is None or not names else Projection.of(schema, names)
+
+
+def _pairs(old: Ints, new: Ints) -> Ints:
+    """(K, 2) pairs of rows, in order of the old ones."""
+    found = np.stack([old, new], axis=1).astype(np.int64).reshape(-1, 2)
+    return found[np.argsort(found[:, 0], kind="stable")]
+
+
+class _Found(NamedTuple):
+    """What a comparison has found.
+
+    Attributes:
+        equal: how many rows both have.
+    """
+
+    added: Ints
+    removed: Ints
+    changed: Ints
+    equal: int
+
+
+class _Task:
+    """The comparison of the rows that two datasets do not have in common files.
+
+    Args:
+        old: one dataset; `new`: the other.
+        new: see `old`.
+        confirm: compare the bytes of rows whose hashes agree.
+    """
+
+    def __init__(self, old: Side, new: Side, confirm: bool) -> None:
+        self._old = old
+        self._new = new
+        self._confirm = confirm
+
+    def _parts(self) -> Iterator[tuple[Hashes, Hashes]]:
+        width = 5 if self._old.keys else 3
+        both = []
+        for side in (self._old, self._new):
+            parts = Parts(width, self._old.num_rows + self._new.num_rows)
+            for words in side.words():
+                parts.append(words)
+            both.append(parts)
+        return zip(*both, strict=True)
+
+    def by_content(self) -> _Found:
+        """Rows compared as wholes."""
+        added, removed, equal = [_NONE], [_NONE], 0
+        for old, new in self._parts():
+            found = matched(grouped(old[:, :2], new[:, :2]), len(old))
+            if self._confirm and self._unequal(_rows(old)[found.old], _rows(new)[found.new]).any():
+                # Some rows of one hash differ, so it does not say which are equal.
+                found = matched(grouped(_exact(self._old, old), _exact(self._new, new)), len(old))
+            removed.append(_rows(old)[found.removed])
+            added.append(_rows(new)[found.added])
+            equal += len(found.old)
+        return _Found(_ascending(added), _ascending(removed), _pairs(_NONE, _NONE), equal)
+
+    def by_key(self, common: Sequence[tuple[int, int]]) -> _Found:
+        """Rows compared with those of the same key; `common`: rows of the new one in files that both have."""
+        added, removed, changed, equal = [_NONE], [_NONE], [_pairs(_NONE, _NONE)], 0
+        refuse_shared_keys(self._old, self._new, common)
+        for old, new in self._parts():
+            groups = grouped(old[:, :2], new[:, :2])
+            self._refuse_twice(groups, old, new)
+            found = matched(groups, len(old))
+            differs = (old[found.old, 3] != new[found.new, 3]) | (old[found.old, 4] != new[found.new, 4])
+            mine, theirs = _rows(old)[found.old], _rows(new)[found.new]
+            if self._confirm:
+                left = np.flatnonzero(~differs)
+                differs[left] = self._unequal(mine[left], theirs[left])
+            changed.append(np.stack([mine[differs], theirs[differs]], axis=1))
+            equal += len(mine) - len(changed[-1])
+            removed.append(_rows(old)[found.removed])
+            added.append(_rows(new)[found.added])
+        every = np.concatenate(changed)
+        return _Found(_ascending(added), _ascending(removed), _pairs(*every.T), equal)
+
+    def _refuse_twice(self, groups: Groups, old: Hashes, new: Hashes) -> None:
+        news = np.diff(groups.starts) - groups.olds
+        for side, words, counts, first in (
+            (self._old, old, groups.olds, groups.starts[:-1]),
+            (self._new, new, news, groups.starts[:-1] + groups.olds),
+        ):
+            several = np.flatnonzero(counts > 1)
+            if len(several):
+                places = groups.order[first[several[:NAMED]]] - (0 if words is old else len(old))
+                raise repeated(side, _rows(words[places]), len(several))
+
+    def _unequal(self, old: Ints, new: Ints) -> npt.NDArray[np.bool_]:
+        """(K,) whether the bytes of pairs of rows differ, although their hashes agree."""
+        found = np.zeros(len(old), np.bool_)
+        order = np.argsort(old)
+        for start in range(0, len(old), _CONFIRMED):
+            some = order[start : start + _CONFIRMED]
+            found[some] = differing(self._old.block(old[some]), self._new.block(new[some])).any(axis=1)
+        return found
+
+
+def _exact(side: Side, words: Hashes) -> Hashes:
+    """(N, 2) hashes of some rows that nobody can make agree."""
+    rows = _rows(words)
+    starts = range(0, len(rows), _CONFIRMED)
+    found = [exact_hashes(side.block(rows[start : start + _CONFIRMED])) for start in starts]
+    return np.concatenate(found) if found else words[:, :2]
+
+
+def _rows(words: Hashes) -> Ints:
+    """The numbers of rows, of their words."""
+    found: Ints = words[:, 2].view(np.int64)
+    return found
+
+
+def _ascending(rows: Sequence[Ints]) -> Ints:
+    return np.sort(np.concatenate(rows))

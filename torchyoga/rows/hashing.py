@@ -1,0 +1,206 @@
+"""A block -> a hash of 128 bits for each of its rows.
+
+Note 150. A row's hash is that of one message: each column's bytes, in the order of the columns' names.
+Of a column whose rows differ in length, or are long, the message holds the length or the shape, and a hash of
+the bytes, so long values are hashed where they lie. What the columns are is in the seed. So the hash is the
+same for the same row in any format, block, file and order of keys, and an array, a tensor and a number of one
+dtype are alike. The hash is xxh3 of 128 bits (Yann Collet, https://xxhash.com): it is not made to withstand
+someone who looks for two rows of one hash, so what must be certain is compared by bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise, repeat
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from .block import Block
+from .column import Column
+from .data import Data
+from .node import Node, outermost, path_name
+from .schema import Schema
+from .types import Array
+
+__all__ = ["HASH", "Hashes", "alike", "exact_hashes", "key_words", "look_of", "row_hashes", "values_of"]
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+Digest: TypeAlias = Callable[[bytes | memoryview, int], bytes]
+
+HASH = "xxh3-128 of columns by name, 1"  # another definition has another name
+_INLINE = 1024  # bytes of a row of a column that are part of the message as they are
+_CACHE_BYTES = 2**18
+_SHORT = 2048  # bytes of a value, on average
+_TEXTS = {"str": "text", "numpy.str": "text", "bytes": "bytes", "numpy.bytes": "bytes"}
+_ARRAYS = {"ndarray", "tensor", "scalar", "int", "float", "bool", "complex"}
+
+
+def look_of(column: Column) -> tuple[object, ...]:
+    """What must be equal for values of two columns to be compared by their bytes, as plain data.
+
+    Example:
+        >>> number, array = Schema.of({"x": 1}).columns[0], Schema.of({"x": np.int64(1)}).columns[0]
+        >>> look_of(number) == look_of(array)
+        True
+    """
+    kind = _TEXTS.get(column.kind, "array" if column.kind in _ARRAYS else column.kind)
+    # Torch's types that NumPy lacks are kept as bits, and are not like the integers that hold those.
+    is_bits = column.kind == "tensor" and not hasattr(np, column.dtype)
+    dtype = column.dtype if is_bits else column.storage.str
+    shape = None if column.shape is None else list(column.shape)
+    return kind, dtype, shape, column.ndim, column.meaning.to_json()
+
+
+def values_of(schema: Schema) -> dict[str, tuple[Node, tuple[Column, ...]]]:
+    """The values that a row is made of, by name: leaves, and what may be None or is a list, with all in it.
+
+    Example:
+        >>> found = values_of(Schema.of({"ids": [1, 2], "age": 40}, ragged=["ids"], nullable=["age"]))
+        >>> {name: [column.name for column in columns] for name, (_, columns) in found.items()}
+        {'ids': ['ids'], 'age': ['age', 'age{valid}']}
+    """
+    columns = iter(schema.columns)
+    return {
+        path_name(path): (node, tuple(next(columns) for _ in range(node.num_leaves)))
+        for path, node in outermost(schema.tree)
+    }
+
+
+def alike(one: Schema, other: Schema) -> list[str]:
+    """The names of the values that both have and that can be compared, in order of their names."""
+    mine, theirs = values_of(one), values_of(other)
+    return sorted(
+        name
+        for name in mine.keys() & theirs.keys()
+        if mine[name][0] == theirs[name][0] and _looks(mine[name][1]) == _looks(theirs[name][1])
+    )
+
+
+def _looks(columns: Iterable[Column]) -> list[tuple[str, tuple[object, ...]]]:
+    return [(column.name, look_of(column)) for column in columns]
+
+
+def row_hashes(block: Block) -> Hashes:
+    """(N, 2) the hash of each row, as two words of 64 bits; equal for equal rows.
+
+    Args:
+        block: N rows. Floats are compared by their bits, so each NaN is equal to itself, and 0.0 is not -0.0.
+
+    Example:
+        >>> from torchyoga.rows.collector import block_of
+        >>> found = row_hashes(block_of([{"x": 1, "y": "a"}, {"x": 2, "y": "a"}, {"x": 1, "y": "a"}]))
+        >>> found.shape, (found[0] == found[1]).any(), (found[0] == found[2]).all()
+        ((3, 2), np.False_, np.True_)
+    """
+    return _hashes(block, xxhash.xxh3_128_digest)
+
+
+def exact_hashes(block: Block) -> Hashes:
+    """(N, 2) what `row_hashes` gives, but by BLAKE2b: nobody can make two rows of one hash; slower."""
+    return _hashes(block, _blake)
+
+
+def key_words(block: Block, certain: bool = False) -> Hashes:
+    """(N, 2) two words for each row that are the same for equal rows only, and look random.
+
+    Of one number they are what SplitMix64 (Steele, Lea and Flood, 2014) makes of it in one and in two steps,
+    which is different for different numbers: a hash takes five times as long. Else they are its hash.
+
+    Args:
+        block: the columns of a key.
+        certain: nobody can make two rows of the same words.
+    """
+    columns, data = block.schema.columns, block.data
+    if len(columns) != 1 or columns[0].is_ragged or not 0 < columns[0].row_bytes <= 8:
+        return exact_hashes(block) if certain else row_hashes(block)
+    padded = np.zeros((block.num_rows, 8), np.uint8)
+    padded[:, : columns[0].row_bytes] = _bytes_of(data[0].values, columns[0]).reshape(block.num_rows, -1)
+    number = padded.view("<u8")[:, 0]
+    once = _mixed(number)
+    return np.stack([once, _mixed(once)], axis=1)
+
+
+def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    found: npt.NDArray[np.uint64] = numbers + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        found ^= found >> np.uint64(shift)
+        found *= np.uint64(factor)
+    found ^= found >> np.uint64(31)
+    return found
+
+
+def _blake(message: bytes | memoryview, seed: int) -> bytes:
+    return hashlib.blake2b(message, digest_size=16, key=seed.to_bytes(8, "little")).digest()
+
+
+def _hashes(block: Block, digest: Digest) -> Hashes:
+    order = sorted(range(len(block.data)), key=lambda number: block.schema.columns[number].name)
+    columns = tuple(block.schema.columns[number] for number in order)
+    parts: list[Array] = []
+    for column, number in zip(columns, order, strict=True):
+        parts += _message(column, block.data[number], block.num_rows, digest)
+    parts = [part for part in parts if part.shape[1]]
+    seed = _seed(columns)
+    if not parts:
+        empty = np.frombuffer(digest(b"", seed), "<u8")
+        return np.tile(empty, (block.num_rows, 1))
+    if len(parts) == 1:
+        return _digests(parts[0], seed, digest).view("<u8")
+    step = max(1, _CACHE_BYTES // sum(part.shape[1] for part in parts))
+    found = np.empty((block.num_rows, 16), np.uint8)
+    for start in range(0, block.num_rows, step):  # messages are made in memory that is in the cache
+        some = np.concatenate([part[start : start + step] for part in parts], axis=1)
+        found[start : start + step] = _digests(some, seed, digest)
+    return found.view("<u8")
+
+
+@lru_cache(maxsize=256)
+def _seed(columns: tuple[Column, ...]) -> int:
+    text = json.dumps([HASH, _looks(columns)])
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
+
+
+def _message(column: Column, data: Data, num_rows: int, digest: Digest) -> list[Array]:
+    """What a column adds to the messages of the rows, each (N, bytes) of uint8."""
+    if not column.is_ragged:
+        values = _bytes_of(data.values, column).reshape(num_rows, column.row_bytes)
+        return [values if column.row_bytes <= _INLINE else _digests(values, 0, digest)]
+    extents = np.diff(data.part("offsets")) if column.ndim == 1 else data.part("shapes")
+    known = np.ascontiguousarray(extents, "<i8").reshape(num_rows, -1).view(np.uint8)
+    return [known, _ragged_digests(column, data, num_rows, digest)]
+
+
+def _bytes_of(values: Array, column: Column) -> Array:
+    """The bytes of values as they would be stored."""
+    if not values.size:
+        return np.empty(0, np.uint8)
+    return np.ascontiguousarray(values, column.storage).reshape(-1).view(np.uint8)
+
+
+def _digests(messages: Array, seed: int, digest: Digest) -> Array:
+    """(N, 16) uint8 the digests of the rows of an array (N, bytes)."""
+    return np.frombuffer(b"".join(map(digest, messages, repeat(seed))), np.uint8).reshape(-1, 16)
+
+
+def _ragged_digests(column: Column, data: Data, num_rows: int, digest: Digest) -> Array:
+    """(N, 16) uint8 the digests of the values of each row of a ragged column."""
+    if not num_rows:
+        return np.empty((0, 16), np.uint8)
+    if data.runs is not None and data.dtype == column.storage:
+        texts: Sequence[bytes | memoryview] = data.texts()
+    else:
+        values = _bytes_of(data.values, column)
+        # Short pieces of bytes are copied in less time than views of memory are made.
+        held = values.tobytes() if len(values) < _SHORT * num_rows else values.data
+        ends = (data.part("offsets") * column.storage.itemsize).tolist()
+        texts = [held[start:stop] for start, stop in pairwise(ends)]
+    found = b"".join(map(digest, texts, repeat(0)))
+    return np.frombuffer(found, np.uint8).reshape(-1, 16)
