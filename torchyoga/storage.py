@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec
 
-from .adapters.sources import dataset_and_source
-from .building.build import BuildOptions, build
+import numpy as np
+import numpy.typing as npt
+
+from .building.build import BuildOptions
+from .caching.appended import Growth, appended, check_message
 from .caching.cacheable import Cacheable
 from .caching.kept import check_kept, remove_kept
+from .caching.rewritten import own_format, reduced, rewritten
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
@@ -25,7 +28,7 @@ from .coding.encoding import check_codecs, encoded_schema, recoded
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
-from .reading.dataref import DataRef
+from .reading.dataref import Condition, DataRef
 from .rows.schema import Schema
 from .stores.address import directory_of
 from .stores.cache import Cache, default_folder
@@ -35,7 +38,7 @@ from .stores.copying import copied
 from .stores.local import Store
 from .stores.mirror import Mirror
 from .stores.objects import Remote, is_url
-from .stores.refs import fetched, ref_of
+from .stores.refs import fetched
 from .versions.info import plain
 
 __all__ = ["Storage"]
@@ -337,15 +340,134 @@ class Storage:
             if to is not None:
                 self._store.refuse_existing(id, to)
             self._store.check_place(id, target)
-            replaces = self._store.seen(id, version) if to is None else None
-            whole = fetched(self._store, id, version)
-            kept = replace(options, info=whole.manifest.info, function=whole.manifest.function)
-            if codecs is None:
-                _, source = dataset_and_source(whole)
-            else:
-                plainer, encode = recoded(codecs, whole)
-                source = encode(dataset_and_source(plainer)[1])
-            return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
+            return rewritten(self._store, id, version, to, options, codecs)
+
+    def append(
+        self,
+        data: object,
+        id: str,
+        version: str,
+        *,
+        after: str,
+        num_workers: int = 0,
+        max_rows: int | None = None,
+        progress: bool | None = None,
+        info: Mapping[str, object] | None = None,
+        codecs: Mapping[str, Encoder | None] | None = None,
+        message: str | None = None,
+    ) -> DataRef:
+        """Publishes a version of the rows of `after` and then those of `data`; only the new rows are written.
+
+        The files of `after` are shared: they stay as long as a version names them, whatever becomes of
+        `after`. The fingerprint is that of all rows submitted at once. See docs/versions.md.
+
+        Args:
+            data: the new rows, as in `submit`; they get the schema, the format and the codecs of `after`.
+            id: which dataset.
+            version: the name of the new version.
+            after: a published version of the same id.
+            num_workers: as in `submit`.
+            max_rows: as in `submit`, of the new rows.
+            progress: as in `submit`.
+            info: added to the info of `after`, in place of what has the same names.
+            codecs: as in `submit`, for a column whose codec is not to be that of `after`'s values as it was
+                recorded, such as another quality; a column that is encoded otherwise is a SchemaError.
+            message: why, kept in the lineage; up to 10,000 characters.
+
+        Raises:
+            NotFoundError: `after` is not published, or was removed meanwhile.
+            ExistsError: `version` is published already.
+            SchemaError: a new row does not fit the schema of `after`; names the column.
+            BusyError: others still build one of the two after `timeout` seconds.
+            LostError, OSError, RemoteError, TypeError, ValueError: as `submit`.
+
+        Whatever is raised, nothing is published; an interrupted call is continued as that of `submit` is.
+
+        Example:
+            >>> old = storage.submit({"x": np.arange(3)}, "grown", "1")
+            >>> new = storage.append({"x": np.arange(3, 5)}, "grown", "2", after="1", message="May")
+            >>> len(new), new.fingerprint == storage.submit({"x": np.arange(5)}, "at once", "1").fingerprint
+            (5, True)
+        """
+        growth = Growth(self._store, self._lock, id, after, check_message(message))
+        options = self._options(None, max_rows, progress, None, None, info)
+        self._store.refuse_existing(id, version)
+        self._store.manifest(id, after)
+        with self._lock(id, version):
+            self._store.refuse_existing(id, version)
+            self._store.check_place(id, version)
+            return appended(data, growth, version, options, num_workers, codecs)
+
+    def compact(
+        self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
+    ) -> DataRef:
+        """Writes a version into files of its own: the same rows, the same fingerprint.
+
+        Small files become files of ordinary size. The bytes of deleted rows are gone once no other version
+        names the files in which they lie.
+
+        Args:
+            id: which dataset.
+            version: which version of it; replaced in one step, while readers that have it open go on.
+            to: publish under this version instead and keep the old one.
+            progress: show a progress bar; by default on a terminal.
+
+        Raises:
+            NotFoundError, ExistsError, BusyError, LostError, CorruptError: as `convert`.
+
+        Example:
+            >>> old = storage.submit({"x": np.arange(5)}, "compacted", "1")
+            >>> reduced = storage.delete_rows("compacted", "1", rows=[0, 3], to="2")
+            >>> storage.remove("compacted", "1")  # its file stays, for "2" names it
+            >>> storage.compact("compacted", "2").fingerprint == reduced.fingerprint
+            True
+        """
+        found = own_format(self._store.manifest(id, version), self.format, self.compression)
+        return self.convert(id, version, format=found[0], compression=found[1], to=to, progress=progress)
+
+    def delete_rows(
+        self,
+        id: str,
+        version: str,
+        *,
+        rows: Sequence[int] | npt.NDArray[np.int64] | None = None,
+        where: tuple[str | Sequence[str], Condition] | None = None,
+        to: str,
+        message: str | None = None,
+    ) -> DataRef:
+        """Publishes a version without some rows, which shares the files of the old one.
+
+        The fingerprint is that of the other rows submitted by themselves. The bytes of the rows stay in the
+        files; to take them away, remove the old version and `compact` the new one.
+
+        Args:
+            id: which dataset.
+            version: which version of it; it stays as it is.
+            rows: (D,) numbers of the rows to delete, in any order, each once.
+            where: in place of `rows`, a column or several and a condition, as `DataRef.where` takes them: the
+                rows for which it holds are deleted.
+            to: the name of the new version.
+            message: why, kept in the lineage; up to 10,000 characters.
+
+        Raises:
+            ValueError: no row is to be deleted, or one twice; or neither or both of `rows` and `where` are
+                given.
+            IndexError: there is no such row.
+            NotFoundError, ExistsError, BusyError, CorruptError, RemoteError: as `append`.
+
+        Example:
+            >>> old = storage.submit({"x": np.arange(5)}, "reduced", "1")
+            >>> new = storage.delete_rows("reduced", "1", where=("x", lambda x: x % 2 == 1), to="2")
+            >>> [int(row["x"]) for row in new]
+            [0, 2, 4]
+        """
+        growth = Growth(self._store, self._lock, id, version, check_message(message))
+        self._store.refuse_existing(id, to)
+        self._store.manifest(id, version)
+        with self._lock(id, to):
+            self._store.refuse_existing(id, to)
+            self._store.check_place(id, to)
+            return reduced(growth, to, rows, where)
 
     def copy(
         self,

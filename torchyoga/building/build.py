@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -61,6 +62,8 @@ class BuildOptions:
             differed; if there are any, the build is not continued. None if there are no arguments.
         encode: makes of a dataset one with values decoded that are encoded already, and what encodes a
             source of that; None to keep values as they are.
+        publishing: takes the manifest of what was built, and gives the one to publish, within a `with`
+            statement.
         before_publishing: called when all rows have been read; an exception from it ends the build.
     """
 
@@ -76,6 +79,7 @@ class BuildOptions:
     differing: Callable[[FunctionEntry], Sequence[str]] | None = None
     encode: Callable[[object], tuple[object, Callable[[Source], Source]]] | None = None
     before_publishing: Callable[[], None] | None = None
+    publishing: Callable[[Manifest], AbstractContextManager[Manifest]] = contextlib.nullcontext
 
 
 def build(
@@ -119,7 +123,8 @@ def build(
             info=_info(source, options.info),
             function=options.function,
         )
-        manifest = store.publish(staging, manifest, options.progress)
+        with options.publishing(manifest) as grown:
+            manifest = store.publish(staging, grown, options.progress)
     except BaseException as error:
         if os.getpid() != process:
             raise  # a child that the source has forked: the files are its parent's

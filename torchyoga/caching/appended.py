@@ -1,0 +1,195 @@
+"""A published version and new rows -> a version of all of them, which shares the files of the first.
+
+Note 120. Whoever publishes shared files holds the lock of their version.
+Under that lock the version before is looked at once more; nobody can remove or replace it until the new
+one is published. Whoever removes or replaces it later reads the new manifest before deleting a file. In a
+store, where a lock can be lost, it is looked at again after publishing: if it is still there, its remover
+will see the new manifest; if not, the new manifest is taken back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..adapters.sources import dataset_and_source
+from ..building.build import BuildOptions, build
+from ..building.sources import BlockSource, Source
+from ..coding.encoders import Encoder, encoder_of
+from ..coding.encoding import encoded_schema, recoded
+from ..errors import SchemaError
+from ..reading.dataref import DataRef
+from ..reading.version_ref import VersionRef
+from ..rows.schema import Schema
+from ..rows.types import Json
+from ..stores.contract import Versions
+from ..stores.refs import ref_of
+from ..versions.info import plain
+from ..versions.manifest import FileEntry, Manifest, fingerprint_of
+from ..versions.parent import Parent
+
+__all__ = ["Growth", "appended", "check_message", "shared_files"]
+
+_LONGEST_MESSAGE = 10_000  # characters
+
+Locked = Callable[[str, str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A version that another one is made from.
+
+    Attributes:
+        store: where both are.
+        lock: holds the lock of a version.
+        id, after: the version before.
+        message: why, for the lineage.
+    """
+
+    store: Versions
+    lock: Locked
+    id: str
+    after: str
+    message: str | None = None
+
+    def lineage(self) -> Json:
+        """What the new version says of how it was made."""
+        return {} if self.message is None else {"message": self.message}
+
+    def begun(self, version: str) -> Manifest:
+        """A new version without rows."""
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return Manifest(self.id, version, secrets.token_hex(8), created, None, "")
+
+    @contextmanager
+    def publishing(self, added: Json, new: Manifest) -> Iterator[Manifest]:
+        """The manifest of all rows, given that of the new ones; nobody replaces the version before meanwhile.
+
+        Args:
+            added: information that was passed.
+            new: of the new rows.
+        """
+        with self.lock(self.id, self.after):
+            old = self.store.manifest(self.id, self.after)
+            schema = new.schema if old.schema is None else old.schema
+            if new.schema is not None and schema != new.schema:
+                raise _differing(old, new.schema)
+            files = (*shared_files(old), *new.files)
+            parent = Parent(old.version, old.fingerprint, old.num_rows, is_prefix=True)
+            yield replace(
+                new,
+                schema=schema,
+                files=files,
+                fingerprint=fingerprint_of(schema, files),
+                info=plain({**old.info, **added}),
+                parents=(*old.parents, parent),
+                lineage={**new.lineage, **self.lineage()},
+            )
+
+
+def shared_files(manifest: Manifest) -> tuple[FileEntry, ...]:
+    """The files of a version as another version of the same id names them."""
+    return tuple(replace(file, of=file.of or manifest.version) for file in manifest.files)
+
+
+def check_message(message: str | None) -> str | None:
+    """A message for the lineage; TypeError or ValueError if it cannot be kept."""
+    if message is None:
+        return None
+    if not isinstance(message, str):
+        raise TypeError(f"message must be text, found {message!r:.80}")
+    if len(message) > _LONGEST_MESSAGE:
+        raise ValueError(
+            f"message has {len(message)} characters, {_LONGEST_MESSAGE} are allowed; shorten "
+            f"{message[:40]!r}..."
+        )
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"message {message[:40]!r} is not valid text; leave out the lone surrogates"
+        ) from None
+    return message
+
+
+def appended(
+    data: object,
+    growth: Growth,
+    version: str,
+    options: BuildOptions,
+    num_workers: int = 0,
+    codecs: Mapping[str, Encoder | None] | None = None,
+) -> VersionRef:
+    """Publishes a version of the rows of another one and new ones; see `Storage.append`. Hold its lock."""
+    store, id = growth.store, growth.id
+    old = store.manifest(id, growth.after)
+    if old.files:
+        options = replace(options, format=old.files[0].format, compression=_compression(old.files[0]))
+    options = replace(options, publishing=partial(growth.publishing, options.info))
+    dataset, source = dataset_and_source(data, num_workers)
+    if old.schema is None:
+        plainer, encode = recoded(codecs or {}, dataset)
+        source = encode(dataset_and_source(plainer, num_workers)[1])
+        return ref_of(store, build(source, store, id, version, options))
+    if not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
+        given, encode = _fitted(dataset, old.schema, codecs or {})
+        plainer, schema = given
+        _, source = dataset_and_source(plainer, num_workers, schema)
+        if isinstance(source, BlockSource) and source.schema != schema:
+            raise _differing(old, source.schema)
+        source = encode(source)
+        options = replace(options, schema=schema)
+    return ref_of(store, build(source, store, id, version, options))
+
+
+def _fitted(
+    dataset: object, schema: Schema, codecs: Mapping[str, Encoder | None]
+) -> tuple[tuple[object, Schema], Callable[[Source], Source]]:
+    """New rows, the schema that their build is given, and what encodes them as the old ones are."""
+    encoders: dict[str, Encoder | None] = {}
+    known = dict(codecs)
+    own = dataset.schema if isinstance(dataset, DataRef) else None
+    have = {} if own is None else {column.name: column.meaning.codec for column in own.columns}
+    for column in schema.columns:
+        codec = column.meaning.codec
+        if codec is not None and have.get(column.name) != codec:
+            found = known.get(column.name) or encoder_of(codec)
+            if found is None:
+                raise SchemaError(
+                    f"column {column.name!r} is encoded as {codec.name!r}, which is unknown here"
+                )
+            encoders[column.name] = found
+    encoders.update({name: found for name, found in known.items() if name not in encoders})
+    plainer, encode = recoded(encoders, dataset)
+    named = {name: found for name, found in encoders.items() if found is not None}
+    return (plainer, encoded_schema(schema, named)), encode
+
+
+def _compression(entry: FileEntry) -> str | None:
+    found = entry.index.get("compression")
+    return found if isinstance(found, str) else None
+
+
+def _differing(old: Manifest, found: Schema) -> SchemaError:
+    """The error for rows that do not fit those of a version, with the columns that differ."""
+    assert old.schema is not None
+    before = {column.name: column for column in old.schema.columns}
+    after = {column.name: column for column in found.columns}
+    names = [
+        name
+        for name in [*before, *(n for n in after if n not in before)]
+        if before.get(name) != after.get(name)
+    ]
+    what = "; ".join(
+        f"column {name!r} is {before.get(name, 'not there')} in {old.version!r} and "
+        f"{after.get(name, 'not there')} in the new rows"
+        for name in names[:5]
+    )
+    return SchemaError(
+        f"the new rows do not fit {old.id!r} {old.version!r}: {what or 'they nest otherwise'}. "
+        "Convert them, or submit all rows as a version of its own"
+    )
