@@ -1,0 +1,71 @@
+"""What an append, a deletion of rows and a compaction cost, beside a build of all rows; called by run.py.
+
+python benchmarks/appending.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from common import verdict
+
+import torchyoga as yoga
+
+ROWS, ROW_BYTES, SHARE = 200_000, 1024, 100
+ROUNDS = 5
+BUILD, APPEND, DELETE, COMPACT = "build of all rows", "append of 1 %", "delete_rows of 1 %", "compact"
+_GOAL = (
+    20.0  # appends of 1 % for the CPU time of a build: 100, but for what a version costs whatever its size
+)
+
+
+def measure(folder: Path) -> dict[str, tuple[float, int]]:
+    """CPU seconds and written bytes of each way, medians of rounds in which they take turns."""
+    rows = np.random.default_rng(0).integers(0, 256, (ROWS, ROW_BYTES), np.uint8)
+    storage = yoga.Storage(folder)
+    new = ROWS // SHARE
+    storage.submit({"x": rows[:-new]}, "grown", "old", progress=False)
+    ways: dict[str, Callable[[str], object]] = {
+        BUILD: lambda name: storage.submit({"x": rows}, "built", name, progress=False),
+        APPEND: lambda name: storage.append({"x": rows[-new:]}, "grown", name, after="old", progress=False),
+        DELETE: lambda name: storage.delete_rows(
+            "grown", "old", rows=np.arange(0, ROWS - new, SHARE), to=name
+        ),
+        COMPACT: lambda name: storage.compact("grown", "old", to=name, progress=False),
+    }
+    found: dict[str, list[tuple[float, int]]] = {way: [] for way in ways}
+    for number in range(ROUNDS):
+        for way, run in ways.items():
+            name, id = f"{way} {number}", "built" if way == BUILD else "grown"
+            started = time.process_time()
+            run(name)
+            seconds = time.process_time() - started
+            manifest = storage.fetch(id, name).manifest
+            found[way].append((seconds, sum(file.nbytes for file in manifest.own_files)))
+            storage.remove(id, name)
+    return {way: (statistics.median(s for s, _ in each), each[0][1]) for way, each in found.items()}
+
+
+def report(found: dict[str, tuple[float, int]]) -> None:
+    """Prints a line for each way, and whether an append costs what it should."""
+    whole, nbytes = found[BUILD]
+    print(f"\n{ROWS} rows of {ROW_BYTES} bytes; CPU seconds, bytes of new files, share of a build")
+    for way, (seconds, size) in found.items():
+        print(f"{way:20} {seconds:8.3f} s {size / 1e6:9.1f} MB {seconds / whole:7.1%} {size / nbytes:7.1%}")
+    share = found[APPEND][0] / whole
+    print(f"appends for the CPU time of a build: {1 / share:.0f} {verdict(1 / share, _GOAL)}")
+
+
+def main() -> None:
+    """Measures and prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        report(measure(Path(folder)))
+
+
+if __name__ == "__main__":
+    main()
