@@ -24,7 +24,7 @@ _GOAL = (
 )
 
 
-def measure(folder: Path) -> dict[str, tuple[float, int]]:
+def measure(folder: Path, rounds: int) -> dict[str, tuple[float, int]]:
     """CPU seconds and written bytes of each way, medians of rounds in which they take turns."""
     rows = np.random.default_rng(0).integers(0, 256, (ROWS, ROW_BYTES), np.uint8)
     storage = yoga.Storage(folder)
@@ -39,7 +39,7 @@ def measure(folder: Path) -> dict[str, tuple[float, int]]:
         COMPACT: lambda name: storage.compact("grown", "old", to=name, progress=False),
     }
     found: dict[str, list[tuple[float, int]]] = {way: [] for way in ways}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for way, run in ways.items():
             name, id = f"{way} {number}", "built" if way == BUILD else "grown"
             started = time.process_time()
@@ -51,20 +51,22 @@ def measure(folder: Path) -> dict[str, tuple[float, int]]:
     return {way: (statistics.median(s for s, _ in each), each[0][1]) for way, each in found.items()}
 
 
-def report(found: dict[str, tuple[float, int]]) -> None:
-    """Prints a line for each way, and whether an append costs what it should."""
-    whole, nbytes = found[BUILD]
-    print(f"\n{ROWS} rows of {ROW_BYTES} bytes; CPU seconds, bytes of new files, share of a build")
+def measured(rounds: int = ROUNDS) -> list[list[str]]:
+    """Lines of the table: what, which way, CPU seconds, share of a build, and whether the goal was reached."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), rounds)
+    (whole, nbytes), table = found[BUILD], []
     for way, (seconds, size) in found.items():
-        print(f"{way:20} {seconds:8.3f} s {size / 1e6:9.1f} MB {seconds / whole:7.1%} {size / nbytes:7.1%}")
-    share = found[APPEND][0] / whole
-    print(f"appends for the CPU time of a build: {1 / share:.0f} {verdict(1 / share, _GOAL)}")
+        shares = f"{seconds / whole:.1%} of a build's CPU, {size / nbytes:.1%} of its bytes"
+        goal = verdict(whole / seconds, _GOAL) if way == APPEND else ""
+        table.append([f"{ROWS} rows of {ROW_BYTES} B", way, f"{seconds:.3f} s of CPU", shares, goal])
+    return table
 
 
 def main() -> None:
     """Measures and prints."""
-    with tempfile.TemporaryDirectory() as folder:
-        report(measure(Path(folder)))
+    for line in measured():
+        print("  ".join(line))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,16 @@ def test_loaders_streams_samplers_and_storages_show_what_is_for_users(tmp_path: 
         *("shuffle", "total_size"),
     }
     assert shown(yoga.Storage(tmp_path)) == {
-        *("cacheable", "check", "clean", "compression", "convert", "copy", "fetch", "format", "list", "path"),
-        *("remove", "submit", "timeout", "url", "versions"),
+        *(
+            "append",
+            "cacheable",
+            "check",
+            "clean",
+            "compact",
+            "compression",
+            "convert",
+            "copy",
+            "delete_rows",
+        ),
+        *("fetch", "format", "list", "path", "remove", "submit", "timeout", "url", "versions"),
     }

@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec
 
-import numpy as np
-import numpy.typing as npt
-
-from .building.build import BuildOptions
+from .adapters.sources import dataset_and_source
+from .building.build import BuildOptions, build
 from .caching.appended import Growth, appended, check_message
 from .caching.cacheable import Cacheable
 from .caching.kept import check_kept, remove_kept
-from .caching.rewritten import own_format, reduced, rewritten
+from .caching.rewritten import Numbers, Where, own_format, reduced, rewriting
 from .caching.staleness import Stale
 from .caching.submission import submitted
 from .coding.encoders import Encoder
 from .coding.encoding import check_codecs, encoded_schema, recoded
+from .coding.fitted import fitted
 from .files.root import Root
 from .formats.contract import format_named
 from .order.full import as_int
-from .reading.dataref import Condition, DataRef
+from .reading.dataref import DataRef
 from .rows.schema import Schema
 from .stores.address import directory_of
 from .stores.cache import Cache, default_folder
@@ -38,7 +37,7 @@ from .stores.copying import copied
 from .stores.local import Store
 from .stores.mirror import Mirror
 from .stores.objects import Remote, is_url
-from .stores.refs import fetched
+from .stores.refs import fetched, ref_of
 from .versions.info import plain
 
 __all__ = ["Storage"]
@@ -340,7 +339,15 @@ class Storage:
             if to is not None:
                 self._store.refuse_existing(id, to)
             self._store.check_place(id, target)
-            return rewritten(self._store, id, version, to, options, codecs)
+            replaces = self._store.seen(id, version) if to is None else None
+            whole = fetched(self._store, id, version)
+            kept = rewriting(options, whole, same_rows=to is None and codecs is None)
+            if codecs is None:
+                _, source = dataset_and_source(whole)
+            else:
+                plainer, encode = recoded(codecs, whole)
+                source = encode(dataset_and_source(plainer)[1])
+            return ref_of(self._store, build(source, self._store, id, target, kept, replaces))
 
     def append(
         self,
@@ -396,7 +403,7 @@ class Storage:
         with self._lock(id, version):
             self._store.refuse_existing(id, version)
             self._store.check_place(id, version)
-            return appended(data, growth, version, options, num_workers, codecs)
+            return appended(data, growth, version, options, num_workers, fit=partial(fitted, codecs or {}))
 
     def compact(
         self, id: str, version: str, *, to: str | None = None, progress: bool | None = None
@@ -430,8 +437,8 @@ class Storage:
         id: str,
         version: str,
         *,
-        rows: Sequence[int] | npt.NDArray[np.int64] | None = None,
-        where: tuple[str | Sequence[str], Condition] | None = None,
+        rows: Numbers | None = None,
+        where: Where | None = None,
         to: str,
         message: str | None = None,
     ) -> DataRef:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,8 +19,6 @@ from functools import partial
 from ..adapters.sources import dataset_and_source
 from ..building.build import BuildOptions, build
 from ..building.sources import BlockSource, Source
-from ..coding.encoders import Encoder, encoder_of
-from ..coding.encoding import encoded_schema, recoded
 from ..errors import SchemaError
 from ..reading.dataref import DataRef
 from ..reading.version_ref import VersionRef
@@ -36,6 +34,7 @@ __all__ = ["Growth", "appended", "check_message", "shared_files"]
 
 _LONGEST_MESSAGE = 10_000  # characters
 
+Fit = Callable[[object, Schema | None], tuple[object, Schema | None, Callable[[Source], Source]]]
 Locked = Callable[[str, str], AbstractContextManager[None]]
 
 
@@ -122,51 +121,33 @@ def appended(
     version: str,
     options: BuildOptions,
     num_workers: int = 0,
-    codecs: Mapping[str, Encoder | None] | None = None,
+    *,
+    fit: Fit,
 ) -> VersionRef:
-    """Publishes a version of the rows of another one and new ones; see `Storage.append`. Hold its lock."""
+    """Publishes a version of the rows of another one and new ones; see `Storage.append`. Hold its lock.
+
+    Args:
+        data: the new rows.
+        growth: the version before.
+        version: the name of the new one.
+        options: how to build.
+        num_workers: processes that read rows by number.
+        fit: takes a dataset and the schema of the version before; gives a dataset to read, the schema for its
+            build, and what encodes a source of it.
+    """
     store, id = growth.store, growth.id
     old = store.manifest(id, growth.after)
     if old.files:
         options = replace(options, format=old.files[0].format, compression=_compression(old.files[0]))
     options = replace(options, publishing=partial(growth.publishing, options.info))
     dataset, source = dataset_and_source(data, num_workers)
-    if old.schema is None:
-        plainer, encode = recoded(codecs or {}, dataset)
-        source = encode(dataset_and_source(plainer, num_workers)[1])
-        return ref_of(store, build(source, store, id, version, options))
-    if not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
-        given, encode = _fitted(dataset, old.schema, codecs or {})
-        plainer, schema = given
+    if old.schema is None or not (isinstance(dataset, DataRef) and dataset.schema == old.schema):
+        plainer, schema, encode = fit(dataset, old.schema)
         _, source = dataset_and_source(plainer, num_workers, schema)
-        if isinstance(source, BlockSource) and source.schema != schema:
+        if isinstance(source, BlockSource) and schema not in (None, source.schema):
             raise _differing(old, source.schema)
-        source = encode(source)
-        options = replace(options, schema=schema)
+        source, options = encode(source), replace(options, schema=schema)
     return ref_of(store, build(source, store, id, version, options))
-
-
-def _fitted(
-    dataset: object, schema: Schema, codecs: Mapping[str, Encoder | None]
-) -> tuple[tuple[object, Schema], Callable[[Source], Source]]:
-    """New rows, the schema that their build is given, and what encodes them as the old ones are."""
-    encoders: dict[str, Encoder | None] = {}
-    known = dict(codecs)
-    own = dataset.schema if isinstance(dataset, DataRef) else None
-    have = {} if own is None else {column.name: column.meaning.codec for column in own.columns}
-    for column in schema.columns:
-        codec = column.meaning.codec
-        if codec is not None and have.get(column.name) != codec:
-            found = known.get(column.name) or encoder_of(codec)
-            if found is None:
-                raise SchemaError(
-                    f"column {column.name!r} is encoded as {codec.name!r}, which is unknown here"
-                )
-            encoders[column.name] = found
-    encoders.update({name: found for name, found in known.items() if name not in encoders})
-    plainer, encode = recoded(encoders, dataset)
-    named = {name: found for name, found in encoders.items() if found is not None}
-    return (plainer, encoded_schema(schema, named)), encode
 
 
 def _compression(entry: FileEntry) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,48 +10,27 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..adapters.sources import dataset_and_source
-from ..building.build import BuildOptions, build
-from ..coding.encoders import Encoder
-from ..coding.encoding import recoded
+from ..building.build import BuildOptions
 from ..reading.dataref import Condition
 from ..reading.version_ref import VersionRef
-from ..stores.contract import Versions
 from ..stores.refs import fetched, ref_of
 from ..versions.deleted import MOST_DELETED, Deleted
 from ..versions.manifest import FileEntry, Manifest, fingerprint_of
 from ..versions.parent import Parent
 from .appended import Growth
 
-__all__ = ["own_format", "reduced", "rewritten"]
+__all__ = ["Numbers", "Where", "own_format", "reduced", "rewriting"]
 
 Ints = npt.NDArray[np.int64]
+Numbers = Sequence[int] | Ints
 Where = tuple[str | Sequence[str], Condition]
 
 
-def rewritten(
-    store: Versions,
-    id: str,
-    version: str,
-    to: str | None,
-    options: BuildOptions,
-    codecs: Mapping[str, Encoder | None] | None = None,
-) -> VersionRef:
-    """Writes the rows of a version again, in place or as another one; see `Storage.convert`. Hold the lock.
-
-    The rows of a version that is rewritten in place stay those that its parents led to.
-    """
-    replaces = store.seen(id, version) if to is None else None
-    whole = fetched(store, id, version)
-    options = replace(options, info=whole.manifest.info, function=whole.manifest.function)
-    if codecs is None:
-        if to is None:
-            options = replace(options, publishing=partial(_kept, whole.manifest))
-        _, source = dataset_and_source(whole)
-    else:
-        plainer, encode = recoded(codecs, whole)
-        source = encode(dataset_and_source(plainer)[1])
-    return ref_of(store, build(source, store, id, version if to is None else to, options, replaces))
+def rewriting(options: BuildOptions, whole: VersionRef, same_rows: bool) -> BuildOptions:
+    """Options to write a version again; if its rows stay in its place, so does what it says of its past."""
+    manifest = whole.manifest
+    options = replace(options, info=manifest.info, function=manifest.function)
+    return replace(options, publishing=partial(_kept, manifest)) if same_rows else options
 
 
 @contextmanager
@@ -67,7 +46,7 @@ def own_format(manifest: Manifest, format: str, compression: str | None) -> tupl
     return manifest.files[0].format, found if isinstance(found, str) else None
 
 
-def reduced(growth: Growth, to: str, rows: Sequence[int] | Ints | None, where: Where | None) -> VersionRef:
+def reduced(growth: Growth, to: str, rows: Numbers | None, where: Where | None) -> VersionRef:
     """Publishes a version without some rows, which shares all files. Hold its lock.
 
     See `Storage.delete_rows`.
@@ -98,7 +77,7 @@ def reduced(growth: Growth, to: str, rows: Sequence[int] | Ints | None, where: W
         return ref_of(store, store.publish(store.stage(id, to), manifest))
 
 
-def _numbers(rows: Sequence[int] | Ints | None, length: int) -> Ints:
+def _numbers(rows: Numbers | None, length: int) -> Ints:
     """(D,) numbers of rows, sorted; IndexError, TypeError or ValueError if they are not that."""
     found = np.asarray([] if rows is None else rows)
     if not found.size:

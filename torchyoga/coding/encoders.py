@@ -145,7 +145,9 @@ def encoder_of(codec: Codec) -> Encoder | None:
     """What encodes more values as a column has them already; None if its codec is not known here.
 
     Example:
-        >>> encoder_of(jpeg(80).codec(np.zeros((9, 9, 3), np.uint8))) == jpeg(80)
+        >>> from torchyoga.coding.encoders import encoder_of
+        >>> pixels = np.zeros((9, 9, 3), np.uint8)
+        >>> encoder_of(yoga.jpeg(80).codec(pixels)) == yoga.jpeg(80)
         True
     """
     found: Json = dict(codec.parameters)
